@@ -1,0 +1,19 @@
+"""Errors that speak to the person: what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input. The command line prints its message as one line and exits with status 2."""
+
+
+def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
+    """The error for a name that is not among ``valid``: all valid names and the nearest match."""
+    valid = sorted(valid)
+    nearest = difflib.get_close_matches(name.lower(), [v.lower() for v in valid], n=1, cutoff=0.5)
+    hint = next((v for v in valid if nearest and v.lower() == nearest[0]), None)
+    suggestion = f"; did you mean {hint!r}?" if hint else "."
+    return UserError(f"unknown {kind} {name!r}{suggestion} Valid names: {', '.join(valid)}")
