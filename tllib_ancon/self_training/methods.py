@@ -1,0 +1,349 @@
+"""The registry: a method's name -> its composition of labeler, refiner, objective and regulariser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import entry_points
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.self_training.aad import AttractingDispersing
+from tllib_ancon.self_training.anchored import AnchoredConfidence
+from tllib_ancon.self_training.elr import EarlyLearningRegularization
+from tllib_ancon.self_training.gce import generalized_cross_entropy
+from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
+from tllib_ancon.self_training.pseudo_label import OneHotPseudoLabel, cross_entropy
+from tllib_ancon.self_training.shot import CentroidPseudoLabels, information_maximization
+
+ENTRY_POINT_GROUP = "tllib_ancon.methods"
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """Every hyper-parameter a built-in method reads; each part takes its own and ignores the others'.
+
+    The first group belongs to AnCon (:class:`~tllib_ancon.self_training.AnchoredConfidence`), the rest to the part
+    that names it.
+    """
+
+    smoothing: float = 0.3
+    schedule: str = "constant"
+    beta: float = 0.9
+    convention: str = "authors"
+    weighting: str = "relative"
+    prediction: str = "hard"
+    temperature: float = 1.0
+    normalize: bool = False
+    storage: str = "auto"
+    quantile: float = 0.9
+    fixed_threshold: float = 0.9
+
+    elr_coefficient: float = 3.0
+    elr_beta: float = 0.9
+    q: float = 0.8
+    neighbors: int = 5
+    expanded_neighbors: int = 5
+    reciprocal: bool = True
+    mixing: str = "authors"
+    search: str = "exact"
+    shot_coefficient: float = 0.3
+    aad_beta: float = 5.0
+
+    def ensemble(self) -> dict[str, Any]:
+        """The arguments of a temporal ensemble."""
+        names = (
+            "beta convention weighting prediction temperature normalize storage quantile fixed_threshold".split()
+        )
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is built for: N images, K classes, D features, I steps of training."""
+
+    num_samples: int
+    num_classes: int
+    feature_dim: int | None = None
+    total_steps: int | None = None
+
+
+class Method(nn.Module):
+    """One adaptation step as a composition of parts.
+
+    Args:
+        objective: ``(indices, logits, features, targets) -> scalar``
+        refiner: ``(indices, logits, pseudo_labels) -> (B, K)`` targets; one-hot pseudo-labels by default
+        regularizer: ``(indices, logits) -> scalar`` added to the objective, or None
+        labeler: ``(indices) -> (B,)`` pseudo-labels that replace the largest logit's, or None
+
+    A part that needs the whole target set has a method ``initialize(indices, features, logits)`` and an attribute
+    ``refresh``: ``"start"`` (once, before the first step) or ``"epoch"`` (before each epoch). The loop asks
+    :meth:`needs_pass` and hands one evaluation pass to :meth:`initialize`, for whoever asked.
+
+    Inputs: indices (B,), logits (B, K), features (B, D)
+
+    Outputs: scalar loss
+    """
+
+    def __init__(
+        self,
+        objective: nn.Module,
+        refiner: nn.Module | None = None,
+        regularizer: nn.Module | None = None,
+        labeler: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.objective = objective
+        self.refiner = OneHotPseudoLabel() if refiner is None else refiner
+        self.regularizer = regularizer
+        self.labeler = labeler
+
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor) -> Tensor:
+        labels = None if self.labeler is None else self.labeler(indices)
+        targets = self.refiner(indices, logits.detach(), labels)
+        loss = self.objective(indices, logits, features, targets)
+        if self.regularizer is not None:
+            loss = loss + self.regularizer(indices, logits)
+        return loss
+
+    def needs_pass(self, epoch: int) -> bool:
+        """Whether any part wants an evaluation pass before this epoch (counted from 0)."""
+        return bool(self._parts_to_initialize(epoch))
+
+    def initialize(self, epoch: int, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        """Hand one evaluation pass, (N,), (N, D), (N, K), to the parts that want it before this epoch."""
+        for part in self._parts_to_initialize(epoch):
+            part.initialize(indices, features, logits)
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Scalars of the last step, on its device: AnCon's threshold δ and the share of predictions that voted."""
+        for part in self.modules():
+            if hasattr(part, "vote_share"):
+                return {"threshold": part.threshold, "votes": part.vote_share}
+        return {}
+
+    def _parts_to_initialize(self, epoch: int) -> list[Any]:
+        due = {"epoch"} if epoch else {"epoch", "start"}
+        return [part for part in self.modules() if getattr(part, "refresh", None) in due]
+
+
+class CrossEntropy(nn.Module):
+    """:func:`~tllib_ancon.self_training.pseudo_label.cross_entropy` as an objective."""
+
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(logits, targets)
+
+
+class GeneralizedCrossEntropy(nn.Module):
+    """:func:`~tllib_ancon.self_training.gce.generalized_cross_entropy` as an objective."""
+
+    def __init__(self, q: float = 0.8):
+        super().__init__()
+        self.q = q
+
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        return generalized_cross_entropy(logits, targets, q=self.q)
+
+
+class Neighborhood(nn.Module):
+    """NRC or AaD as an objective: what the refiner gives, if anything, anchors the neighbours' predictions."""
+
+    refresh = "start"
+
+    def __init__(self, neighborhood: NeighborhoodReciprocity | AttractingDispersing):
+        super().__init__()
+        self.neighborhood = neighborhood
+
+    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        self.neighborhood.initialize(indices, features, logits)
+
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, targets: Tensor | None) -> Tensor:
+        return self.neighborhood(indices, features, logits, anchors=targets)
+
+
+class InformationMaximization(nn.Module):
+    """SHOT's objective: information maximisation plus ``coefficient`` times the cross-entropy (0: SHOT-IM)."""
+
+    def __init__(self, coefficient: float):
+        super().__init__()
+        self.coefficient = coefficient
+
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        loss = information_maximization(logits)
+        return loss + self.coefficient * cross_entropy(logits, targets) if self.coefficient else loss
+
+
+class NoPseudoLabel(nn.Module):
+    """The refiner of objectives that use no pseudo-label."""
+
+    def forward(self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None) -> None:
+        return None
+
+
+class EnsembleAnchor(nn.Module):
+    """The refiner of neighbourhood objectives: f̄ itself, which they mix with the neighbours' predictions."""
+
+    def __init__(self, ensemble: nn.Module):
+        super().__init__()
+        self.ensemble = ensemble
+
+    @torch.no_grad()
+    def forward(self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None) -> Tensor:
+        return self.ensemble(indices, logits)
+
+
+def _anchored(task: Task, options: MethodOptions) -> AnchoredConfidence:
+    return AnchoredConfidence(
+        task.num_samples,
+        task.num_classes,
+        smoothing=options.smoothing,
+        schedule=options.schedule,
+        total_steps=task.total_steps,
+        **options.ensemble(),
+    )
+
+
+def _regularizer(task: Task, options: MethodOptions) -> EarlyLearningRegularization:
+    return EarlyLearningRegularization(
+        task.num_samples, task.num_classes, coefficient=options.elr_coefficient, beta=options.elr_beta
+    )
+
+
+def _cross_entropy(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    return {"objective": CrossEntropy()}
+
+
+def _gce(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    return {"objective": GeneralizedCrossEntropy(options.q)}
+
+
+def _nrc(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    neighborhood = NeighborhoodReciprocity(
+        task.num_samples,
+        task.num_classes,
+        _feature_dim(task),
+        neighbors=options.neighbors,
+        expanded_neighbors=options.expanded_neighbors,
+        reciprocal=options.reciprocal,
+        mixing=options.mixing,
+        anchor_weight=options.smoothing,
+        search=options.search,
+    )
+    return {"objective": Neighborhood(neighborhood)}
+
+
+def _aad(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    neighborhood = AttractingDispersing(
+        task.num_samples,
+        task.num_classes,
+        _feature_dim(task),
+        neighbors=options.neighbors,
+        beta=options.aad_beta,
+        total_steps=task.total_steps,
+        anchor_weight=options.smoothing,
+    )
+    return {"objective": Neighborhood(neighborhood)}
+
+
+def _shot(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    return {
+        "objective": InformationMaximization(options.shot_coefficient),
+        "labeler": CentroidPseudoLabels(task.num_samples, task.num_classes, _feature_dim(task)),
+    }
+
+
+def _shot_im(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    return {"objective": InformationMaximization(0.0)}
+
+
+Parts = Callable[[Task, MethodOptions], dict[str, nn.Module]]
+
+_WITH_PSEUDO_LABELS: dict[str, Parts] = {"self-training": _cross_entropy, "gce": _gce, "shot": _shot}
+_WITH_NEIGHBORS: dict[str, Parts] = {"nrc": _nrc, "aad": _aad}
+_WITHOUT_PSEUDO_LABELS: dict[str, Parts] = {"shot-im": _shot_im}
+_BASES = {**_WITH_PSEUDO_LABELS, **_WITH_NEIGHBORS, **_WITHOUT_PSEUDO_LABELS}
+_SHORT_NAMES = {"elr": "self-training+elr", "ancon": "self-training+ancon"}
+_NOT_MEANINGFUL = {"shot-im+ancon": "information maximisation uses no pseudo-label that AnCon could smooth"}
+
+
+def names() -> list[str]:
+    """All methods that :func:`create` knows, built-in ones first, then those of other packages."""
+    composed = [base + extra for base in _BASES for extra in ("", "+elr", "+ancon")]
+    short = {long: name for name, long in _SHORT_NAMES.items()}
+    builtin = [short.get(name, name) for name in composed if name not in _NOT_MEANINGFUL]
+    return builtin + [entry.name for entry in _third_party() if entry.name not in builtin]
+
+
+def create(
+    name: str,
+    *,
+    num_samples: int,
+    num_classes: int,
+    feature_dim: int | None = None,
+    total_steps: int | None = None,
+    **options: Any,
+) -> Method:
+    """The method of that name, as a :class:`Method`.
+
+    Args:
+        name (str): a composition such as ``ancon``, ``gce+elr`` or ``nrc+ancon``; see :func:`names`
+        num_samples (int): N, images of the whole target set
+        num_classes (int): K
+        feature_dim (int): D, width of the features before the head; needed by ``nrc``, ``aad`` and ``shot``
+        total_steps (int): I, steps of the whole training; needed by schedules
+        **options: hyper-parameters, the fields of :class:`MethodOptions`
+
+    Raises:
+        UserError: an unknown name (with the nearest match), a combination without meaning (with the reason), an
+            unknown option, a value out of range
+
+    A package adds a method through the entry-point group ``tllib_ancon.methods``: an entry ``name =
+    module:factory`` whose factory takes ``(task: Task, options: MethodOptions)`` and returns a :class:`Method`.
+    """
+    task = Task(num_samples, num_classes, feature_dim, total_steps)
+    method_options = _options(options)
+    if name in _NOT_MEANINGFUL:
+        raise UserError(f"method {name!r} is not offered: {_NOT_MEANINGFUL[name]}")
+    for entry in _third_party():
+        if entry.name == name:
+            return entry.load()(task, method_options)
+    if name not in names():
+        raise unknown_name("method", name, names())
+    base, _, extra = _SHORT_NAMES.get(name, name).partition("+")
+    return _compose(base, extra, task, method_options)
+
+
+def _compose(base: str, extra: str, task: Task, options: MethodOptions) -> Method:
+    parts = _BASES[base](task, options)
+    if extra == "elr":
+        parts["regularizer"] = _regularizer(task, options)
+    anchored = extra == "ancon"
+    if base in _WITH_NEIGHBORS:
+        parts["refiner"] = EnsembleAnchor(_anchored(task, options).ensemble) if anchored else NoPseudoLabel()
+    elif anchored:
+        parts["refiner"] = _anchored(task, options)
+    elif base in _WITHOUT_PSEUDO_LABELS:
+        parts["refiner"] = NoPseudoLabel()
+    return Method(**parts)
+
+
+def _options(options: dict[str, Any]) -> MethodOptions:
+    known = [field.name for field in fields(MethodOptions)]
+    for name in options:
+        if name not in known:
+            raise unknown_name("method option", name, known)
+    return replace(MethodOptions(), **options)
+
+
+def _feature_dim(task: Task) -> int:
+    if task.feature_dim is None:
+        raise UserError("feature_dim is needed by methods that use features: pass the model's features_dim")
+    return task.feature_dim
+
+
+def _third_party() -> list[Any]:
+    return list(entry_points(group=ENTRY_POINT_GROUP))
