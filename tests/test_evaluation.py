@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tllib_ancon.errors import UserError
+from tllib_ancon.evaluation import (
+    accuracy,
+    confusion_matrix,
+    expected_calibration_error,
+    mean_class_accuracy,
+    per_class_accuracy,
+    reliability_diagram_data,
+    summarize,
+)
+
+SETTINGS = settings(max_examples=60, deadline=None)
+problems = st.tuples(st.integers(1, 40), st.integers(2, 7), st.integers(0, 10**6))
+
+
+def random_problem(num_samples: int, num_classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(num_samples, num_classes, generator=generator)
+    return logits, torch.randint(num_classes, (num_samples,), generator=generator)
+
+
+def naive_ece(probabilities: torch.Tensor, labels: torch.Tensor, num_bins: int) -> float:
+    """The definition, with the edges as float32 holds them."""
+    edges = np.linspace(0, 1, num_bins + 1).astype(np.float32)
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for row, label in zip(probabilities.float().tolist(), labels.tolist(), strict=True):
+        confidence = max(row)
+        g = max(g for g in range(num_bins) if edges[g] <= np.float32(confidence))
+        bins.setdefault(g, []).append((confidence, row.index(confidence) == label))
+    total = 0.0
+    for members in bins.values():
+        conf = sum(c for c, _ in members) / len(members)
+        acc = sum(hit for _, hit in members) / len(members)
+        total += len(members) / len(labels) * abs(acc - conf)
+    return total
+
+
+@given(problem=problems)
+@SETTINGS
+def test_accuracy_is_a_percentage_of_hits(problem: tuple[int, int, int]) -> None:
+    logits, labels = random_problem(*problem)
+    hits = sum(
+        row.index(max(row)) == label for row, label in zip(logits.tolist(), labels.tolist(), strict=True)
+    )
+    assert accuracy(logits, labels) == pytest.approx(100 * hits / len(labels))
+    assert accuracy(logits.softmax(dim=1), labels) == pytest.approx(100 * hits / len(labels))
+
+
+@given(problem=problems)
+@SETTINGS
+def test_classes_are_counted_by_label_and_prediction(problem: tuple[int, int, int]) -> None:
+    logits, labels = random_problem(*problem)
+    num_classes = problem[1]
+    predictions = logits.argmax(dim=1)
+    naive = [[0] * num_classes for _ in range(num_classes)]
+    for prediction, label in zip(predictions.tolist(), labels.tolist(), strict=True):
+        naive[label][prediction] += 1
+    assert confusion_matrix(predictions, labels, num_classes).tolist() == naive
+
+    by_class = per_class_accuracy(predictions, labels, num_classes).tolist()
+    present = []
+    for k in range(num_classes):
+        if sum(naive[k]) == 0:
+            assert math.isnan(by_class[k])
+        else:
+            present.append(100 * naive[k][k] / sum(naive[k]))
+            assert by_class[k] == pytest.approx(present[-1])
+    assert mean_class_accuracy(predictions, labels, num_classes) == pytest.approx(sum(present) / len(present))
+
+
+def test_a_class_without_labels_does_not_lower_the_mean_even_if_predicted() -> None:
+    predictions, labels = torch.tensor([0, 2, 1, 1]), torch.tensor([0, 0, 1, 1])
+    assert mean_class_accuracy(predictions, labels, 4) == pytest.approx((50 + 100) / 2)
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15])
+@given(problem=problems)
+@SETTINGS
+def test_ece_equals_the_definition(num_bins: int, problem: tuple[int, int, int]) -> None:
+    logits, labels = random_problem(*problem)
+    probabilities = logits.softmax(dim=1)
+    expected = naive_ece(probabilities, labels, num_bins)
+    assert expected_calibration_error(probabilities, labels, num_bins) == pytest.approx(expected, abs=1e-5)
+    diagram = reliability_diagram_data(probabilities, labels, num_bins)
+    assert diagram.expected_calibration_error == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_confidence_of_one_shares_the_last_bin() -> None:
+    """Certain and wrong, nearly certain and right: in one bin they partly cancel."""
+    probabilities = torch.tensor([[1.0, 0.0], [0.96, 0.04]], dtype=torch.float64)
+    labels = torch.tensor([1, 0])
+    assert expected_calibration_error(probabilities, labels) == pytest.approx(0.98 - 0.5, abs=1e-6)
+    assert naive_ece(probabilities, labels, 15) == pytest.approx(0.48, abs=1e-6)
+
+
+def test_a_confidence_on_an_edge_belongs_to_the_bin_above() -> None:
+    diagram = reliability_diagram_data(
+        torch.tensor([[0.5, 0.5], [0.75, 0.25]]), torch.tensor([0, 0]), num_bins=4
+    )
+    assert diagram.counts.tolist() == [0, 0, 1, 1]
+    assert diagram.edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
+
+
+def test_the_first_bin_counts() -> None:
+    """With many classes a confidence can lie below 1/15, in the bin that the printed definition drops."""
+    probabilities = torch.full((10, 100), 0.01)
+    labels = torch.ones(10, dtype=torch.long)
+    assert expected_calibration_error(probabilities, labels) == pytest.approx(0.01, abs=1e-6)
+
+
+def test_reliability_diagram_data() -> None:
+    probabilities = torch.tensor([[0.9, 0.1], [0.95, 0.05], [0.6, 0.4]])
+    diagram = reliability_diagram_data(probabilities, torch.tensor([0, 1, 0]), num_bins=5)
+    assert diagram.counts.tolist() == [0, 0, 0, 1, 2]
+    assert diagram.counts.dtype == torch.int64
+    assert diagram.accuracy[3:].tolist() == [1.0, 0.5]
+    assert diagram.confidence[3:].tolist() == pytest.approx([0.6, 0.925])
+    assert diagram.accuracy[:3].isnan().all()
+    assert diagram.confidence[:3].isnan().all()
+
+
+def test_a_calibrated_model_has_a_small_error() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probabilities = torch.randn(20000, 4, generator=generator).softmax(dim=1)
+    labels = probabilities.multinomial(1, generator=generator)[:, 0]
+    assert expected_calibration_error(probabilities, labels) < 0.02
+    sharpened = probabilities.pow(4) / probabilities.pow(4).sum(dim=1, keepdim=True)
+    assert expected_calibration_error(sharpened, labels) > 0.2
+
+
+def test_summarize_is_what_the_functions_say_and_is_json() -> None:
+    logits, labels = random_problem(30, 5, seed=1)
+    labels[labels == 3] = 2
+    summary = summarize(logits, labels, 5)
+    predictions = logits.argmax(dim=1)
+    assert summary["accuracy"] == accuracy(logits, labels)
+    assert summary["mean_class_accuracy"] == mean_class_accuracy(predictions, labels, 5)
+    assert summary["ece"] == expected_calibration_error(logits.softmax(dim=1), labels, 15)
+    assert summary["per_class_accuracy"][3] is None
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_logits_of_any_precision(dtype: torch.dtype) -> None:
+    logits, labels = random_problem(64, 6, seed=2)
+    exact, rounded = summarize(logits, labels, 6), summarize(logits.to(dtype), labels, 6)
+    assert rounded["ece"] == pytest.approx(exact["ece"], abs=0.02)
+
+
+def test_the_order_of_samples_does_not_matter() -> None:
+    logits, labels = random_problem(50, 4, seed=3)
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    first, second = summarize(logits, labels, 4), summarize(logits[order], labels[order], 4)
+    assert first.pop("ece") == pytest.approx(second.pop("ece"), abs=1e-6)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "message"),
+    [
+        (torch.rand(3), torch.zeros(3, dtype=torch.long), "outputs have shape"),
+        (torch.rand(0, 3), torch.zeros(0, dtype=torch.long), "outputs have shape"),
+        (torch.full((2, 3), math.nan), torch.zeros(2, dtype=torch.long), "not finite"),
+        (torch.rand(2, 3), torch.zeros(3, dtype=torch.long), "labels have shape"),
+        (torch.rand(2, 3), torch.zeros(2), "integer classes"),
+        (torch.rand(2, 3), torch.tensor([0, 3]), "labels range from 0 to 3, outside 0 to 2"),
+        (torch.rand(2, 3), torch.tensor([-1, 0]), "labels range from -1"),
+    ],
+)
+def test_bad_input_is_named(outputs: torch.Tensor, labels: torch.Tensor, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        accuracy(outputs, labels)
+    with pytest.raises(UserError, match=message):
+        summarize(outputs, labels, 3)
+
+
+def test_bad_input_of_the_rest_is_named() -> None:
+    labels = torch.tensor([0, 1])
+    with pytest.raises(UserError, match="predictions range"):
+        confusion_matrix(torch.tensor([0, 5]), labels, 3)
+    with pytest.raises(UserError, match="does not sum to 1"):
+        expected_calibration_error(torch.rand(2, 3) + 1, labels)
+    with pytest.raises(UserError, match="labels range"):
+        expected_calibration_error(torch.eye(2), torch.tensor([0, 2]))
+    with pytest.raises(UserError, match="at least one bin"):
+        reliability_diagram_data(torch.eye(2), labels, num_bins=0)
+    with pytest.raises(UserError, match="3 columns but there are 4 classes"):
+        summarize(torch.rand(2, 3), labels, 4)

@@ -1,0 +1,223 @@
+"""Evaluation with labels: accuracy, per-class accuracy and calibration (Section 5.3.3).
+
+Accuracies are in percent. The expected calibration error (ECE) is in [0, 1].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.errors import UserError
+from tllib_ancon.selection import checked_probabilities
+
+NUM_BINS = 15
+"""Equal-width confidence bins over [0, 1]. The paper does not state its number."""
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> float:
+    """Share of samples whose largest output is at the label, in percent.
+
+    Inputs:
+        - outputs: probabilities or logits; only their order within a row matters.
+        - labels: true classes.
+
+    Outputs: a float in [0, 100].
+
+    Shape: outputs (N, K) float; labels (N,) integer in [0, K).
+
+    Raises:
+        UserError: for other shapes, no sample, values that are not finite, or labels out of range.
+    """
+    predictions = _predictions(outputs)
+    _check_classes("labels", labels, outputs.shape[1], len(outputs))
+    return 100 * float(predictions.eq(labels).double().mean())
+
+
+def confusion_matrix(predictions: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Counts of samples by label (row) and prediction (column).
+
+    Args:
+        num_classes (int): K.
+
+    Inputs:
+        - predictions: predicted classes.
+        - labels: true classes.
+
+    Shape: predictions, labels (N,) integer in [0, K); output (K, K) int64.
+
+    Raises:
+        UserError: for other shapes, no sample, or classes out of range.
+    """
+    from torchmetrics.functional.classification import multiclass_confusion_matrix
+
+    _check_classes("predictions", predictions, num_classes, len(predictions))
+    _check_classes("labels", labels, num_classes, len(predictions))
+    return multiclass_confusion_matrix(predictions, labels, num_classes, validate_args=False)
+
+
+def per_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Accuracy of each class in percent; NaN for a class that no label has.
+
+    Args and Inputs: those of :func:`confusion_matrix`.
+
+    Shape: predictions, labels (N,) integer in [0, K); output (K,) float64 in [0, 100] or NaN.
+
+    Raises:
+        UserError: see :func:`confusion_matrix`.
+    """
+    counts = confusion_matrix(predictions, labels, num_classes).double()
+    return 100 * counts.diagonal() / counts.sum(dim=1)
+
+
+def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> float:
+    """Mean of :func:`per_class_accuracy` over the classes that the labels have: VisDA's metric, in percent.
+
+    Args and Inputs: those of :func:`confusion_matrix`.
+
+    Raises:
+        UserError: see :func:`confusion_matrix`.
+    """
+    return float(per_class_accuracy(predictions, labels, num_classes).nanmean())
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> float:
+    r"""Expected calibration error :math:`\sum_g \frac{|G_g|}{N} |\mathrm{acc}(G_g) - \mathrm{conf}(G_g)|`.
+
+    Bin :math:`g = 0, \dots, G-1` holds the confidences in :math:`[g/G, (g+1)/G)`; the last one includes 1.
+    The paper prints these intervals with :math:`g = 1, \dots, G`, which drops the first bin and adds one
+    above 1.
+
+    Args:
+        num_bins (int): G, equal-width bins over [0, 1].
+
+    Inputs:
+        - probabilities: one probability vector per sample; the confidence is its maximum.
+        - labels: true classes.
+
+    Outputs: a float in [0, 1].
+
+    Shape: probabilities (N, K) float; labels (N,) integer in [0, K).
+
+    Raises:
+        UserError: if the rows are not probability vectors, the labels are out of range, or ``num_bins`` < 1.
+
+    Source: the paper, appendix "Definition of ECE"; computed by torchmetrics, in float32. torchmetrics
+    keeps a confidence of exactly 1 in a bin of its own; here it is lowered to the float32 below 1, into the
+    last bin.
+    """
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    probabilities = _labelled_probabilities(probabilities, labels, num_bins)
+    num_classes = probabilities.shape[1]
+    return float(
+        multiclass_calibration_error(probabilities, labels, num_classes, num_bins, "l1", validate_args=False)
+    )
+
+
+@dataclass(frozen=True)
+class ReliabilityDiagram:
+    """Accuracy against confidence by bin; all tensors float64 on the host except ``counts`` (int64).
+
+    Args:
+        edges: (G + 1,) from 0 to 1; bin g is [edges[g], edges[g + 1]), the last one closed.
+        counts: (G,) samples in each bin.
+        accuracy: (G,) in [0, 1]; NaN where a bin is empty.
+        confidence: (G,) mean confidence in [0, 1]; NaN where a bin is empty.
+    """
+
+    edges: Tensor
+    counts: Tensor
+    accuracy: Tensor
+    confidence: Tensor
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """The same number as :func:`expected_calibration_error`."""
+        gaps = (self.accuracy - self.confidence).abs().nan_to_num(0.0)
+        return float((gaps * self.counts).sum() / self.counts.sum())
+
+
+def reliability_diagram_data(
+    probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS
+) -> ReliabilityDiagram:
+    """What a reliability diagram shows, with the bins of :func:`expected_calibration_error`.
+
+    Args, Inputs, Shape and Raises: those of :func:`expected_calibration_error`.
+    """
+    probabilities = _labelled_probabilities(probabilities, labels, num_bins)
+    confidences, predictions = probabilities.cpu().max(dim=1)
+    edges = torch.linspace(0, 1, num_bins + 1)
+    bins = torch.bucketize(confidences, edges, right=True) - 1
+    counts = bins.bincount(minlength=num_bins)
+
+    def mean_by_bin(values: Tensor) -> Tensor:
+        return bins.bincount(weights=values.double(), minlength=num_bins) / counts
+
+    return ReliabilityDiagram(
+        edges=edges.double(),
+        counts=counts,
+        accuracy=mean_by_bin(predictions.eq(labels.cpu())),
+        confidence=mean_by_bin(confidences),
+    )
+
+
+def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
+    """What a run reports of one evaluation pass, ready for JSON.
+
+    Args:
+        num_classes (int): K.
+
+    Inputs:
+        - logits: the model's outputs before softmax.
+        - labels: true classes.
+
+    Outputs: ``accuracy`` (percent), ``mean_class_accuracy`` (percent, over the classes present), ``ece``
+    (15 bins, in [0, 1]), ``per_class_accuracy`` (K percents; None for a class that no label has).
+
+    Shape: logits (N, K) float; labels (N,) integer in [0, K).
+
+    Raises:
+        UserError: for other shapes, no sample, logits that are not finite, or labels out of range.
+    """
+    predictions = _predictions(logits)
+    if logits.shape[1] != num_classes:
+        raise UserError(f"logits have {logits.shape[1]} columns but there are {num_classes} classes")
+    by_class = per_class_accuracy(predictions, labels, num_classes)
+    return {
+        "accuracy": accuracy(logits, labels),
+        "mean_class_accuracy": mean_class_accuracy(predictions, labels, num_classes),
+        "ece": expected_calibration_error(logits.float().softmax(dim=1), labels),
+        "per_class_accuracy": [None if value.isnan() else float(value) for value in by_class],
+    }
+
+
+def _predictions(outputs: Tensor) -> Tensor:
+    if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
+        raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
+    if not outputs.isfinite().all():
+        raise UserError("outputs are not finite; the model has probably diverged (try a lower learning rate)")
+    return outputs.argmax(dim=1)
+
+
+def _check_classes(what: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
+    if classes.shape != (num_samples,) or num_samples == 0:
+        raise UserError(
+            f"{what} have shape {tuple(classes.shape)}; give one for each of {num_samples} samples"
+        )
+    if classes.is_floating_point() or classes.dtype == torch.bool:
+        raise UserError(f"{what} have dtype {classes.dtype}; give integer classes")
+    lowest, highest = int(classes.min()), int(classes.max())
+    if lowest < 0 or highest >= num_classes:
+        raise UserError(f"{what} range from {lowest} to {highest}, outside 0 to {num_classes - 1}")
+
+
+def _labelled_probabilities(probabilities: Tensor, labels: Tensor, num_bins: int) -> Tensor:
+    """Checked probabilities in float32, lowered below 1 so that certain ones lie in the last bin."""
+    if num_bins < 1:
+        raise UserError(f"the calibration error needs at least one bin, got num_bins={num_bins}")
+    probabilities = checked_probabilities(probabilities).float()
+    _check_classes("labels", labels, probabilities.shape[1], len(probabilities))
+    return probabilities.clamp(max=1 - 2**-24)
