@@ -15,8 +15,8 @@ from torch import Tensor
 from tllib_ancon.errors import UserError, unknown_name
 
 ROW_SUM_TOLERANCE = 1e-3
-SIMILARITIES_AT_ONCE = 2**24
-"""Entries of the similarity matrix that :func:`snd` holds at a time: 128 MiB in float64."""
+SIMILARITIES_AT_ONCE = 2**22
+"""Entries of the similarity matrix that :func:`snd` holds at a time: 32 MiB in float64."""
 
 
 def infomax(probabilities: Tensor) -> float:
@@ -255,11 +255,15 @@ def _entropy(probabilities: Tensor) -> Tensor:
 
 
 def _neighbor_entropies(directions: Tensor, start: int, rows: int, temperature: float) -> Tensor:
-    """Entropies of the similarity distributions of samples ``start`` … ``start + rows - 1``."""
-    energies = (directions[start : start + rows] @ directions.T).div_(temperature)
-    energies.diagonal(offset=start).fill_(-math.inf)
-    probabilities = energies.softmax(dim=1)
-    return _entropy(probabilities)
+    """Entropies of the similarity distributions of samples ``start`` … ``start + rows - 1``.
+
+    In place throughout: with a large N, allocating each intermediate costs more than computing it.
+    """
+    weights = directions[start : start + rows] @ directions.T
+    weights.diagonal(offset=start).fill_(-math.inf)
+    weights.sub_(weights.amax(dim=1, keepdim=True)).div_(temperature).exp_()
+    weights.div_(weights.sum(dim=1, keepdim=True))
+    return torch.special.entr(weights, out=weights).sum(dim=1)
 
 
 def _criterion(name: str) -> Criterion:
