@@ -137,10 +137,11 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     if num_samples < 2:
         raise UserError("snd: one sample has no neighbors; give the probabilities of at least two")
     rows = max(1, SIMILARITIES_AT_ONCE // num_samples)
-    entropies = [
-        _neighbor_entropies(directions, start, rows, temperature) for start in range(0, num_samples, rows)
-    ]
-    return float(torch.cat(entropies).mean())
+    buffer = directions.new_empty(min(rows, num_samples), num_samples)
+    total = directions.new_zeros(())
+    for start in range(0, num_samples, rows):
+        total += _neighbor_entropies(directions, start, buffer[: num_samples - start], temperature).sum()
+    return float(total / num_samples)
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def score_all(probabilities: Tensor, criteria: Iterable[str] = tuple(CRITERIA)) 
         UserError: see :func:`infomax`; also for an unknown name.
     """
     probabilities = checked_probabilities(probabilities)
-    return {name: _criterion(name).function(probabilities) for name in criteria}
+    return {name: criterion(name).function(probabilities) for name in criteria}
 
 
 def best_epoch(scores: Sequence[float], criterion: str) -> int:
@@ -197,7 +198,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
     Raises:
         UserError: for an unknown name, and if no score is a number.
     """
-    sign = 1 if _criterion(criterion).higher_is_better else -1
+    sign = 1 if criterion(criterion).higher_is_better else -1
     candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
     if not candidates:
         raise UserError(f"none of the {len(scores)} epochs has a {criterion} score; evaluate at least one")
@@ -254,19 +255,19 @@ def _entropy(probabilities: Tensor) -> Tensor:
     return torch.special.entr(probabilities).sum(dim=-1)
 
 
-def _neighbor_entropies(directions: Tensor, start: int, rows: int, temperature: float) -> Tensor:
-    """Entropies of the similarity distributions of samples ``start`` … ``start + rows - 1``.
+def _neighbor_entropies(directions: Tensor, start: int, buffer: Tensor, temperature: float) -> Tensor:
+    """Entropies of the similarity distributions of the samples from ``start`` on, one per row of ``buffer``.
 
-    In place throughout: with a large N, allocating each intermediate costs more than computing it.
+    All in the one buffer: with a large N, allocating every intermediate costs more than computing it.
     """
-    weights = directions[start : start + rows] @ directions.T
+    weights = torch.mm(directions[start : start + len(buffer)], directions.T, out=buffer)
     weights.diagonal(offset=start).fill_(-math.inf)
     weights.sub_(weights.amax(dim=1, keepdim=True)).div_(temperature).exp_()
     weights.div_(weights.sum(dim=1, keepdim=True))
     return torch.special.entr(weights, out=weights).sum(dim=1)
 
 
-def _criterion(name: str) -> Criterion:
+def criterion(name: str) -> Criterion:
     if name not in CRITERIA:
         raise unknown_name("criterion", name, CRITERIA)
     return CRITERIA[name]
