@@ -1,0 +1,142 @@
+"""A domain: a named list of images on disk with the classes of its dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tllib_ancon.data.image_list import UNLABELLED, Sample, read_image_list
+from tllib_ancon.errors import UserError, unknown_name
+
+IMAGE_LIST = "ImageList"
+"""Name of the generic dataset: ``ROOT/image_list/<domain>.txt``, and class names in ``image_list/classes.txt``."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Images of one domain, or of several joined.
+
+    Attributes:
+        name: domain codes joined by "+", e.g. ``A`` or ``Ar+Cl``
+        samples: path and label of each image
+        classes: names of the classes, in the order of the labels
+    """
+
+    name: str
+    samples: list[Sample]
+    classes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def labelled(self) -> bool:
+        return all(sample.label != UNLABELLED for sample in self.samples)
+
+    def subset(self, indices: Iterable[int]) -> Domain:
+        """The images at these positions, in this order."""
+        return Domain(self.name, [self.samples[int(index)] for index in indices], self.classes)
+
+    def without_labels(self) -> Domain:
+        """The same images with every label removed: what adaptation is given."""
+        return Domain(self.name, [Sample(sample.path, UNLABELLED) for sample in self.samples], self.classes)
+
+    def require_labels(self) -> Domain:
+        """This domain, or :class:`UserError` if an image has no label."""
+        if not self.labelled:
+            raise UserError(f"domain {self.name}: its image list has no labels, and a source domain needs them")
+        return self
+
+
+def open_domain(
+    root: str | Path,
+    dataset: str,
+    codes: Sequence[str],
+    split: str = "train",
+    num_classes: int | None = None,
+    allow_outside: bool = False,
+) -> Domain:
+    """Open a domain of a dataset that lies on disk; nothing is downloaded.
+
+    Args:
+        root: the dataset's folder
+        dataset: a name of the toolkit (``Office31``, ``OfficeHome``, ``VisDA2017``, ``DomainNet``, ...), or
+            ``ImageList`` for any folder with ``image_list/<domain>.txt``
+        codes: the toolkit's domain codes (``A``, ``Ar``, ...), or names of lists; several are joined
+        split: ``train`` or ``test``, where the dataset has two lists a domain
+        num_classes: for ``ImageList`` without ``classes.txt``
+        allow_outside: accept images outside ``root``
+
+    Raises:
+        UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
+    if not codes:
+        raise UserError(f"no domain given for dataset {dataset}")
+    if dataset == IMAGE_LIST:
+        classes = _generic_classes(root, codes, num_classes, allow_outside)
+        lists = [(root, _generic_list(root, code)) for code in codes]
+    else:
+        classes, lists = _toolkit_lists(root, dataset, codes, split)
+    samples = [
+        sample
+        for base, list_file in lists
+        for sample in read_image_list(list_file, base, len(classes), allow_outside)
+    ]
+    return Domain("+".join(codes), samples, classes)
+
+
+def _generic_list(root: Path, code: str) -> Path:
+    list_file = root / "image_list" / f"{code}.txt"
+    if list_file.is_file():
+        return list_file
+    found = sorted(path.stem for path in (root / "image_list").glob("*.txt") if path.stem != "classes")
+    if not found:
+        raise UserError(f"{root}: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file")
+    raise unknown_name(f"domain of {root}:", code, found)
+
+
+def _generic_classes(
+    root: Path, codes: Sequence[str], num_classes: int | None, allow_outside: bool
+) -> list[str]:
+    class_file = root / "image_list" / "classes.txt"
+    if class_file.is_file():
+        classes = [line.strip() for line in class_file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        if len(set(classes)) != len(classes) or not classes:
+            raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
+        return classes
+    if num_classes is None:
+        lists = [read_image_list(_generic_list(root, code), root, allow_outside=allow_outside) for code in codes]
+        largest = max(sample.label for samples in lists for sample in samples)
+        if largest == UNLABELLED:
+            raise UserError(f"{class_file} is missing and the lists have no labels: name the classes in that file")
+        num_classes = largest + 1
+    return [str(label) for label in range(num_classes)]
+
+
+def _toolkit_lists(
+    root: Path, dataset: str, codes: Sequence[str], split: str
+) -> tuple[list[str], list[tuple[Path, Path]]]:
+    from tllib_ancon import toolkit
+
+    table = toolkit.find().dataset(dataset)
+    missing = [folder for folder in table.folders if not (root / folder).exists()]
+    lists = []
+    for code in codes:
+        if code not in table.lists:
+            raise unknown_name(f"domain of {dataset}:", code, table.lists)
+        by_split = table.lists[code]
+        base = root / table.root_of.get(code, "")
+        list_file = base / (by_split[split] if split in by_split else by_split["all"])
+        if not list_file.is_file():
+            hint = f"; missing folders: {', '.join(missing)}" if missing else ""
+            raise UserError(f"{root} does not hold {dataset}: {list_file.relative_to(root)} not found{hint}")
+        lists.append((base, list_file))
+    return list(table.classes), lists

@@ -1,0 +1,86 @@
+"""Datasets over a domain: with labels for a source and for evaluation, without for adaptation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+from tllib_ancon.data.domains import Domain
+from tllib_ancon.errors import UserError
+
+Transform = Callable[[Image.Image], Any]
+
+
+def load_image(path: str) -> Image.Image:
+    """Decode one image as RGB.
+
+    Raises:
+        UserError: the file is missing or cannot be decoded (with its path)
+    """
+    try:
+        with warnings.catch_warnings(), open(path, "rb") as file:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return Image.open(file).convert("RGB")
+    except FileNotFoundError:
+        raise UserError(f"image {path}: file not found") from None
+    except Exception as error:  # Pillow's decoders raise many types
+        raise UserError(f"image {path}: cannot be decoded ({error})") from error
+
+
+class DomainImages(Dataset):
+    """Images of a domain, each item decided by its key and the seed alone.
+
+    A key is ``epoch * N + index``; :class:`~tllib_ancon.data.sampling.EpochSampler` makes them. The transform's random
+    numbers come from (seed, key), so that an epoch has the same tensors whatever the number of workers.
+
+    Args:
+        domain (Domain): what to read
+        transform (callable): PIL image -> tensor
+        seed (int): of the augmentation. Default: 0
+    """
+
+    def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
+        self.domain = domain
+        self.transform = transform
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.domain)
+
+    def image(self, key: int) -> Any:
+        image = load_image(self.domain.samples[key % len(self)].path)
+        generator = torch.default_generator
+        state = generator.get_state()
+        try:
+            generator.manual_seed(_mix(self.seed, key))
+            return self.transform(image)
+        finally:
+            generator.set_state(state)
+
+
+class UnlabelledImages(DomainImages):
+    """Items (index, image): what adaptation may see."""
+
+    def __getitem__(self, key: int) -> tuple[int, Any]:
+        return key % len(self), self.image(key)
+
+
+class LabelledImages(DomainImages):
+    """Items (image, label): a source domain, or a target domain under evaluation."""
+
+    def __getitem__(self, key: int) -> tuple[Any, int]:
+        return self.image(key), self.domain.samples[key % len(self)].label
+
+
+def _mix(seed: int, key: int) -> int:
+    """A well-mixed 63-bit number from a seed and a key (the finaliser of SplitMix64)."""
+    mask = (1 << 64) - 1
+    value = (seed * 0x9E3779B97F4A7C15 + key + 0x9E3779B97F4A7C15) & mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return (value ^ (value >> 31)) >> 1

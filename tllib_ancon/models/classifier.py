@@ -1,0 +1,120 @@
+"""The network that is adapted: TLLib's backbone, bottleneck and head, with SHOT's choice of layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+
+class Classifier(nn.Module):
+    """A classifier with the interface of TLLib's.
+
+    Args:
+        backbone (nn.Module): images -> (B, C, H, W) or (B, C), with ``out_features``
+        num_classes (int): K
+        bottleneck (nn.Module): (B, C) -> (B, D)
+        head (nn.Module): (B, D) -> (B, K)
+        features_dim (int): D
+        pool_layer (nn.Module, optional): applied to the backbone's output. Default: global average pooling
+        finetune (bool): the backbone is pre-trained and learns at a tenth of the rate. Default: True
+
+    Inputs: images (B, 3, H, W)
+
+    Outputs of :meth:`predict`: logits (B, K) and features (B, D), in any mode. Of calling the module: the same in
+    training mode, logits alone in evaluation mode, as TLLib's utilities expect.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_classes: int,
+        bottleneck: nn.Module,
+        head: nn.Module,
+        features_dim: int,
+        pool_layer: nn.Module | None = None,
+        finetune: bool = True,
+    ):
+        super().__init__()
+        self.backbone = backbone
+        self.pool_layer = global_average_pool() if pool_layer is None else pool_layer
+        self.bottleneck = bottleneck
+        self.head = head
+        self.num_classes = num_classes
+        self.features_dim = features_dim
+        self.finetune = finetune
+
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.bottleneck(self.pool_layer(self.backbone(images)))
+        return self.head(features), features
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+        logits, features = self.predict(images)
+        return (logits, features) if self.training else logits
+
+    def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
+        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for the rest."""
+        rates = [(self.backbone, 0.1 if self.finetune else 1.0), (self.bottleneck, 1.0), (self.head, 1.0)]
+        groups = [
+            {"params": [p for p in part.parameters() if p.requires_grad], "lr": rate * base_lr}
+            for part, rate in rates
+        ]
+        return [group for group in groups if group["params"]]
+
+
+def shot_classifier(
+    backbone: nn.Module,
+    num_classes: int,
+    bottleneck_dim: int = 256,
+    pool_layer: nn.Module | None = None,
+    finetune: bool = True,
+) -> Classifier:
+    """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head.
+
+    Args:
+        backbone (nn.Module): with ``out_features``
+        num_classes (int): K
+        bottleneck_dim (int): D. Default: 256
+        pool_layer (nn.Module, optional): of the backbone's output. Default: global average pooling
+        finetune (bool): the backbone is pre-trained. Default: True
+
+    Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1 (layers and their
+    initialisation); the paper's Section 4.1 uses the same.
+    """
+    bottleneck = nn.Sequential(nn.Linear(backbone.out_features, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim))
+    nn.init.xavier_normal_(bottleneck[0].weight)
+    nn.init.zeros_(bottleneck[0].bias)
+    nn.init.normal_(bottleneck[1].weight, 1.0, 0.02)
+    head = nn.Linear(bottleneck_dim, num_classes)
+    nn.init.xavier_normal_(head.weight)
+    nn.init.zeros_(head.bias)
+    return Classifier(backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool_layer, finetune)
+
+
+def global_average_pool() -> nn.Module:
+    """TLLib's pooling: (B, C, H, W) -> (B, C)."""
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
+    """Training mode with dropout off: batch statistics in batch-norm, as in the authors' code, and no noise in the
+    pseudo-labels, which are taken from this same forward pass.
+
+    Args:
+        model (nn.Module): put into training mode
+        dropout (bool): leave dropout and stochastic depth on. Default: False
+    """
+    model.train()
+    for module in model.modules():
+        if not dropout and _is_dropout(module):
+            module.eval()
+    return model
+
+
+def _is_dropout(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ in (
+        "DropPath",
+        "StochasticDepth",
+        "DropBlock2d",
+    )

@@ -1,0 +1,32 @@
+"""Which parameters an adaptation changes."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from tllib_ancon.errors import unknown_name
+
+ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
+NORMALIZATIONS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+
+
+def choose_adapted_parameters(model: nn.Module, which: str = "all-but-head") -> None:
+    """Let only some parameters of a classifier learn.
+
+    Args:
+        model (nn.Module): with an attribute ``head``
+        which (str): ``all-but-head``: SHOT's and AnCon's choice; ``all``; ``norm-affine``: scale and shift of the
+            normalisation layers (Rusak et al., 2022; their released script changes all parameters)
+
+    Raises:
+        UserError: another name
+    """
+    if which not in ADAPTED_PARAMETERS:
+        raise unknown_name("choice of adapted parameters", which, ADAPTED_PARAMETERS)
+    model.requires_grad_(which != "norm-affine")
+    if which == "all-but-head":
+        model.head.requires_grad_(False)
+    elif which == "norm-affine":
+        for module in model.modules():
+            if isinstance(module, NORMALIZATIONS):
+                module.requires_grad_(True)

@@ -1,0 +1,287 @@
+"""The adaptation loop: a source model, unlabelled images of the target, a method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tllib_ancon import selection
+from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.images import UnlabelledImages
+from tllib_ancon.data.sampling import EpochSampler, hold_out
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Classifier, adaptation_mode
+from tllib_ancon.models.parameters import choose_adapted_parameters
+from tllib_ancon.self_training import methods
+from tllib_ancon.training.optimization import create_sgd, relative_decay
+from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.training.progress import Progress, epoch_summary
+from tllib_ancon.training.run_directory import BEST, LATEST, STATE, RunDirectory
+
+Record = Callable[[Predictions], Mapping[str, Any]]
+"""Scores predictions on the whole target against its labels. The loop stores what it returns and never reads it."""
+
+
+@dataclass(frozen=True)
+class AdaptationOptions:
+    """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
+    configurations").
+
+    Attributes:
+        method: a name of :func:`tllib_ancon.methods.names`
+        method_options: fields of :class:`~tllib_ancon.self_training.methods.MethodOptions`
+        epochs: passes over the adapted images
+        batch_size: B; the incomplete last batch of an epoch is dropped
+        lr: learning rate of new layers; a pre-trained backbone learns at a tenth
+        momentum: of SGD, Nesterov
+        weight_decay: of SGD
+        lr_gamma, lr_decay: lr · (1 + gamma · step / steps)^-decay
+        hold_out: fraction of the target that is not adapted on and selects the epoch, without labels
+        criterion: of :data:`tllib_ancon.selection.CRITERIA`
+        adapted: ``all-but-head``, ``all`` or ``norm-affine``
+        dropout: leave dropout on while pseudo-labels are taken
+        seed: of the hold-out, the order and the augmentation
+        workers: processes that load images
+        print_freq: steps between two readings of the meters
+        mixed_precision: ``no``, ``fp16`` or ``bf16``
+    """
+
+    method: str = "ancon"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 30
+    batch_size: int = 64
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-3
+    lr_gamma: float = 10.0
+    lr_decay: float = 0.75
+    hold_out: float = 0.1
+    criterion: str = "infomax"
+    adapted: str = "all-but-head"
+    dropout: bool = False
+    seed: int = 0
+    workers: int = 2
+    print_freq: int = 20
+    mixed_precision: str = "no"
+
+
+class Adaptation:
+    """One run of adaptation.
+
+    Args:
+        model: the source model, changed in place
+        target: images of the target domain; labels, if it has any, are removed here
+        options: how to adapt
+        run: where configuration, metrics and checkpoints go; already begun
+        train_transform, evaluation_transform: PIL image -> tensor
+        record: scores the predictions on the whole target for the record, where labels exist
+        progress: what the person sees
+
+    Raises:
+        UserError: fewer images than one batch; an unknown method or criterion; logits or a loss that are not finite
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        target: Domain,
+        options: AdaptationOptions,
+        run: RunDirectory,
+        train_transform: Callable[[Any], Any],
+        evaluation_transform: Callable[[Any], Any],
+        record: Record | None = None,
+        progress: Progress | None = None,
+    ):
+        from accelerate import Accelerator
+
+        self.options = options
+        self.run = run
+        self.record = record
+        self.progress = progress or Progress()
+        self.accelerator = Accelerator(mixed_precision=options.mixed_precision)
+        self.criterion = selection.find_criterion(options.criterion)
+
+        target = target.without_labels()
+        adapted, held_out = (target.subset(part) for part in hold_out(len(target), options.hold_out, options.seed))
+        self._make_loaders(target, adapted, held_out if len(held_out) else adapted, train_transform, evaluation_transform)
+
+        steps = options.epochs * len(self.train_loader)
+        self.method = methods.create(
+            options.method,
+            num_samples=len(adapted),
+            num_classes=model.num_classes,
+            feature_dim=model.features_dim,
+            total_steps=steps,
+            **options.method_options,
+        )
+        choose_adapted_parameters(model, options.adapted)
+        optimizer = create_sgd(model.get_parameters(options.lr), options.momentum, options.weight_decay)
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.method.to(self.accelerator.device)
+        self.schedule = relative_decay(self.optimizer.optimizer, options.lr_gamma, options.lr_decay, steps)
+        self.metrics: list[dict[str, Any]] = []
+
+    def __call__(self) -> dict[str, Any]:
+        """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
+        if not self._resume():
+            self._finish_epoch({"epoch": 0})
+        for epoch in range(len(self.metrics), self.options.epochs + 1):
+            self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
+        result = self._result()
+        self.run.write_json("result.json", result)
+        self.run.remove(STATE)
+        return result
+
+    def _make_loaders(
+        self, target: Domain, adapted: Domain, held_out: Domain, train_transform: Any, evaluation_transform: Any
+    ) -> None:
+        options = self.options
+        if len(adapted) < options.batch_size:
+            raise UserError(
+                f"domain {target.name}: {len(adapted)} images to adapt on are fewer than one batch of "
+                f"{options.batch_size}; pass a smaller --batch-size"
+            )
+        self.sampler = EpochSampler(range(len(adapted)), len(adapted), options.seed)
+        self.train_loader = DataLoader(
+            UnlabelledImages(adapted, train_transform, options.seed),
+            options.batch_size,
+            sampler=self.sampler,
+            drop_last=True,
+            num_workers=options.workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+        evaluation = (evaluation_transform, options.batch_size, options.workers)
+        self.start_loader = evaluation_loader(adapted, *evaluation)
+        self.held_out_loader = evaluation_loader(held_out, *evaluation)
+        self.target_loader = evaluation_loader(target, *evaluation)
+
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
+        if self.method.needs_pass(epoch - 1):
+            predictions = predict_domain(self.model, self.start_loader, self.accelerator.device)
+            self.method.initialize(epoch - 1, *predictions)
+        adaptation_mode(self.model, self.options.dropout)
+        self.sampler.epoch = epoch - 1
+        meters = Meters(self.accelerator.device)
+        steps = len(self.train_loader)
+        with self.progress.bar(f"epoch {epoch}/{self.options.epochs}", steps) as bar:
+            for step, (indices, images) in enumerate(self.train_loader, start=1):
+                loss, logits = self._step(indices, images)
+                meters.add(loss, logits, self.method.diagnostics())
+                bar.update()
+                if step % self.options.print_freq == 0 or step == steps:
+                    self.progress.step(bar, step, meters.read(len(images)))
+                    self._require_finite(meters, epoch)
+        return meters.read(self.options.batch_size)
+
+    def _step(self, indices: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        with self.accelerator.autocast():
+            logits, features = self.model(images.to(self.accelerator.device, non_blocking=True))
+        loss = self.method(indices, logits, features)
+        self.accelerator.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return loss.detach(), logits.detach()
+
+    def _require_finite(self, meters: Meters, epoch: int) -> None:
+        step = meters.first_bad_step()
+        if step:
+            kept = self.run.checkpoints / LATEST
+            raise UserError(
+                f"logits or loss are not finite at epoch {epoch}, step {step}; {kept} holds the last good model, of "
+                f"epoch {epoch - 1}. A smaller --lr usually helps"
+            )
+
+    def _finish_epoch(self, metrics: dict[str, Any]) -> None:
+        """Score the model, keep it if it is the best so far, and write all down."""
+        held_out = predict_domain(self.model, self.held_out_loader, self.accelerator.device)
+        if not held_out.logits.isfinite().all():
+            raise UserError(
+                f"the model's logits on the hold-out are not finite after epoch {metrics['epoch']}; the checkpoints of "
+                f"the epoch before are kept in {self.run.checkpoints}"
+            )
+        metrics |= selection.score_all(held_out.logits.softmax(1))
+        if self.record is not None:
+            metrics |= self.record(predict_domain(self.model, self.target_loader, self.accelerator.device))
+        self.metrics.append(metrics)
+        self._save(metrics["epoch"])
+        self.progress.line(epoch_summary(metrics, self.options.epochs))
+
+    def _save(self, epoch: int) -> None:
+        weights = self.accelerator.unwrap_model(self.model).state_dict()
+        self.run.save(LATEST, weights)
+        if epoch > 0 and self._selected_epoch() == epoch:
+            self.run.save(BEST, weights)
+        state = {
+            "model": weights,
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "rng": torch.get_rng_state(),
+            "metrics": self.metrics,
+        }
+        self.run.save(STATE, state)
+        self.run.write_metrics(self.metrics)
+
+    def _resume(self) -> bool:
+        state = self.run.load_state()
+        if state is None:
+            return False
+        self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
+        self.method.load_state_dict(state["method"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        torch.set_rng_state(state["rng"])
+        self.metrics = state["metrics"]
+        self.run.write_metrics(self.metrics)
+        self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
+        return True
+
+    def _selected_epoch(self) -> int:
+        adapted = self.metrics[1:]
+        return 1 + selection.best_epoch([line[self.criterion.name] for line in adapted], self.criterion.name)
+
+    def _result(self) -> dict[str, Any]:
+        result: dict[str, Any] = {"method": self.options.method, "criterion": self.criterion.name, "start": self.metrics[0]}
+        if self.options.epochs:
+            selected = self._selected_epoch()
+            result |= {"selected_epoch": selected, "selected": self.metrics[selected], "last": self.metrics[-1]}
+        return result
+
+
+class Meters:
+    """Running means of an epoch that stay on the device until they are read."""
+
+    def __init__(self, device: torch.device):
+        self.sums = {"loss": torch.zeros((), device=device)}
+        self.threshold: Tensor | None = None
+        self.bad_step = torch.zeros((), dtype=torch.long, device=device)
+        self.steps = 0
+        self.started = time.perf_counter()
+
+    def add(self, loss: Tensor, logits: Tensor, diagnostics: Mapping[str, Tensor]) -> None:
+        self.steps += 1
+        self.sums["loss"] += loss.float()
+        if diagnostics:
+            self.threshold = diagnostics["threshold"]
+            self.sums["votes"] = self.sums.get("votes", 0) + diagnostics["votes"]
+        finite = loss.isfinite() & logits.isfinite().all()
+        self.bad_step = torch.where((self.bad_step == 0) & ~finite, self.steps, self.bad_step)
+
+    def first_bad_step(self) -> int:
+        """Number of the first step of the epoch that was not finite, from 1; 0 if all were."""
+        return int(self.bad_step)
+
+    def read(self, batch_size: int) -> dict[str, float]:
+        """Mean loss and share of votes, the latest δ, and images a second."""
+        values = {name: float(total) / self.steps for name, total in self.sums.items()}
+        if self.threshold is not None:
+            values["threshold"] = float(self.threshold)
+        elapsed = time.perf_counter() - self.started
+        return {**values, "images_per_second": self.steps * batch_size / elapsed}

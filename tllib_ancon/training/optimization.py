@@ -1,0 +1,23 @@
+"""SGD and the two learning-rate decays: the paper's and TLLib's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def create_sgd(groups: list[dict[str, Any]], momentum: float, weight_decay: float) -> SGD:
+    """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``."""
+    return SGD(groups, lr=0.0, momentum=momentum, weight_decay=weight_decay, nesterov=momentum > 0)
+
+
+def relative_decay(optimizer: SGD, gamma: float, decay: float, total_steps: int) -> LambdaLR:
+    """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75."""
+    return LambdaLR(optimizer, lambda step: (1 + gamma * step / total_steps) ** -decay)
+
+
+def absolute_decay(optimizer: SGD, gamma: float, decay: float) -> LambdaLR:
+    """lr · (1 + gamma · step)^-decay: that of TLLib's scripts."""
+    return LambdaLR(optimizer, lambda step: (1 + gamma * step) ** -decay)
