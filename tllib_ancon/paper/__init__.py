@@ -1,0 +1,1 @@
+"""The paper's tables: the numbers it prints and the runs that reproduce them."""
