@@ -183,7 +183,7 @@ def score_all(probabilities: Tensor, criteria: Iterable[str] = tuple(CRITERIA)) 
         UserError: see :func:`infomax`; also for an unknown name.
     """
     probabilities = checked_probabilities(probabilities)
-    return {name: criterion(name).function(probabilities) for name in criteria}
+    return {name: find_criterion(name).function(probabilities) for name in criteria}
 
 
 def best_epoch(scores: Sequence[float], criterion: str) -> int:
@@ -198,7 +198,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
     Raises:
         UserError: for an unknown name, and if no score is a number.
     """
-    sign = 1 if criterion(criterion).higher_is_better else -1
+    sign = 1 if find_criterion(criterion).higher_is_better else -1
     candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
     if not candidates:
         raise UserError(f"none of the {len(scores)} epochs has a {criterion} score; evaluate at least one")
@@ -267,7 +267,8 @@ def _neighbor_entropies(directions: Tensor, start: int, buffer: Tensor, temperat
     return torch.special.entr(weights, out=weights).sum(dim=1)
 
 
-def criterion(name: str) -> Criterion:
+def find_criterion(name: str) -> Criterion:
+    """The criterion of that name, or :class:`UserError` with the valid names."""
     if name not in CRITERIA:
         raise unknown_name("criterion", name, CRITERIA)
     return CRITERIA[name]
