@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -12,14 +12,19 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training.aad import AttractingDispersing
-from tllib_ancon.self_training.anchored import AnchoredConfidence
+from tllib_ancon.self_training.anchored import SCHEDULES, AnchoredConfidence
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
 from tllib_ancon.self_training.gce import generalized_cross_entropy
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
 from tllib_ancon.self_training.pseudo_label import OneHotPseudoLabel, cross_entropy
 from tllib_ancon.self_training.shot import CentroidPseudoLabels, information_maximization
+from tllib_ancon.self_training.weighting import CONVENTIONS, WEIGHTINGS
 
 ENTRY_POINT_GROUP = "tllib_ancon.methods"
+
+
+def _option(default: Any, help_text: str, choices: tuple[str, ...] | None = None) -> Any:
+    return field(default=default, metadata={"help": help_text, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -27,31 +32,31 @@ class MethodOptions:
     """Every hyper-parameter a built-in method reads; each part takes its own and ignores the others'.
 
     The first group belongs to AnCon (:class:`~tllib_ancon.self_training.AnchoredConfidence`), the rest to the part
-    that names it.
+    that names it. Each field's metadata holds the help text and the choices of its command-line flag.
     """
 
-    smoothing: float = 0.3
-    schedule: str = "constant"
-    beta: float = 0.9
-    convention: str = "authors"
-    weighting: str = "relative"
-    prediction: str = "hard"
-    temperature: float = 1.0
-    normalize: bool = False
-    storage: str = "auto"
-    quantile: float = 0.9
-    fixed_threshold: float = 0.9
+    smoothing: float = _option(0.3, "AnCon's λ in [0, 1]: weight of the temporal ensemble in the target")
+    schedule: str = _option("constant", "of λ: constant, full (m/I) or half (min(1, 2m/I))", SCHEDULES)
+    beta: float = _option(0.9, "AnCon's β in [0, 1): decay of the confidence's moving average")
+    convention: str = _option("authors", "of reading f̄ and of starting δ: the authors' code's or the paper's", CONVENTIONS)
+    weighting: str = _option("relative", "which predictions enter f̄, and how much", WEIGHTINGS)
+    prediction: str = _option("hard", "what enters f̄: the one-hot or the softmax prediction", ("hard", "soft"))
+    temperature: float = _option(1.0, "softmax temperature of soft predictions")
+    normalize: bool = _option(False, "divide f̄ by its votes")
+    storage: str = _option("auto", "how votes are kept; auto: dense up to 256 classes", ("auto", "dense", "sparse"))
+    quantile: float = _option(0.9, "of the batch's confidence, for --weighting quantile")
+    fixed_threshold: float = _option(0.9, "of the confidence, for --weighting fixed")
 
-    elr_coefficient: float = 3.0
-    elr_beta: float = 0.9
-    q: float = 0.8
-    neighbors: int = 5
-    expanded_neighbors: int = 5
-    reciprocal: bool = True
-    mixing: str = "authors"
-    search: str = "exact"
-    shot_coefficient: float = 0.3
-    aad_beta: float = 5.0
+    elr_coefficient: float = _option(3.0, "weight of the early-learning regulariser")
+    elr_beta: float = _option(0.9, "decay of the early-learning regulariser's targets")
+    q: float = _option(0.8, "exponent of the generalised cross-entropy, in (0, 1]")
+    neighbors: int = _option(5, "nearest neighbours of a sample, for NRC and AaD")
+    expanded_neighbors: int = _option(5, "nearest neighbours of each neighbour, for NRC")
+    reciprocal: bool = _option(True, "NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code")
+    mixing: str = _option("authors", "NRC: of raw or of normalised votes with the neighbours", ("authors", "normalized"))
+    search: str = _option("exact", "NRC: neighbours of neighbours anew, or from each sample's last visit", ("exact", "cached"))
+    shot_coefficient: float = _option(0.3, "SHOT: weight of the pseudo-label loss")
+    aad_beta: float = _option(5.0, "AaD: how fast dispersion fades")
 
     def ensemble(self) -> dict[str, Any]:
         """The arguments of a temporal ensemble."""

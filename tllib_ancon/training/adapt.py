@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import methods
+from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress, epoch_summary
@@ -253,35 +253,3 @@ class Adaptation:
             selected = self._selected_epoch()
             result |= {"selected_epoch": selected, "selected": self.metrics[selected], "last": self.metrics[-1]}
         return result
-
-
-class Meters:
-    """Running means of an epoch that stay on the device until they are read."""
-
-    def __init__(self, device: torch.device):
-        self.sums = {"loss": torch.zeros((), device=device)}
-        self.threshold: Tensor | None = None
-        self.bad_step = torch.zeros((), dtype=torch.long, device=device)
-        self.steps = 0
-        self.started = time.perf_counter()
-
-    def add(self, loss: Tensor, logits: Tensor, diagnostics: Mapping[str, Tensor]) -> None:
-        self.steps += 1
-        self.sums["loss"] += loss.float()
-        if diagnostics:
-            self.threshold = diagnostics["threshold"]
-            self.sums["votes"] = self.sums.get("votes", 0) + diagnostics["votes"]
-        finite = loss.isfinite() & logits.isfinite().all()
-        self.bad_step = torch.where((self.bad_step == 0) & ~finite, self.steps, self.bad_step)
-
-    def first_bad_step(self) -> int:
-        """Number of the first step of the epoch that was not finite, from 1; 0 if all were."""
-        return int(self.bad_step)
-
-    def read(self, batch_size: int) -> dict[str, float]:
-        """Mean loss and share of votes, the latest δ, and images a second."""
-        values = {name: float(total) / self.steps for name, total in self.sums.items()}
-        if self.threshold is not None:
-            values["threshold"] = float(self.threshold)
-        elapsed = time.perf_counter() - self.started
-        return {**values, "images_per_second": self.steps * batch_size / elapsed}

@@ -15,7 +15,7 @@ from tllib_ancon.data.images import LabelledImages
 from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.training.adapt import Meters
+from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress, epoch_summary

@@ -1,0 +1,61 @@
+"""Eq. 1-3 of the paper transcribed in plain Python, one sample at a time: the oracle of the tests."""
+
+from __future__ import annotations
+
+import math
+
+
+def softmax(logits: list[float]) -> list[float]:
+    largest = max(logits)
+    exponentials = [math.exp(value - largest) for value in logits]
+    return [value / sum(exponentials) for value in exponentials]
+
+
+def argmax(values: list[float]) -> int:
+    return values.index(max(values))
+
+
+class NaiveAnCon:
+    """Keeps every prediction ever made, and sums them anew at each visit."""
+
+    def __init__(self, num_classes: int, smoothing: float, beta: float, convention: str, normalize: bool = False):
+        self.num_classes = num_classes
+        self.smoothing = smoothing
+        self.beta = beta
+        self.convention = convention
+        self.normalize = normalize
+        self.batch_means: list[float] = []
+        self.history: dict[int, list[int]] = {}
+
+    def threshold(self) -> float:
+        """δ_m from the whole history of batch means."""
+        last = len(self.batch_means) - 1
+        terms = [(1 - self.beta) * self.beta ** (last - i) * mean for i, mean in enumerate(self.batch_means)]
+        if self.convention == "authors":
+            terms[0] = self.beta**last * self.batch_means[0]
+        return sum(terms)
+
+    def ensemble(self, index: int) -> list[float]:
+        votes = [float(self.history.get(index, []).count(k)) for k in range(self.num_classes)]
+        if self.normalize and sum(votes):
+            return [vote / sum(votes) for vote in votes]
+        return votes
+
+    def visit(self, indices: list[int], logits: list[list[float]]) -> list[list[float]]:
+        probabilities = [softmax(row) for row in logits]
+        before = [self.ensemble(index) for index in indices]
+        self.batch_means.append(sum(max(row) for row in probabilities) / len(probabilities))
+        threshold = self.threshold()
+        for index, row in zip(indices, probabilities, strict=True):
+            above = max(row) > threshold
+            if above or (self.convention == "authors" and max(row) == threshold):
+                self.history.setdefault(index, []).append(argmax(row))
+        after = [self.ensemble(index) for index in indices]
+        read = before if self.convention == "authors" else after
+        return [
+            [
+                (1 - self.smoothing) * (1.0 if k == argmax(row) else 0.0) + self.smoothing * anchor[k]
+                for k in range(self.num_classes)
+            ]
+            for row, anchor in zip(probabilities, read, strict=True)
+        ]

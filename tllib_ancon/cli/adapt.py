@@ -1,0 +1,71 @@
+"""``tllib-ancon adapt``: adapt a source model to unlabelled images."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+from tllib_ancon.cli import arguments
+from tllib_ancon.training.adapt import AdaptationOptions
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_domain_arguments(parser, source=True, target=True)
+    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="source model to start from")
+    arguments.add_model_arguments(parser)
+    arguments.add_method_arguments(parser, default="ancon")
+    arguments.add_transform_arguments(parser, scale=(0.5, 1.0))
+    arguments.add_optimization_arguments(parser, AdaptationOptions())
+    arguments.add_run_arguments(parser, log="runs/adapted")
+
+
+def run(args: argparse.Namespace) -> int:
+    print(summary(adapt(args)))
+    return 0
+
+
+def adapt(args: argparse.Namespace) -> dict[str, Any]:
+    """Make the run that these arguments describe, or finish it; returns its result."""
+    from tllib_ancon.cli import building
+    from tllib_ancon.training.adapt import Adaptation
+    from tllib_ancon.training.run_directory import RunDirectory
+
+    target = building.domain(args, args.target)
+    backbone = building.backbone(args, pretrained=False)
+    model = building.start_classifier(args, backbone, target.num_classes)
+    progress = building.progress(args)
+    directory = RunDirectory(args.log)
+    adaptation = Adaptation(
+        model,
+        target,
+        options(args),
+        directory,
+        *building.transforms(args, backbone),
+        record=building.recorder(target),
+        progress=progress,
+    )
+    directory.begin({"command": "adapt", **arguments.settings(args)}, args.overwrite)
+    if directory.finished:
+        progress.line(f"{args.log} holds this run already, finished")
+    return directory.result() if directory.finished else adaptation()
+
+
+def options(args: argparse.Namespace) -> AdaptationOptions:
+    given = arguments.pick(args, (field.name for field in fields(AdaptationOptions)))
+    return AdaptationOptions(**given, method_options=arguments.method_options(args))
+
+
+def summary(result: dict[str, Any]) -> str:
+    """Start, selected and last model in three lines, as far as the target has labels."""
+    rows = [("start", result["start"])]
+    if "selected" in result:
+        rows += [(f"selected by {result['criterion']}", result["selected"]), ("last", result["last"])]
+    return "\n".join(_row(title, metrics, result["criterion"]) for title, metrics in rows)
+
+
+def _row(title: str, metrics: dict[str, Any], criterion: str) -> str:
+    text = f"{title} (epoch {metrics['epoch']}): {criterion} {metrics[criterion]:.4f}"
+    if "accuracy" in metrics:
+        text += f", accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}"
+    return text

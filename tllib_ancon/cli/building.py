@@ -1,0 +1,88 @@
+"""From parsed arguments to domains, transforms and models."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tllib_ancon import evaluation
+from tllib_ancon.cli.arguments import pick
+from tllib_ancon.data.domains import Domain, open_domain
+from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options
+from tllib_ancon.models.checkpoints import load_state_dict, start_model
+from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.training.passes import Predictions
+from tllib_ancon.training.progress import Progress
+
+Transforms = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def domain(args: argparse.Namespace, codes: Sequence[str], split: str = "train") -> Domain:
+    return open_domain(args.root, args.data, codes, split, args.num_classes, args.allow_outside_root)
+
+
+def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
+    weights = getattr(args, "pretrained_weights", None)
+    return create_backbone(args.arch, pretrained and not args.scratch, weights, parse_options(args.arch_option))
+
+
+def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
+    """The training and the evaluation transform."""
+    names = ("train_resizing", "val_resizing", "resize_size", "image_size", "scale", "ratio")
+    options = TransformOptions(
+        **pick(args, names),
+        horizontal_flip=not args.no_hflip,
+        mean=args.norm_mean or backbone.mean,
+        std=args.norm_std or backbone.std,
+    )
+    return train_transform(options), evaluation_transform(options)
+
+
+def source_model(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:
+    """A model to train on the source: SHOT's layers on a backbone, whose new layers the seed decides."""
+    torch.manual_seed(args.seed)
+    pool_layer = torch.nn.Identity() if args.no_pool else backbone.pool_layer()
+    return shot_classifier(backbone.network, num_classes, args.bottleneck_dim, pool_layer, backbone.pretrained)
+
+
+def start_classifier(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:
+    """The model in ``--checkpoint``: of this package, of TLLib's scripts, of dalib or of the authors.
+
+    Raises:
+        UserError: a missing or unreadable checkpoint, or one that does not fit (which tensors)
+    """
+    path = Path(args.checkpoint)
+    parts = start_model(load_state_dict(path), backbone.network, num_classes, pool=not (backbone.pools or args.no_pool))
+    return Classifier(
+        parts.backbone,
+        num_classes,
+        parts.bottleneck,
+        parts.head,
+        parts.features_dim,
+        parts.pool_layer,
+        finetune=not args.scratch,
+    )
+
+
+def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
+    """Scores predictions on the target for the record, if it has labels."""
+    if not target.labelled:
+        return None
+    labels = torch.tensor([sample.label for sample in target.samples])
+
+    def record(predictions: Predictions) -> dict[str, Any]:
+        return evaluation.summarize(predictions.logits.cpu(), labels[predictions.indices], target.num_classes)
+
+    return record
+
+
+def progress(args: argparse.Namespace) -> Progress:
+    if args.quiet and args.verbose:
+        raise UserError("--quiet and --verbose exclude each other")
+    return Progress(args.quiet, args.verbose)

@@ -1,0 +1,97 @@
+"""``tllib-ancon demo``: what AnCon gains, on data that ships with its dependencies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+SOURCE_ONLY = "source-only"
+METHODS = ("self-training", "elr", "ancon")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", default="ancon-demo", metavar="DIR", help="folder for data, runs and results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="a source model and three runs each")
+    parser.add_argument("--source-epochs", type=int, default=10, help="of each source model")
+    parser.add_argument("--epochs", type=int, default=30, help="of each adaptation")
+    parser.add_argument("-j", "--workers", type=int, default=0, metavar="N", help="processes that load images")
+    parser.add_argument("--quiet", action="store_true", help="show the table only")
+
+
+def run(args: argparse.Namespace) -> int:
+    from tllib_ancon.data.demo import write_demo_domains
+    from tllib_ancon.report.curves import draw_curves
+
+    started = time.perf_counter()
+    out = Path(args.out)
+    write_demo_domains(out / "data")
+    results: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    for seed in args.seeds:
+        for method, result in _run_seed(args, seed).items():
+            results[method].append(result)
+    summary = summarize(results)
+    seconds = round(time.perf_counter() - started, 1)
+    (out / "summary.json").write_text(json.dumps({**summary, "seconds": seconds}, indent=2) + "\n")
+    metrics = {method: [_directory(args, method, seed).metrics() for seed in args.seeds] for method in METHODS}
+    draw_curves(metrics, out / "curves.png")
+    print(table(summary, args.seeds))
+    print(f"{seconds:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
+    return 0
+
+
+def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, dict[str, Any]]:
+    """The source model of one seed and its adaptations, each the run that its own command line would make."""
+    from tllib_ancon.cli import adapt, pretrain
+    from tllib_ancon.cli.main import parse
+    from tllib_ancon.data.demo import SIDE, SOURCE, TARGET
+
+    source = _directory(args, "source", seed)
+    common = [
+        *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn", "--scratch"),
+        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
+        *("--seed", str(seed), "-j", str(args.workers), *(["--quiet"] if args.quiet else [])),
+    ]
+    pretrain.pretrain(parse(["pretrain", *common, "--epochs", str(args.source_epochs), "--log", str(source.path)]))
+    start = ["-t", TARGET, "--checkpoint", str(source.checkpoints / "best.pth"), "--epochs", str(args.epochs)]
+    results = {}
+    for method in METHODS:
+        log = str(_directory(args, method, seed).path)
+        results[method] = adapt.adapt(parse(["adapt", *common, *start, "--method", method, "--log", log]))
+    return results
+
+
+def _directory(args: argparse.Namespace, name: str, seed: int) -> Any:
+    from tllib_ancon.training.run_directory import RunDirectory
+
+    return RunDirectory(Path(args.out) / f"{name}-seed{seed}")
+
+
+def summarize(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Per method the mean accuracy (percent) and ECE (in [0, 1]) of the selected models, and each seed's."""
+    chosen = {SOURCE_ONLY: [result["start"] for result in results[METHODS[0]]]}
+    chosen |= {method: [result["selected"] for result in results[method]] for method in METHODS}
+    return {
+        method: {
+            "accuracy": fmean(metrics["accuracy"] for metrics in seeds),
+            "ece": fmean(metrics["ece"] for metrics in seeds),
+            "per_seed": [{name: metrics[name] for name in ("accuracy", "ece", "epoch")} for metrics in seeds],
+        }
+        for method, seeds in chosen.items()
+    }
+
+
+def table(summary: dict[str, dict[str, Any]], seeds: list[int]) -> str:
+    """Accuracy of each seed, its mean, and the mean ECE, a row a method."""
+    header = "rendered digits -> handwritten digits: accuracy in %, epoch selected by InfoMax\n\n"
+    header += f"{'':<15}" + "".join(f"{'seed ' + str(seed):>9}" for seed in seeds) + f"{'mean':>9}{'ECE (15 bins)':>16}\n"
+    rows = [
+        f"{method:<15}"
+        + "".join(f"{run['accuracy']:>9.1f}" for run in row["per_seed"])
+        + f"{row['accuracy']:>9.1f}{row['ece']:>16.3f}\n"
+        for method, row in summary.items()
+    ]
+    return header + "".join(rows)

@@ -1,0 +1,57 @@
+"""``tllib-ancon evaluate``: how good a checkpoint is on a labelled domain."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tllib_ancon.cli import arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_domain_arguments(parser, source=False, target=True)
+    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="model to evaluate")
+    parser.add_argument("--per-class-eval", action="store_true", help="also the accuracy of each class")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers to this file")
+    parser.add_argument("-b", "--batch-size", type=int, default=64, metavar="B", help="images a step")
+    arguments.add_loading_arguments(parser)
+    arguments.add_model_arguments(parser)
+    arguments.add_transform_arguments(parser, scale=(0.5, 1.0))
+
+
+def run(args: argparse.Namespace) -> int:
+    import torch
+
+    from tllib_ancon import selection
+    from tllib_ancon.cli import building
+    from tllib_ancon.training.passes import evaluation_loader, predict_domain
+
+    target = building.domain(args, args.target, split="test")
+    backbone = building.backbone(args, pretrained=False)
+    model = building.start_classifier(args, backbone, target.num_classes)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    _, transform = building.transforms(args, backbone)
+    loader = evaluation_loader(target, transform, args.batch_size, args.workers)
+    predictions = predict_domain(model.to(device), loader, device)
+    scores: dict[str, Any] = selection.score_all(predictions.logits.softmax(1))
+    record = building.recorder(target)
+    if record is not None:
+        scores |= record(predictions)
+    _print(scores, target.classes if args.per_class_eval else [])
+    if args.json:
+        Path(args.json).write_text(json.dumps(scores, indent=2) + "\n")
+    return 0
+
+
+def _print(scores: dict[str, Any], classes: list[str]) -> None:
+    if "accuracy" in scores:
+        print(f"accuracy             {scores['accuracy']:.2f} %")
+        print(f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %")
+        print(f"ECE (15 bins)        {scores['ece']:.4f}")
+    for name in ("infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd"):
+        print(f"{name:<20} {scores[name]:.4f}")
+    if "per_class_accuracy" in scores:
+        for name, accuracy in zip(classes, scores["per_class_accuracy"], strict=False):
+            print(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))

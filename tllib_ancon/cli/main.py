@@ -1,0 +1,59 @@
+"""The command ``tllib-ancon``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tllib_ancon._version import __version__
+from tllib_ancon.errors import UserError, unknown_name
+
+COMMANDS = {
+    "demo": "rendered digits -> handwritten digits: source-only, self-training, ELR, AnCon; no download",
+    "pretrain": "train a source model",
+    "adapt": "adapt a source model to the unlabelled images of a target domain",
+    "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
+}
+"""Each is a module of :mod:`tllib_ancon.cli` with ``add_arguments(parser)`` and ``run(args) -> int``."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns the exit status: 0, or 2 for bad input with one line on standard error."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parse(arguments)
+        return args.module.run(args)
+    except UserError as error:
+        print(f"tllib-ancon: error: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The arguments of one subcommand, with its ``module``."""
+    parser = argparse.ArgumentParser(
+        prog="tllib-ancon",
+        description="Anchored Confidence (AnCon) for models that meet images of another domain.",
+        epilog="tllib-ancon COMMAND --help tells a command's arguments.",
+    )
+    parser.add_argument("--version", action="version", version=f"tllib-ancon {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    if chosen is not None and chosen not in COMMANDS:
+        raise unknown_name("command", chosen, COMMANDS)
+    for name, help_text in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=help_text, description=help_text, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        )
+        if name == chosen:
+            module = importlib.import_module(f"tllib_ancon.cli.{name}")
+            module.add_arguments(subparser)
+            subparser.set_defaults(module=module)
+    return parser.parse_args(arguments)
+
+
+def _one_line(error: UserError) -> str:
+    """The message alone: a data-loader worker wraps it in the text of a traceback."""
+    last = str(error).strip().splitlines()[-1]
+    return last.split("UserError: ", 1)[-1]

@@ -1,0 +1,89 @@
+"""The demo's two domains: digits rendered from fonts, and handwritten digits. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+SOURCE, TARGET = "rendered", "handwritten"
+IMAGES_PER_CLASS = 400
+SIDE = 32
+FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10")
+"""Beginnings of the names of matplotlib's fonts that have ordinary digits."""
+
+LabelledImage = tuple[Image.Image, int]
+
+
+def write_demo_domains(root: Path, seed: int = 0) -> None:
+    """Write both domains in TLLib's ImageList layout under ``root``; does nothing where they are complete.
+
+    ``rendered``: 4,000 pictures of 32² pixels, white on black, of the ten digits in random fonts of matplotlib, at random
+    size, position and rotation. ``handwritten``: the 1,797 handwritten digits of scikit-learn (8², from UCI's "Optical
+    Recognition of Handwritten Digits"), enlarged to 32².
+
+    Args:
+        root (Path): created if missing
+        seed (int): of the rendering
+    """
+    lists = root / "image_list"
+    if (lists / "classes.txt").is_file():
+        return
+    lists.mkdir(parents=True, exist_ok=True)
+    _write_domain(root, SOURCE, rendered_digits(seed))
+    _write_domain(root, TARGET, handwritten_digits())
+    _write_text(lists / "classes.txt", "".join(f"{digit}\n" for digit in range(10)))
+
+
+def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> Iterator[LabelledImage]:
+    """Digits in random fonts, size, position and rotation."""
+    generator = random.Random(seed)
+    fonts = _digit_fonts()
+    for label in range(10):
+        for _ in range(images_per_class):
+            yield _render(str(label), generator.choice(fonts), generator), label
+
+
+def handwritten_digits() -> Iterator[LabelledImage]:
+    """scikit-learn's digits, values 0 to 16, as 8-bit pictures."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for pixels, label in zip(digits.images, digits.target, strict=True):
+        small = Image.fromarray((pixels * (255 / 16)).round().astype("uint8"))
+        yield small.resize((SIDE, SIDE), Image.Resampling.BILINEAR), int(label)
+
+
+def _digit_fonts() -> list[Path]:
+    import matplotlib
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    return sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
+
+
+def _render(text: str, font_file: Path, generator: random.Random) -> Image.Image:
+    font = ImageFont.truetype(str(font_file), generator.randint(18, 30))
+    canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
+    ImageDraw.Draw(canvas).text((SIDE, SIDE), text, fill=255, font=font, anchor="mm")
+    turned = canvas.rotate(generator.uniform(-20, 20), Image.Resampling.BICUBIC)
+    left, top = (SIDE // 2 + generator.randint(-3, 3) for _ in range(2))
+    return turned.crop((left, top, left + SIDE, top + SIDE))
+
+
+def _write_domain(root: Path, name: str, images: Iterator[LabelledImage]) -> None:
+    lines = []
+    for number, (image, label) in enumerate(images):
+        path = Path(name) / str(label) / f"{number:05d}.png"
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        image.save(root / path)
+        lines.append(f"{path.as_posix()} {label}\n")
+    _write_text(root / "image_list" / f"{name}.txt", "".join(lines))
+
+
+def _write_text(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(text)
+    os.replace(temporary, path)
