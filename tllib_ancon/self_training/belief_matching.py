@@ -1,0 +1,66 @@
+"""Belief matching: a Dirichlet over class probabilities in place of their point estimate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.targets import as_weights, check_logits
+
+LARGEST_LOG_CONCENTRATION = 30.0
+"""Beyond it, up or down, the loss or its gradient leaves float32's range."""
+
+
+def dirichlet_mean(logits: Tensor) -> Tensor:
+    """The predictive distribution α_k / Σ_j α_j of the Dirichlet with α = exp(logits): their softmax.
+
+    Args:
+        logits: (B, K) of any floating type
+
+    Returns: (B, K) float32
+    """
+    return logits.float().softmax(-1)
+
+
+def belief_matching_loss(
+    logits: Tensor, targets: Tensor, coefficient: float = 0.001, prior: float = 1.0
+) -> Tensor:
+    r"""The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
+
+    .. math::
+        L = - Σ_k y_k (ψ(α_k) - ψ(α_0)) + coefficient · KL(Dir(α) ‖ Dir(β))
+
+    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes. The official code leaves
+    out the part of the divergence that depends on β alone, a constant: same gradient, another value. Logits
+    beyond ±30 count as ±30.
+
+    Args:
+        logits: (B, K) of any floating type
+        targets: (B, K) non-negative weights y, which get no gradient, or (B,) integer classes
+        coefficient (float): weight of the divergence, at least 0. Default: 0.001, that of AnCon's appendix
+        prior (float): β > 0. Default: 1, the uniform distribution
+
+    Returns: float32 scalar
+
+    Raises:
+        UserError: shapes that do not fit, a coefficient or prior out of range
+
+    Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
+    """
+    if coefficient < 0:
+        raise UserError(f"belief matching coefficient {coefficient}: expected a value of at least 0")
+    if prior <= 0:
+        raise UserError(f"belief matching prior {prior}: expected a value above 0")
+    check_logits(logits)
+    alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
+    expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()
+    log_likelihood = (as_weights(targets, logits) * expected_logs).sum(1)
+    beta = torch.full_like(alpha, prior)
+    divergence = ((alpha - beta) * expected_logs).sum(1) + _log_normalizer(beta) - _log_normalizer(alpha)
+    return (coefficient * divergence - log_likelihood).mean()
+
+
+def _log_normalizer(concentration: Tensor) -> Tensor:
+    """The logarithm of the multivariate beta function, (B, K) -> (B,)."""
+    return concentration.lgamma().sum(1) - concentration.sum(1).lgamma()

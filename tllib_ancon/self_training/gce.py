@@ -1,0 +1,48 @@
+"""Generalised cross-entropy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.self_training.targets import as_weights, check_logits
+
+REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
+
+
+def generalized_cross_entropy(
+    logits: Tensor, targets: Tensor, q: float = 0.8, reduction: str = "mean"
+) -> Tensor:
+    r"""A loss between cross-entropy (q → 0) and mean absolute error (q = 1), robust to wrong labels.
+
+    .. math::
+        L = (1 - (Σ_k f_k ỹ_k)^q) / q
+
+    with f the softmax. Targets need no particular mass, as in AnCon's code: a mass above 1 can make L
+    negative. The power is taken in the log domain, so that neither L nor its gradient breaks where f_k
+    underflows.
+
+    Args:
+        logits: (B, K) of any floating type
+        targets: (B, K) non-negative weights, which get no gradient, or (B,) integer classes
+        q (float): in (0, 1]. Default: 0.8
+        reduction (str): ``"mean"``, ``"sum"`` or ``"none"``. Default: ``"mean"``
+
+    Returns: float32, a scalar, or (B,) for ``"none"``
+
+    Raises:
+        UserError: shapes that do not fit, q out of range, an unknown reduction
+
+    Source: Zhang & Sabuncu, "Generalized Cross Entropy Loss for Training Deep Neural Networks with Noisy
+    Labels", NeurIPS 2018; for self-training Rusak et al., "If your data distribution shifts, use
+    self-learning", TMLR 2022.
+    """
+    if not 0 < q <= 1:
+        raise UserError(f"q={q}: expected a value in (0, 1]; towards 0 the loss becomes the cross-entropy")
+    if reduction not in REDUCTIONS:
+        raise unknown_name("reduction", reduction, REDUCTIONS)
+    check_logits(logits)
+    log_weights = as_weights(targets, logits).log()
+    log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)
+    return REDUCTIONS[reduction]((1 - (q * log_agreement).exp()) / q)
