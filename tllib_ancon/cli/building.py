@@ -28,6 +28,10 @@ def domain(args: argparse.Namespace, codes: Sequence[str], split: str = "train")
 
 
 def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
+    """The backbone ``-a`` names; from here on everything random follows ``--seed``."""
+    from accelerate.utils import set_seed
+
+    set_seed(args.seed)
     weights = getattr(args, "pretrained_weights", None)
     return create_backbone(args.arch, pretrained and not args.scratch, weights, parse_options(args.arch_option))
 
@@ -45,8 +49,7 @@ def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
 
 
 def source_model(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:
-    """A model to train on the source: SHOT's layers on a backbone, whose new layers the seed decides."""
-    torch.manual_seed(args.seed)
+    """A model to train on the source: SHOT's layers on a backbone."""
     pool_layer = torch.nn.Identity() if args.no_pool else backbone.pool_layer()
     return shot_classifier(backbone.network, num_classes, args.bottleneck_dim, pool_layer, backbone.pretrained)
 

@@ -16,9 +16,9 @@ METHODS = ("self-training", "elr", "ancon")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="ancon-demo", metavar="DIR", help="folder for data, runs and results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="a source model and three runs each")
-    parser.add_argument("--source-epochs", type=int, default=10, help="of each source model")
-    parser.add_argument("--epochs", type=int, default=30, help="of each adaptation")
-    parser.add_argument("-j", "--workers", type=int, default=0, metavar="N", help="processes that load images")
+    parser.add_argument("--source-epochs", type=int, default=5, help="of each source model")
+    parser.add_argument("--epochs", type=int, default=15, help="of each adaptation")
+    parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
     parser.add_argument("--quiet", action="store_true", help="show the table only")
 
 

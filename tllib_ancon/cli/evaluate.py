@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_domain_arguments(parser, source=False, target=True)
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="model to evaluate")
     parser.add_argument("--per-class-eval", action="store_true", help="also the accuracy of each class")
+    parser.set_defaults(seed=0)
     parser.add_argument("--json", metavar="FILE", help="write the numbers to this file")
     parser.add_argument("-b", "--batch-size", type=int, default=64, metavar="B", help="images a step")
     arguments.add_loading_arguments(parser)

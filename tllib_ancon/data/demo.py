@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 SOURCE, TARGET = "rendered", "handwritten"
 IMAGES_PER_CLASS = 400
-SIDE = 32
+SIDE, RESOLUTION = 32, 8
 FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10")
 """Beginnings of the names of matplotlib's fonts that have ordinary digits."""
 
@@ -21,9 +21,9 @@ LabelledImage = tuple[Image.Image, int]
 def write_demo_domains(root: Path, seed: int = 0) -> None:
     """Write both domains in TLLib's ImageList layout under ``root``; does nothing where they are complete.
 
-    ``rendered``: 4,000 pictures of 32² pixels, white on black, of the ten digits in random fonts of matplotlib, at random
-    size, position and rotation. ``handwritten``: the 1,797 handwritten digits of scikit-learn (8², from UCI's "Optical
-    Recognition of Handwritten Digits"), enlarged to 32².
+    ``rendered``: 4,000 pictures, white on black, of the ten digits in random fonts of matplotlib, at random size,
+    position and rotation. ``handwritten``: the 1,797 handwritten digits of scikit-learn (from UCI's "Optical
+    Recognition of Handwritten Digits"). Both have that set's resolution, 8² pixels, enlarged to 32².
 
     Args:
         root (Path): created if missing
@@ -54,7 +54,7 @@ def handwritten_digits() -> Iterator[LabelledImage]:
     digits = load_digits()
     for pixels, label in zip(digits.images, digits.target, strict=True):
         small = Image.fromarray((pixels * (255 / 16)).round().astype("uint8"))
-        yield small.resize((SIDE, SIDE), Image.Resampling.BILINEAR), int(label)
+        yield _enlarge(small), int(label)
 
 
 def _digit_fonts() -> list[Path]:
@@ -65,12 +65,17 @@ def _digit_fonts() -> list[Path]:
 
 
 def _render(text: str, font_file: Path, generator: random.Random) -> Image.Image:
-    font = ImageFont.truetype(str(font_file), generator.randint(18, 30))
+    font = ImageFont.truetype(str(font_file), generator.randint(20, 44))
     canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
     ImageDraw.Draw(canvas).text((SIDE, SIDE), text, fill=255, font=font, anchor="mm")
     turned = canvas.rotate(generator.uniform(-20, 20), Image.Resampling.BICUBIC)
-    left, top = (SIDE // 2 + generator.randint(-3, 3) for _ in range(2))
-    return turned.crop((left, top, left + SIDE, top + SIDE))
+    left, top = (SIDE // 2 + generator.randint(-2, 2) for _ in range(2))
+    crop = turned.crop((left, top, left + SIDE, top + SIDE))
+    return _enlarge(crop.resize((RESOLUTION, RESOLUTION), Image.Resampling.BOX))
+
+
+def _enlarge(image: Image.Image) -> Image.Image:
+    return image.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
 
 
 def _write_domain(root: Path, name: str, images: Iterator[LabelledImage]) -> None:

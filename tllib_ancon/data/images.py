@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
@@ -25,11 +26,18 @@ def load_image(path: str) -> Image.Image:
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return Image.open(file).convert("RGB")
+            return _eight_bit(Image.open(file)).convert("RGB")
     except FileNotFoundError:
         raise UserError(f"image {path}: file not found") from None
     except Exception as error:  # Pillow's decoders raise many types
         raise UserError(f"image {path}: cannot be decoded ({error})") from error
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """A 16-bit picture scaled to 8 bits, which Pillow would clip."""
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image).clip(0, 65_535) / 257).astype(np.uint8))
 
 
 class DomainImages(Dataset):

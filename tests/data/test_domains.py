@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SHARED
+from tllib_ancon.data.domains import open_domain
+from tllib_ancon.errors import UserError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    lists = tmp_path / "image_list"
+    lists.mkdir()
+    (lists / "art.txt").write_text("art/a.png 0\nart/b.png 2\n")
+    (lists / "photo.txt").write_text("photo/a.png 1\n")
+    (lists / "wild.txt").write_text("wild/a.png\nwild/b.png\n")
+    return tmp_path
+
+
+def test_generic_dataset_with_class_names(root: Path) -> None:
+    (root / "image_list" / "classes.txt").write_text("bike\nbottle\nmug\n")
+    domain = open_domain(root, "ImageList", ["art", "photo"])
+    assert (domain.name, len(domain), domain.classes) == ("art+photo", 3, ["bike", "bottle", "mug"])
+    assert [sample.label for sample in domain.samples] == [0, 2, 1]
+
+
+def test_generic_dataset_counts_its_classes(root: Path) -> None:
+    assert open_domain(root, "ImageList", ["art"]).classes == ["0", "1", "2"]
+    assert open_domain(root, "ImageList", ["photo"], num_classes=3).num_classes == 3
+
+
+def test_unlabelled_domain(root: Path) -> None:
+    domain = open_domain(root, "ImageList", ["wild"], num_classes=3)
+    assert not domain.labelled
+    with pytest.raises(UserError, match="source domain needs them"):
+        domain.require_labels()
+
+
+def test_labels_can_be_removed(root: Path) -> None:
+    domain = open_domain(root, "ImageList", ["art"])
+    assert {sample.label for sample in domain.without_labels().samples} == {-1}
+    assert domain.labelled
+
+
+@pytest.mark.parametrize(
+    ("dataset", "codes", "message"),
+    [
+        ("ImageList", ["fotos"], "did you mean 'photo'"),
+        ("ImageList", ["wild"], "classes.txt is missing"),
+        ("Offce31", ["A"], "did you mean 'Office31'"),
+        ("Office31", ["X"], "Valid names: A, D, W"),
+        ("Office31", ["A"], "does not hold Office31.*missing folders"),
+        ("Office31", [], "no domain"),
+    ],
+)
+def test_what_is_not_there_is_named(root: Path, dataset: str, codes: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        open_domain(root, dataset, codes)
+
+
+def test_missing_root(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a folder"):
+        open_domain(tmp_path / "none", "ImageList", ["a"])
+
+
+@pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
+def test_office31(code: str, images: int) -> None:
+    root = SHARED / "data" / "office31"
+    if not root.is_dir():
+        pytest.skip("Office-31 is not beside this checkout")
+    domain = open_domain(root, "Office31", [code])
+    assert (len(domain), domain.num_classes, domain.classes[0]) == (images, 31, "back_pack")

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.image_list import Sample
+from tllib_ancon.data.images import LabelledImages, UnlabelledImages, load_image
+from tllib_ancon.data.sampling import EpochSampler, hold_out
+from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.errors import UserError
+
+AUGMENTATION = TransformOptions(image_size=28, scale=(0.3, 1.0))
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Domain:
+    generator = torch.Generator().manual_seed(0)
+    samples = []
+    for number in range(12):
+        pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
+        path = tmp_path / f"{number}.png"
+        Image.fromarray(pixels.numpy()).save(path)
+        samples.append(Sample(str(path), number % 3))
+    return Domain("d", samples, ["a", "b", "c"])
+
+
+def epoch_of(domain: Domain, epoch: int, workers: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    sampler = EpochSampler(range(len(domain)), len(domain), seed)
+    sampler.epoch = epoch
+    dataset = UnlabelledImages(domain, train_transform(AUGMENTATION), seed)
+    batches = list(DataLoader(dataset, 4, sampler=sampler, num_workers=workers))
+    return torch.cat([indices for indices, _ in batches]), torch.cat([images for _, images in batches])
+
+
+def test_adaptation_sees_index_and_image_only(domain: Domain) -> None:
+    index, image = UnlabelledImages(domain, evaluation_transform(AUGMENTATION))[5]
+    assert index == 5
+    assert image.shape == (3, 28, 28)
+
+
+def test_source_sees_labels(domain: Domain) -> None:
+    assert LabelledImages(domain, evaluation_transform(AUGMENTATION))[5][1] == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_epoch_is_the_same_for_any_number_of_workers(domain: Domain, workers: int) -> None:
+    for alone, parallel in zip(epoch_of(domain, 3, 0), epoch_of(domain, 3, workers), strict=True):
+        assert torch.equal(alone, parallel)
+
+
+def test_epochs_and_seeds_differ_in_order_and_augmentation(domain: Domain) -> None:
+    indices, images = epoch_of(domain, 0, 0)
+    for other_indices, other_images in (epoch_of(domain, 1, 0), epoch_of(domain, 0, 0, seed=1)):
+        assert sorted(other_indices.tolist()) == list(range(12))
+        assert not torch.equal(indices, other_indices)
+        assert not torch.equal(images[indices.argsort()], other_images[other_indices.argsort()])
+
+
+def test_loading_leaves_the_global_random_state_alone(domain: Domain) -> None:
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    epoch_of(domain, 0, 0)
+    torch.randperm(1)
+    torch.manual_seed(5)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_longer_epoch_repeats_the_images_in_new_orders() -> None:
+    sampler = EpochSampler(range(5), 5, seed=0, length=12)
+    keys = list(sampler)
+    assert len(keys) == len(set(keys)) == 12
+    assert all(sorted(key % 5 for key in keys[start : start + 5]) == list(range(5)) for start in (0, 5))
+    sampler.epoch = 1
+    assert not set(keys) & set(sampler)
+
+
+@pytest.mark.parametrize(("fraction", "held"), [(0.0, 0), (0.1, 10), (0.5, 50), (0.999, 99)])
+def test_hold_out_splits_without_overlap(fraction: float, held: int) -> None:
+    kept, held_out = hold_out(100, fraction, seed=0)
+    assert len(held_out) == held
+    assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(100))
+    assert torch.equal(hold_out(100, fraction, seed=0)[1], held_out)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "I;16", "F"])
+def test_every_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / ("picture.tif" if mode in ("F", "CMYK") else "picture.png")
+    source = Image.new("I;16", (8, 8), 40_000) if mode == "I;16" else Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode)
+    source.save(path)
+    assert load_image(str(path)).mode == "RGB"
+
+
+def test_sixteen_bit_pictures_keep_their_range(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    Image.new("I;16", (4, 4), 32_768).save(path)
+    assert load_image(str(path)).getpixel((0, 0)) == (127, 127, 127)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n"])
+def test_what_cannot_be_decoded_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.png"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"broken\.png: cannot be decoded"):
+        load_image(str(path))
+
+
+def test_truncated_and_missing_pictures_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "half.jpg"
+    Image.effect_noise((64, 64), 50).convert("RGB").save(path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(UserError, match=r"half\.jpg: cannot be decoded"):
+        load_image(str(path))
+    with pytest.raises(UserError, match=r"none\.jpg: file not found"):
+        load_image(str(tmp_path / "none.jpg"))
+
+
+def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.png"
+    Image.new("L", (200, 200)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(UserError, match=r"bomb\.png: cannot be decoded .*limit"):
+        load_image(str(path))
+
+
+@pytest.mark.parametrize("resizing", ["default", "cen.crop", "ran.crop"])
+def test_train_resizings_give_the_crop(resizing: str) -> None:
+    image = Image.new("RGB", (300, 200))
+    assert train_transform(TransformOptions(train_resizing=resizing))(image).shape == (3, 224, 224)
+
+
+def test_plain_resizing_and_normalisation() -> None:
+    options = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=10, mean=(0.5,) * 3, std=(0.5,) * 3)
+    image = Image.new("RGB", (30, 20), (255, 0, 0))
+    tensor = evaluation_transform(options)(image)
+    assert tensor.shape == (3, 10, 10)
+    assert tensor.amin(dim=(1, 2)).tolist() == [1.0, -1.0, -1.0]
+
+
+@pytest.mark.parametrize("maker", [train_transform, evaluation_transform])
+def test_unknown_resizing(maker: object) -> None:
+    with pytest.raises(UserError, match="resizing"):
+        maker(TransformOptions(train_resizing="resize", val_resizing="resize"))
