@@ -1,4 +1,4 @@
-"""Evaluation with labels: accuracy, per-class accuracy and calibration (Section 5.3.3).
+"""Evaluation with labels: accuracy, per-class accuracy and calibration (Section 4.3.3).
 
 Accuracies are in percent. The expected calibration error (ECE) is in [0, 1].
 """

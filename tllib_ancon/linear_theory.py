@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -42,17 +43,17 @@ class LinearProblem:
         """K."""
         return self.optimum.shape[1]
 
-    @property
+    @cached_property
     def label_probabilities(self) -> Tensor:
         """p(Y | x) at every point, (n, K)."""
         return self.predict(self.optimum)
 
-    @property
+    @cached_property
     def radius(self) -> float:
         """C, the largest norm of an input."""
         return float(self.inputs.norm(dim=1).max())
 
-    @property
+    @cached_property
     def smoothness(self) -> float:
         r"""L: half the largest eigenvalue of :math:`\mathbb{E}[XX^\top]`; a softmax curves by 1/2 at most."""
         second_moment = self.inputs.T @ self.inputs / len(self.inputs)
@@ -146,7 +147,7 @@ class Neighborhood:
 
     @property
     def optimal_smoothing(self) -> Tensor:
-        r""":math:`\lambda^\dagger`, the minimiser of N (Lemma "reduction bound"), (…); any real number.
+        r""":math:`\lambda^\dagger`, the minimiser of N (Lemma B.6), (…); any real number.
 
         Where the ensemble equals the pseudo-labels, N does not depend on λ and this is 0.
         """
@@ -159,7 +160,7 @@ class Neighborhood:
         return self.size(self.optimal_smoothing) / self.size(0.0)
 
     def ratio_bound(self, divergence: Tensor, teacher_bias_bound: Tensor) -> Tensor:
-        r"""Upper bound of :attr:`ratio` for a non-negative alignment (Eq. "var_red_thm_bound"), (…).
+        r"""Upper bound of :attr:`ratio` for a non-negative alignment (Eq. 8), (…).
 
         .. math:: \min\bigl(1, 2 \min(1, D / (\sigma_* \sigma)) + 2 B / (L \gamma \sigma^2)\bigr)
 
@@ -314,7 +315,7 @@ def adapt(
 def corollary_bound(
     problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float
 ) -> Tensor:
-    r"""The corollary's upper bound of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
+    r"""Corollary 3.2.1's upper bound (Eq. 9) of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
 
     .. math:: \rho^{T(m-1)} (l(\theta_0) - l^*) + \sum_{i<m} \rho^{T(m-1-i)}
         \Bigl(\frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_i) + \frac2\mu N(\lambda_i)\Bigr),

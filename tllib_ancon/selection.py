@@ -1,4 +1,4 @@
-"""Label-free selection: criteria that rank saved epochs from predictions alone (Section 5.3.1).
+"""Label-free selection: criteria that rank saved epochs from predictions alone (Section 4.3.1).
 
 A criterion maps the probabilities of one evaluation pass, (N, K), to one number. No label is ever needed.
 """
@@ -206,7 +206,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
 
 
 def selection_spread(accuracies_by_criterion: Mapping[str, float]) -> float:
-    """The paper's "maximum performance change under different selection methods" (Section 5.3.1): max - min.
+    """The paper's "maximum performance change under different selection methods" (Section 4.3.1): max - min.
 
     Args:
         accuracies_by_criterion: the accuracy of the epoch that each criterion selected, all in one unit.
