@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from tllib_ancon.toolkit.binding import INSTALL, find, is_installed
 from tllib_ancon.toolkit.interface import Toolkit
+
+ROOT = Path(__file__).resolve().parents[2]
 
 requires_tllib = pytest.mark.skipif(
     not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}"
@@ -14,3 +22,16 @@ requires_tllib = pytest.mark.skipif(
 def toolkit(request: pytest.FixtureRequest) -> Toolkit:
     """Each toolkit in turn."""
     return find(request.param)
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a fresh interpreter that finds this checkout; ``paths`` come first on its path."""
+
+    def run(code: str, *flags: str, paths: tuple[Path, ...] = (), cwd: Path | None = None):
+        search = os.pathsep.join(map(str, (*paths, ROOT)))
+        environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, *flags, "-c", code]
+        return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+    return run

@@ -133,8 +133,8 @@ def recognize(state: Mapping[str, Tensor]) -> Layout:
             return Layout(name, bottleneck, num_classes, features_dim, tensors)
     raise UserError(
         f"the layout of the checkpoint is unknown (its tensors: {_some(state)}). Known are those of TLLib's "
-        "image classification scripts, of dalib, of the AnCon authors and of this package; pass the weights of a "
-        "backbone alone with --pretrained-weights"
+        "image classification scripts, of dalib, of the AnCon authors and of this package; the weights of a "
+        "backbone alone go to --pretrained-weights"
     )
 
 

@@ -58,9 +58,8 @@ def _model_urls() -> None:
     from torchvision.models import resnet
 
     if not hasattr(resnet, "model_urls"):
-        resnet.model_urls = {
-            name: models.get_model_weights(name).IMAGENET1K_V1.url for name in models.list_models(resnet)
-        }
+        names = [name for name in resnet.__all__ if name.islower()]
+        resnet.model_urls = {name: models.get_model_weights(name).IMAGENET1K_V1.url for name in names}
 
 
 def _model_utilities() -> None:
@@ -87,7 +86,7 @@ def _numpy_aliases() -> None:
 
 
 def _workers() -> None:
-    """A spawned or fork-served process has no shims: unpickling it shall import this module first."""
+    """A spawned or fork-served process has no shims: unpickling it gives it them first of all."""
     from multiprocessing import context
     from multiprocessing.reduction import ForkingPickler
 
@@ -101,6 +100,7 @@ def _reduce_process(process: BaseProcess) -> tuple[Any, ...]:
 
 
 def _blank_process(kind: type[BaseProcess]) -> BaseProcess:
+    enable()
     return kind.__new__(kind)
 
 

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import io
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.toolkit.conftest import requires_tllib
+from tllib_ancon.toolkit import compat
+
+HEAVY = {"torch", "torchvision", "numpy", "numba", "multiprocessing", "dalib", "tllib"}
+
+
+def check(finished) -> str:
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def test_enabling_is_cheap(python):
+    code = "import sys, tllib_ancon.toolkit as t; t.enable(); print(*sys.modules)"
+    assert not HEAVY & set(check(python(code)).split())
+
+
+def test_enabling_twice_installs_one_hook():
+    compat.enable()
+    compat.enable()
+    assert sum(isinstance(finder, compat._Finder) for finder in sys.meta_path) == 1
+
+
+# Each shim restores what is missing and leaves alone what is there.
+
+
+def test_type_variable(monkeypatch):
+    import torch.utils.data.dataset as dataset
+
+    monkeypatch.delattr(dataset, "T_co", raising=False)
+    compat._type_variable()
+    first = dataset.T_co
+    assert dataset.Dataset[first]
+    compat._type_variable()
+    assert dataset.T_co is first
+
+
+def test_model_urls_are_those_of_the_first_weights(monkeypatch):
+    from torchvision.models import ResNet50_Weights, resnet
+
+    monkeypatch.delattr(resnet, "model_urls", raising=False)
+    compat._model_urls()
+    assert resnet.model_urls["resnet50"] == ResNet50_Weights.IMAGENET1K_V1.url
+    assert "wide_resnet101_2" in resnet.model_urls
+    monkeypatch.setattr(resnet, "model_urls", "there")
+    compat._model_urls()
+    assert resnet.model_urls == "there"
+
+
+def test_model_utilities(monkeypatch):
+    from torch.hub import load_state_dict_from_url
+    from torchvision import models
+
+    monkeypatch.delitem(sys.modules, "torchvision.models.utils", raising=False)
+    monkeypatch.delattr(models, "utils", raising=False)
+    compat._model_utilities()
+    compat._model_utilities()
+    from torchvision.models.utils import load_state_dict_from_url as restored
+
+    assert restored is load_state_dict_from_url
+    there = types.ModuleType("there")
+    monkeypatch.setitem(sys.modules, "torchvision.models.utils", there)
+    compat._model_utilities()
+    assert sys.modules["torchvision.models.utils"] is there
+
+
+def test_numpy_aliases(monkeypatch):
+    import numpy
+
+    monkeypatch.delitem(vars(numpy), "float", raising=False)
+    monkeypatch.setitem(vars(numpy), "int", "there")
+    compat._numpy_aliases()
+    assert numpy.float is float
+    assert numpy.int == "there"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Put a package in the place of tllib."""
+
+    def install(files: dict[str, str]) -> None:
+        for name, text in {"tllib/__init__.py": "", **files}.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    compat.enable()
+    yield install
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+        del sys.modules[name]
+
+
+LOGME = {
+    "tllib/ranking/__init__.py": "",
+    "tllib/ranking/logme.py": """
+        from numba import njit
+
+        @njit
+        def double(x):
+            return 2 * x
+
+        @njit(parallel=True)
+        def triple(x):
+            return 3 * x
+        """,
+}
+
+
+def test_without_numba_logme_runs_and_nobody_else_sees_a_stand_in(install, monkeypatch):
+    install(LOGME)
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    monkeypatch.setattr(compat, "find_spec", lambda name: None)
+    from tllib.ranking import logme
+
+    assert (logme.double(2), logme.triple(2)) == (4, 6)
+    assert "numba" not in sys.modules
+
+
+def test_an_installed_numba_is_used(install, monkeypatch):
+    install(LOGME)
+    numba = types.ModuleType("numba")
+    numba.njit = lambda *args, **options: lambda *_: "compiled"
+    monkeypatch.setitem(sys.modules, "numba", numba)
+    from tllib.ranking import logme
+
+    assert logme.double(2) == "compiled"
+
+
+LOGGER = {
+    "tllib/utils/__init__.py": "",
+    "tllib/utils/logger.py": """
+        import sys
+
+        class TextLogger:
+            def __init__(self, filename, stream=sys.stdout):
+                self.terminal, self.log = stream, open(filename, "a")
+
+            def write(self, message):
+                self.terminal.write(message)
+                self.log.write(message)
+
+            def flush(self):
+                self.terminal.flush()
+
+            def close(self):
+                self.terminal.close()
+                self.log.close()
+        """,
+}
+
+
+def test_the_logger_leaves_the_terminal_open(install, tmp_path, monkeypatch):
+    install(LOGGER)
+    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    from tllib.utils.logger import TextLogger
+
+    sys.stdout = sys.stderr = logger = TextLogger(str(tmp_path / "log.txt"))
+    print("logged")
+    logger.close()
+    print("after")
+    assert (sys.stdout, sys.stderr) == (out, err)
+    assert out.getvalue() == "logged\nafter\n"
+    assert (tmp_path / "log.txt").read_text() == "logged\n"
+    assert logger.log.closed
+
+
+def test_a_module_that_was_there_before_is_repaired_too(install, monkeypatch):
+    install(LOGGER)
+    others = [finder for finder in sys.meta_path if not isinstance(finder, compat._Finder)]
+    monkeypatch.setattr(sys, "meta_path", others)
+    from tllib.utils import logger
+
+    before = logger.TextLogger
+    compat.enable()
+    assert logger.TextLogger is not before
+    assert issubclass(logger.TextLogger, before)
+
+
+def test_tllib_users_find_the_losses_where_they_would_look(install):
+    install({"tllib/self_training/__init__.py": ""})
+    import tllib.self_training.ancon as alias
+    from tllib.self_training.ancon import AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble
+
+    from tllib_ancon import self_training
+
+    assert alias is self_training
+    assert self_training.__spec__.name == self_training.__name__ == "tllib_ancon.self_training"
+    for name in (AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble):
+        assert name.__module__.startswith("tllib_ancon.")
+
+
+def test_the_hook_keeps_what_a_loader_offers():
+    import importlib.resources
+    import inspect
+
+    compat.enable()
+    from dalib.modules import grl
+
+    assert "class WarmStartGradientReverseLayer" in inspect.getsource(grl)
+    assert importlib.resources.files("dalib.modules").joinpath("grl.py").is_file()
+    assert compat._Finder().find_spec("dalib.no_such_module") is None
+
+
+# The real ones
+
+DALIB = [
+    "dalib.adaptation",
+    "dalib.modules.domain_discriminator",
+    "dalib.vision.datasets",
+    "dalib.vision.models",
+]
+TLLIB = [
+    "tllib",
+    *(
+        f"tllib.alignment.{name}"
+        for name in ("adda", "bsp", "cdan", "dan", "dann", "jan", "mcd", "mdd", "osbp")
+    ),
+    *(f"tllib.self_training.{name}" for name in ("cc_loss", "dst", "flexmatch", "mcc", "self_ensemble")),
+    *(
+        f"tllib.vision.{name}"
+        for name in ("datasets", "models", "transforms", "datasets.partial", "models.reid")
+    ),
+    *("tllib.normalization.afn", "tllib.ranking", "tllib.regularization", "tllib.translation.cyclegan"),
+    *(f"tllib.utils.{name}" for name in ("data", "logger", "meter", "metric", "scheduler")),
+]
+
+
+@pytest.mark.parametrize("names", [DALIB, pytest.param(TLLIB, marks=requires_tllib)], ids=["dalib", "tllib"])
+def test_everything_imports_without_a_warning(python, names):
+    first = "import torchvision, scipy.spatial, sklearn.covariance, sklearn.manifold, warnings"
+    code = f"""
+    {first}
+    warnings.simplefilter("error")
+    import importlib, tllib_ancon.toolkit as toolkit
+    toolkit.enable()
+    for name in {names!r}:
+        importlib.import_module(name)
+    """
+    check(python(textwrap.dedent(code), "-B"))
+
+
+@requires_tllib
+def test_tllibs_own_logger_exits_with_status_zero(python, tmp_path):
+    code = """
+    import tllib_ancon.toolkit as toolkit
+    toolkit.enable()
+    from tllib.utils.logger import CompleteLogger
+    logger = CompleteLogger("run")
+    print("logged")
+    logger.close()
+    print("after")
+    """
+    assert check(python(textwrap.dedent(code), cwd=tmp_path)) == "logged\nafter\n"
+
+
+@pytest.mark.parametrize("name", ["dalib", pytest.param("tllib", marks=requires_tllib)])
+def test_workers_that_start_without_the_shims_get_them(python, tmp_path, name):
+    """What they unpickle is the toolkit's own, and there is no main module that they could import."""
+    from PIL import Image
+
+    (tmp_path / "image_list").mkdir()
+    for folder in ("amazon", "dslr", "webcam"):
+        (tmp_path / folder).mkdir()
+    Image.new("RGB", (8, 8), (0, 0, 255)).save(tmp_path / "dslr" / "a.png")
+    (tmp_path / "image_list" / "dslr.txt").write_text("dslr/a.png 7\n" * 4)
+    code = f"""
+    import tllib_ancon.toolkit as toolkit
+    toolkit.enable()
+    from {name}.vision.datasets import Office31
+    from {name}.vision.models import resnet18
+    from torch.utils.data import DataLoader
+    from torchvision.transforms import ToTensor
+    dataset = Office31({str(tmp_path)!r}, "D", transform=ToTensor())
+    dataset.network = resnet18
+    for method in "spawn", "forkserver":
+        loader = DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context=method)
+        print([(images.shape[0], labels.tolist()) for images, labels in loader])
+    """
+    assert check(python(textwrap.dedent(code))) == 2 * "[(2, [7, 7]), (2, [7, 7])]\n"
