@@ -94,7 +94,7 @@ class AttractingDispersing(nn.Module):
         check_visit(indices, logits, *self.memory.scores.shape)
         check_features(features, len(logits), self.memory.features.shape[1])
         predictions = logits.float().softmax(1)
-        with torch.no_grad(), torch.autocast(logits.device.type, enabled=False):
+        with torch.no_grad():
             indices = indices.to(logits.device, non_blocking=True)
             self.memory.update(indices, features, predictions)
             bank = self.memory.features

@@ -33,17 +33,10 @@ class FullPass(nn.Module):
         """
         if logits.ndim != 2 or logits.shape[1] != self.num_classes:
             raise UserError(f"logits have shape {tuple(logits.shape)}; expected (N, {self.num_classes})")
-        if indices.shape != logits.shape[:1] or indices.is_floating_point() or indices.is_complex():
-            raise UserError(
-                f"indices have shape {tuple(indices.shape)} and dtype {indices.dtype}; expected "
-                f"({len(logits)},) integers, one per row of logits"
-            )
+        if indices.shape != logits.shape[:1]:
+            raise UserError(f"indices have shape {tuple(indices.shape)}; expected ({len(logits)},) as logits")
         check_features(features, len(logits), self.feature_dim)
-        if len(indices) and (indices.min() < 0 or indices.max() >= self.num_samples):
-            raise UserError(
-                f"the pass has an index outside [0, {self.num_samples}): num_samples must be the size of "
-                "the whole target set and every index the position of its image in it"
-            )
+        check_indices(indices, self.num_samples)
         seen = torch.zeros(self.num_samples, dtype=torch.bool, device=indices.device)
         seen[indices] = True
         if not seen.all():
@@ -64,9 +57,18 @@ class FullPass(nn.Module):
             self._known_to_be_made = True
 
 
+def check_indices(indices: Tensor, num_samples: int) -> None:
+    """Raise :class:`UserError` unless ``indices`` are integers in [0, num_samples). It waits for a device."""
+    if indices.is_floating_point() or indices.is_complex():
+        raise UserError(f"indices have dtype {indices.dtype}; expected an integer type")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < num_samples:
+        raise UserError(
+            f"an index lies outside [0, {num_samples}): num_samples must be the size of the whole target set "
+            "and every index the position of its image in it"
+        )
+
+
 def check_features(features: Tensor, batch: int, feature_dim: int) -> None:
     """Raise :class:`UserError` unless ``features`` is (batch, feature_dim)."""
     if features.shape != (batch, feature_dim):
-        raise UserError(
-            f"features have shape {tuple(features.shape)}; expected ({batch}, {feature_dim})"
-        )
+        raise UserError(f"features have shape {tuple(features.shape)}; expected ({batch}, {feature_dim})")

@@ -8,6 +8,9 @@ from torch import Tensor
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training.targets import as_weights, check_logits
 
+LOG_OF_ZERO = -1e4
+"""Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""
+
 REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
 
 
@@ -43,6 +46,6 @@ def generalized_cross_entropy(
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, REDUCTIONS)
     check_logits(logits)
-    log_weights = as_weights(targets, logits).log()
+    log_weights = as_weights(targets, logits).log().clamp_min(LOG_OF_ZERO)
     log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)
     return REDUCTIONS[reduction]((1 - (q * log_agreement).exp()) / q)

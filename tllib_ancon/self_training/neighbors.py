@@ -54,7 +54,8 @@ def _products(queries: Tensor, bank: Tensor, own: Tensor) -> Tensor:
     """(Q, N) inner products, the own row's and a padding to whole blocks at -inf."""
     padding = -len(bank) % BLOCK
     products = queries.new_empty(len(queries), len(bank) + padding)
-    torch.mm(queries, bank.T, out=products[:, : len(bank)])
+    with torch.autocast(bank.device.type, enabled=False):
+        torch.mm(queries, bank.T, out=products[:, : len(bank)])
     products[:, len(bank) :] = -torch.inf
     return products.scatter_(1, own.unsqueeze(1), -torch.inf)
 
@@ -158,20 +159,25 @@ class CachedSearch(nn.Module):
     @torch.no_grad()
     def initialize(self, bank: Tensor) -> None:
         """Take the principal directions of ``bank`` and search it once for every sample's neighbours."""
-        _, directions = torch.linalg.eigh((bank.T @ bank).cpu())
-        self.directions.copy_(directions[:, -self.directions.shape[1] :])
-        torch.mm(bank, self.directions, out=self.sketch)
+        with torch.autocast(bank.device.type, enabled=False):
+            _, directions = torch.linalg.eigh((bank.T @ bank).cpu())
+            self.directions.copy_(directions[:, -self.directions.shape[1] :])
+            torch.mm(bank, self.directions, out=self.sketch)
         everyone = torch.arange(len(bank), device=bank.device)
         self.lists.copy_(nearest(bank, bank, self.kept, everyone, self.memory_budget))
 
     def forward(self, indices: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
-        self.sketch[indices] = torch.mm(bank[indices], self.directions)
+        with torch.autocast(bank.device.type, enabled=False):
+            near = self._near(indices, bank)
+            return near, self._expand(indices, near, bank)
+
+    def _near(self, indices: Tensor, bank: Tensor) -> Tensor:
+        self.sketch[indices] = bank[indices] @ self.directions
         shortlist = nearest(self.sketch[indices], self.sketch, self.shortlist, indices, self.memory_budget)
         order = _products_with(bank[indices], bank[shortlist]).topk(max(self.neighbors, self.kept)).indices
         ranked = shortlist.gather(1, order)
         self.lists[indices] = ranked[:, : self.kept].int()
-        near = ranked[:, : self.neighbors]
-        return near, self._expand(indices, near, bank)
+        return ranked[:, : self.neighbors]
 
     def _expand(self, indices: Tensor, near: Tensor, bank: Tensor) -> Tensor:
         samples = indices.repeat_interleave(near.shape[1]).unsqueeze(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.self_training.full_pass import FullPass
+from tllib_ancon.self_training.full_pass import FullPass, check_indices
 from tllib_ancon.self_training.targets import check_logits
 
 SAMPLES_AT_A_TIME = 8192
@@ -55,12 +55,13 @@ class CentroidPseudoLabels(nn.Module):
         num_classes (int): K
         feature_dim (int): D, width of the features before the head
 
-    Inputs: indices (B,) integers in [0, N)
+    Inputs: indices (B,) integers in [0, N), best left on the CPU
 
     Outputs: (B,) int64 labels as of the last :meth:`initialize`
 
     Raises:
-        UserError: a pass that misses samples or has other shapes; a use before the first pass
+        UserError: a pass that misses samples or has other shapes; a use before the first pass; an index out
+            of range
 
     Source: Liang, Hu & Feng, ICML 2020, Eq. 4–6.
     """
@@ -76,17 +77,24 @@ class CentroidPseudoLabels(nn.Module):
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Label every sample from one pass, (M,), (M, D), (M, K), that holds each sample at least once."""
         self.full_pass.receive(indices, features, logits)
-        features = nn.functional.normalize(nn.functional.pad(features.float(), (0, 1), value=1.0))
-        probabilities = logits.float().softmax(1)
-        centroids = probabilities.T @ features
-        labels = _nearest(features, centroids, probabilities.argmax(1))
-        sums = torch.zeros_like(centroids).index_add_(0, labels, features)
-        labels = _nearest(features, sums, labels)
+        with torch.autocast(features.device.type, enabled=False):
+            labels = _two_rounds(features.float(), logits.float())
         self.labels[indices.to(self.labels.device)] = labels.to(self.labels.device)
 
     def forward(self, indices: Tensor) -> Tensor:
         self.full_pass.require()
+        if indices.device.type == "cpu":
+            check_indices(indices, len(self.labels))
         return self.labels[indices.to(self.labels.device, non_blocking=True)]
+
+
+def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
+    features = nn.functional.normalize(nn.functional.pad(features, (0, 1), value=1.0))
+    probabilities = logits.softmax(1)
+    centroids = probabilities.T @ features
+    labels = _nearest(features, centroids, probabilities.argmax(1))
+    centroids = torch.zeros_like(centroids).index_add_(0, labels, features)
+    return _nearest(features, centroids, labels)
 
 
 def _nearest(features: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:

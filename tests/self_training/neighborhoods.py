@@ -1,0 +1,87 @@
+"""What the tests of neighbourhood methods share: a target set, its visits, and an oracle's memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tests.self_training.naive import softmax
+
+N, K, D = 40, 4, 6
+
+
+@dataclass
+class Visits:
+    """One full pass over N samples and a few batches that overlap; the anchors have rows without a vote."""
+
+    first: tuple[Tensor, Tensor, Tensor]
+    steps: list[tuple[Tensor, Tensor, Tensor, Tensor]]
+
+
+def random_visits(seed: int, num_steps: int = 5, feature_dim: int = D) -> Visits:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    steps = [
+        (
+            torch.randperm(N, generator=generator)[:12],
+            normal(12, feature_dim),
+            2 * normal(12, K),
+            torch.randint(0, 5, (12, K), generator=generator)
+            * torch.randint(0, 2, (12, 1), generator=generator),
+        )
+        for _ in range(num_steps)
+    ]
+    return Visits((torch.arange(N), normal(N, feature_dim), 2 * normal(N, K)), steps)
+
+
+def losses(
+    part: torch.nn.Module, visits: Visits, stored_at: Tensor | None = None, anchored: bool = True
+) -> Tensor:
+    """The loss of each step, with sample i stored at ``stored_at[i]``."""
+    stored_at = torch.arange(N) if stored_at is None else stored_at
+    indices, features, logits = visits.first
+    order = stored_at.argsort()
+    part.initialize(stored_at[indices][order], features[order], logits[order])
+    return torch.stack(
+        [
+            part(stored_at[indices], features, logits, anchors.float() if anchored else None)
+            for indices, features, logits, anchors in visits.steps
+        ]
+    )
+
+
+class NaiveMemory:
+    """Features of length 1 and predictions, sample by sample."""
+
+    def __init__(self, indices: Tensor, features: Tensor, logits: Tensor):
+        self.features: dict[int, list[float]] = {}
+        self.scores: dict[int, list[float]] = {}
+        self.update(indices, features, logits)
+
+    def update(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        for index, feature, row in zip(indices.tolist(), features.tolist(), logits.tolist(), strict=True):
+            length = math.sqrt(sum(x * x for x in feature))
+            self.features[index] = [x / length for x in feature]
+            self.scores[index] = softmax(row)
+
+    def nearest(self, index: int, k: int) -> list[int]:
+        def similarity(other: int) -> float:
+            return sum(a * b for a, b in zip(self.features[index], self.features[other], strict=True))
+
+        return sorted(set(self.features) - {index}, key=similarity, reverse=True)[:k]
+
+
+def mix_normalized(votes: list[float], score: list[float], weight: float) -> list[float]:
+    if not sum(votes):
+        return score
+    return [weight * v / sum(votes) + (1 - weight) * s for v, s in zip(votes, score, strict=True)]
+
+
+def mix_authors(votes: list[float], score: list[float], weight: float) -> list[float]:
+    return [weight * v + (1 - weight) * s for v, s in zip(votes, score, strict=True)]
