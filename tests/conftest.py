@@ -9,7 +9,7 @@ import torch
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.domains_on_disk import small_arguments
+from tllib_ancon.cli.main import main
+
+
+@pytest.fixture
+def copy_of_domains(domains: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(domains, tmp_path / "domains"))
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a command writes to standard error before it exits with status 2."""
+    assert main(arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("tllib-ancon: error: ")
+    return lines[0]
+
+
+def adapt(root: Path, checkpoint: Path, log: Path, *more: str) -> list[str]:
+    start = ["-t", "dark", "--checkpoint", str(checkpoint), "--epochs", "1", "--log", str(log)]
+    return ["adapt", *small_arguments(root), *start, *more]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--method", "ancno"], "did you mean 'ancon'"),
+        (["--method", "shot-im+ancon"], "uses no pseudo-label"),
+        (["-d", "OfficeHme"], "did you mean 'OfficeHome'"),
+        (["-t", "drak"], "did you mean 'dark'"),
+        (["-a", "smal_cnn"], "did you mean 'small_cnn'"),
+        (["--checkpoint", "none.pth"], "none.pth"),
+        (["-a", "test_resnet"], "does not fit|backbone"),
+        (["-b", "64"], "fewer than one batch of 64"),
+        (["--smoothing", "2"], "smoothing"),
+        (["--elr-coefficient", "-1", "--method", "elr"], "coefficient"),
+        (["--quiet", "--verbose"], "exclude"),
+    ],
+)
+def test_adapt_refuses(domains, source_checkpoint, tmp_path, capsys, more: list[str], message: str) -> None:
+    import re
+
+    shown = refused(adapt(domains, source_checkpoint, tmp_path / "run", *more), capsys)
+    assert re.search(message, shown)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_root(source_checkpoint: Path, tmp_path: Path, capsys) -> None:
+    assert "is not a folder" in refused(adapt(tmp_path / "none", source_checkpoint, tmp_path / "run"), capsys)
+
+
+def test_checkpoint_with_another_number_of_classes(copy_of_domains, source_checkpoint, tmp_path, capsys) -> None:
+    (copy_of_domains / "image_list" / "classes.txt").write_text("red\ngreen\nblue\nblack\n")
+    shown = refused(adapt(copy_of_domains, source_checkpoint, tmp_path / "run"), capsys)
+    assert "3" in shown
+    assert "4" in shown
+    assert "classes" in shown
+
+
+def test_empty_domain(copy_of_domains, source_checkpoint, tmp_path, capsys) -> None:
+    (copy_of_domains / "image_list" / "dark.txt").write_text("\n")
+    assert "dark.txt: the list is empty" in refused(adapt(copy_of_domains, source_checkpoint, tmp_path / "run"), capsys)
+
+
+def test_label_out_of_range(copy_of_domains, source_checkpoint, tmp_path, capsys) -> None:
+    with open(copy_of_domains / "image_list" / "dark.txt", "a") as file:
+        file.write("dark/red/000.png 3\n")
+    shown = refused(adapt(copy_of_domains, source_checkpoint, tmp_path / "run"), capsys)
+    assert "dark.txt, line 49: label 3 is out of range" in shown
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_image_that_cannot_be_decoded(copy_of_domains, source_checkpoint, tmp_path, capsys, workers: str) -> None:
+    (copy_of_domains / "dark" / "red" / "003.png").write_bytes(b"no picture")
+    shown = refused(adapt(copy_of_domains, source_checkpoint, tmp_path / "run", "-j", workers), capsys)
+    assert "dark/red/003.png: cannot be decoded" in shown
+
+
+def test_weights_that_are_not_finite(domains, source_checkpoint, tmp_path, capsys) -> None:
+    state = torch.load(source_checkpoint, weights_only=True)
+    state["bottleneck.0.bias"][0] = torch.nan
+    torch.save(state, tmp_path / "nan.pth")
+    assert "not finite" in refused(adapt(domains, tmp_path / "nan.pth", tmp_path / "run"), capsys)
+
+
+def test_loss_that_stops_being_finite_is_named_and_the_last_good_model_kept(
+    domains, source_checkpoint, tmp_path, capsys
+) -> None:
+    shown = refused(adapt(domains, source_checkpoint, tmp_path / "run", "--lr", "1e30", "--epochs", "3"), capsys)
+    assert "at epoch 1, step" in shown
+    assert "latest.pth" in shown
+    kept = torch.load(tmp_path / "run" / "checkpoints" / "latest.pth", weights_only=True)
+    assert all(tensor.isfinite().all() for tensor in kept.values())
+
+
+def test_pretrain_refuses_an_unlabelled_source(copy_of_domains, tmp_path, capsys) -> None:
+    lists = copy_of_domains / "image_list" / "bright.txt"
+    lists.write_text("".join(line.rsplit(" ", 1)[0] + "\n" for line in lists.read_text().splitlines()))
+    shown = refused(["pretrain", *small_arguments(copy_of_domains), "--log", str(tmp_path / "run")], capsys)
+    assert "no labels" in shown
+
+
+def test_unknown_pretraining_method(domains, tmp_path, capsys) -> None:
+    arguments = ["pretrain", *small_arguments(domains), "--log", str(tmp_path / "run"), "--method", "em"]
+    assert "did you mean 'erm'" in refused(arguments, capsys)
+
+
+def test_unknown_command(capsys) -> None:
+    assert "did you mean 'adapt'" in refused(["adpt"], capsys)
