@@ -32,17 +32,14 @@ def random_visits(seed: int, num_steps: int = 5, feature_dim: int = D) -> Visits
             torch.randperm(N, generator=generator)[:12],
             normal(12, feature_dim),
             2 * normal(12, K),
-            torch.randint(0, 5, (12, K), generator=generator)
-            * torch.randint(0, 2, (12, 1), generator=generator),
+            torch.randint(0, 5, (12, K), generator=generator) * torch.randint(0, 2, (12, 1), generator=generator),
         )
         for _ in range(num_steps)
     ]
     return Visits((torch.arange(N), normal(N, feature_dim), 2 * normal(N, K)), steps)
 
 
-def losses(
-    part: torch.nn.Module, visits: Visits, stored_at: Tensor | None = None, anchored: bool = True
-) -> Tensor:
+def losses(part: torch.nn.Module, visits: Visits, stored_at: Tensor | None = None, anchored: bool = True) -> Tensor:
     """The loss of each step, with sample i stored at ``stored_at[i]``."""
     stored_at = torch.arange(N) if stored_at is None else stored_at
     indices, features, logits = visits.first

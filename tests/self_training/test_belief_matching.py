@@ -38,9 +38,7 @@ def rows(low: float, high: float) -> st.SearchStrategy[list[list[float]]]:
 def test_against_a_naive_transcription_in_any_order(logits, targets, coefficient, prior, order) -> None:
     expected = sum(naive_loss(*row, coefficient, prior) for row in zip(logits, targets, strict=True)) / 4
     order = list(order)
-    found = belief_matching_loss(
-        torch.tensor(logits)[order], torch.tensor(targets)[order], coefficient, prior
-    )
+    found = belief_matching_loss(torch.tensor(logits)[order], torch.tensor(targets)[order], coefficient, prior)
     assert float(found) == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
@@ -84,9 +82,7 @@ def test_the_mean_of_the_dirichlet_is_the_softmax() -> None:
     logits = torch.randn(6, 3)
     alpha = logits.exp()
     torch.testing.assert_close(dirichlet_mean(logits), alpha / alpha.sum(1, keepdim=True))
-    torch.testing.assert_close(
-        dirichlet_mean(logits), torch.tensor([softmax(row) for row in logits.tolist()])
-    )
+    torch.testing.assert_close(dirichlet_mean(logits), torch.tensor([softmax(row) for row in logits.tolist()]))
     assert dirichlet_mean(logits.half()).dtype == torch.float32
 
 

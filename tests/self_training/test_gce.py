@@ -40,9 +40,7 @@ def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) ->
         loss = generalized_cross_entropy(logits, torch.from_numpy(golden["smooth"][step]))
         assert float(loss.detach()) == pytest.approx(float(golden["gce"][step]), rel=1e-5)
         loss.backward()
-        torch.testing.assert_close(
-            logits.grad, torch.from_numpy(golden["gce_grad"][step]), rtol=1e-5, atol=1e-8
-        )
+        torch.testing.assert_close(logits.grad, torch.from_numpy(golden["gce_grad"][step]), rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])

@@ -35,10 +35,13 @@ def test_nearest_takes_the_largest_products_but_not_its_own(size, k, memory_budg
         assert len({*row, sample}) == k + 1
 
 
-@pytest.mark.parametrize("memory_budget", [1, 100_000, 2**30])
-def test_exact_search_finds_what_expand_and_bmm_finds(memory_budget: int) -> None:
+@pytest.mark.parametrize("search", [ExactSearch, CachedSearch])
+@pytest.mark.parametrize("memory_budget", [1, 10_000, 2**30])
+def test_search_finds_what_expand_and_bmm_finds(search, memory_budget: int) -> None:
     bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
-    near, expanded = ExactSearch(700, 16, 5, 4, memory_budget)(indices, bank)
+    part = search(700, 16, 5, 4, memory_budget)
+    part.initialize(bank)
+    near, expanded = part(indices, bank)
     expected_near, expected_expanded = expand_and_bmm(indices, bank, 5, 4)
     assert torch.equal(near, expected_near)
     assert torch.equal(expanded, expected_expanded)
@@ -82,9 +85,7 @@ def test_cached_search_is_exact_while_the_bank_stands_still(num_samples: int) ->
     cached = CachedSearch(num_samples, 12, k, k)
     cached.initialize(bank)
     indices = torch.randperm(num_samples)[:20]
-    for found, wanted in zip(
-        cached(indices, bank), ExactSearch(num_samples, 12, k, k)(indices, bank), strict=True
-    ):
+    for found, wanted in zip(cached(indices, bank), ExactSearch(num_samples, 12, k, k)(indices, bank), strict=True):
         assert torch.equal(found, wanted)
 
 
@@ -107,6 +108,15 @@ def test_cached_search_never_misses_reciprocity(amount: float, seed: int) -> Non
         assert (cached_expanded == indices.view(-1, 1, 1)).any(2)[in_turn].all()
         assert not (cached_expanded == cached_near.unsqueeze(2)).any()
         assert all(len(set(row)) == 5 for row in cached_expanded.flatten(0, 1).tolist())
+
+
+def test_cached_search_learns_the_lists_of_those_it_visits() -> None:
+    bank, everyone = random_bank(300, 12), torch.arange(300)
+    cached, exact = CachedSearch(300, 12, 5, 5), ExactSearch(300, 12, 5, 5)
+    cached.initialize(bank)
+    moved = random_bank(300, 12, seed=1)
+    for found, wanted in zip(cached(everyone, moved), exact(everyone, moved), strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_cached_search_recalls_nearly_all_of_a_slowly_moving_bank() -> None:

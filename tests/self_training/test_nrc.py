@@ -33,9 +33,7 @@ def divergence(score: list[float], prediction: list[float]) -> float:
     return sum(s * math.log(s) - s * p for s, p in zip(score, prediction, strict=True))
 
 
-def naive_losses(
-    visits: Visits, neighbors: int, expanded: int, reciprocal: bool, mix, weight: float
-) -> list[float]:
+def naive_losses(visits: Visits, neighbors: int, expanded: int, reciprocal: bool, mix, weight: float) -> list[float]:
     memory, values = NaiveMemory(*visits.first), []
     for indices, features, logits, anchors in visits.steps:
         memory.update(indices, features, logits)
@@ -58,15 +56,11 @@ def no_mix(votes: list[float], score: list[float], weight: float) -> list[float]
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])
-@pytest.mark.parametrize(
-    ("mixing", "mix"), [(None, no_mix), ("authors", mix_authors), ("normalized", mix_normalized)]
-)
+@pytest.mark.parametrize(("mixing", "mix"), [(None, no_mix), ("authors", mix_authors), ("normalized", mix_normalized)])
 def test_against_a_naive_transcription(reciprocal: bool, mixing: str | None, mix) -> None:
     visits = random_visits(seed=3)
     expected = naive_losses(visits, neighbors=4, expanded=3, reciprocal=reciprocal, mix=mix, weight=0.4)
-    nrc = NeighborhoodReciprocity(
-        N, K, D, 4, 3, reciprocal=reciprocal, mixing=mixing or "authors", anchor_weight=0.4
-    )
+    nrc = NeighborhoodReciprocity(N, K, D, 4, 3, reciprocal=reciprocal, mixing=mixing or "authors", anchor_weight=0.4)
     found = losses(nrc, visits, anchored=mixing is not None)
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
@@ -121,17 +115,13 @@ def test_a_checkpoint_continues_where_it_was(search: str) -> None:
     losses(first, visits)
     second.load_state_dict(first.state_dict())
     for indices, features, logits, anchors in visits.steps:
-        assert torch.equal(
-            first(indices, features, logits, anchors), second(indices, features, logits, anchors)
-        )
+        assert torch.equal(first(indices, features, logits, anchors), second(indices, features, logits, anchors))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     visits = random_visits(seed=4)
-    half = [
-        (indices, features.to(dtype), logits.to(dtype), a) for indices, features, logits, a in visits.steps
-    ]
+    half = [(indices, features.to(dtype), logits.to(dtype), a) for indices, features, logits, a in visits.steps]
     full = [(indices, features.float(), logits.float(), a) for indices, features, logits, a in half]
     first, second = NeighborhoodReciprocity(N, K, D), NeighborhoodReciprocity(N, K, D)
     found = losses(first, Visits(visits.first, half))

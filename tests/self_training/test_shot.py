@@ -56,8 +56,7 @@ def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list
         for k in sorted(set(labels)):
             mass = sum(a[k] for a in affinities)
             centroids[k] = [
-                sum(a[k] * row[d] for a, row in zip(affinities, rows, strict=True)) / mass
-                for d in range(len(rows[0]))
+                sum(a[k] * row[d] for a, row in zip(affinities, rows, strict=True)) / mass for d in range(len(rows[0]))
             ]
         labels = [
             max(centroids, key=lambda k: sum(a * b for a, b in zip(row, unit(centroids[k]), strict=True)))
@@ -79,9 +78,7 @@ def random_pass(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("rows_at_a_time", [7, 8192])
 @pytest.mark.parametrize("seed", range(8))
-def test_labels_against_a_naive_transcription(
-    seed: int, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_against_a_naive_transcription(seed: int, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shot, "SAMPLES_AT_A_TIME", rows_at_a_time)
     indices, features, logits = random_pass(seed)
     expected = naive_labels(features.tolist(), logits.tolist())

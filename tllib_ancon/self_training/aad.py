@@ -88,9 +88,7 @@ class AttractingDispersing(nn.Module):
         progress = (self.step / (self.total_steps or 1)).clamp(max=1)
         return (1 + 10 * progress) ** -self.beta
 
-    def forward(
-        self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None) -> Tensor:
         check_visit(indices, logits, *self.memory.scores.shape)
         check_features(features, len(logits), self.memory.features.shape[1])
         predictions = logits.float().softmax(1)

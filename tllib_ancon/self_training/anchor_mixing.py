@@ -37,9 +37,7 @@ MIXINGS = {"authors": mix_votes, "normalized": mix_distribution}
 def check_anchors(anchors: Tensor, logits: Tensor) -> None:
     """Raise :class:`UserError` unless ``anchors`` has the shape of ``logits``."""
     if anchors.shape != logits.shape:
-        raise UserError(
-            f"anchors have shape {tuple(anchors.shape)}; expected {tuple(logits.shape)}, votes per sample"
-        )
+        raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {tuple(logits.shape)}, votes per sample")
 
 
 def check_anchor_weight(weight: float) -> None:

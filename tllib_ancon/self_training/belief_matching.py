@@ -23,9 +23,7 @@ def dirichlet_mean(logits: Tensor) -> Tensor:
     return logits.float().softmax(-1)
 
 
-def belief_matching_loss(
-    logits: Tensor, targets: Tensor, coefficient: float = 0.001, prior: float = 1.0
-) -> Tensor:
+def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0.001, prior: float = 1.0) -> Tensor:
     r"""The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 
     .. math::

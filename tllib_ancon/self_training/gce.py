@@ -14,9 +14,7 @@ LOG_OF_ZERO = -1e4
 REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
 
 
-def generalized_cross_entropy(
-    logits: Tensor, targets: Tensor, q: float = 0.8, reduction: str = "mean"
-) -> Tensor:
+def generalized_cross_entropy(logits: Tensor, targets: Tensor, q: float = 0.8, reduction: str = "mean") -> Tensor:
     r"""A loss between cross-entropy (q → 0) and mean absolute error (q = 1), robust to wrong labels.
 
     .. math::

@@ -54,8 +54,7 @@ def _products(queries: Tensor, bank: Tensor, own: Tensor) -> Tensor:
     """(Q, N) inner products, the own row's and a padding to whole blocks at -inf."""
     padding = -len(bank) % BLOCK
     products = queries.new_empty(len(queries), len(bank) + padding)
-    with torch.autocast(bank.device.type, enabled=False):
-        torch.mm(queries, bank.T, out=products[:, : len(bank)])
+    torch.mm(queries, bank.T, out=products[:, : len(bank)])  # with out=, autocast leaves it alone
     products[:, len(bank) :] = -torch.inf
     return products.scatter_(1, own.unsqueeze(1), -torch.inf)
 
@@ -174,7 +173,8 @@ class CachedSearch(nn.Module):
     def _near(self, indices: Tensor, bank: Tensor) -> Tensor:
         self.sketch[indices] = bank[indices] @ self.directions
         shortlist = nearest(self.sketch[indices], self.sketch, self.shortlist, indices, self.memory_budget)
-        order = _products_with(bank[indices], bank[shortlist]).topk(max(self.neighbors, self.kept)).indices
+        products = _products_with(indices, shortlist, bank, self.memory_budget)
+        order = products.topk(max(self.neighbors, self.kept)).indices
         ranked = shortlist.gather(1, order)
         self.lists[indices] = ranked[:, : self.kept].int()
         return ranked[:, : self.neighbors]
@@ -183,16 +183,22 @@ class CachedSearch(nn.Module):
         samples = indices.repeat_interleave(near.shape[1]).unsqueeze(1)
         lists = self.lists[near.flatten()].long()
         candidates = torch.cat([lists, samples], 1)
-        products = _products_with(bank[near.flatten()], bank[candidates])
+        products = _products_with(near.flatten(), candidates, bank, self.memory_budget)
         listed_already = (lists == samples).any(1)
         products[:, -1].masked_fill_(listed_already, -torch.inf)
         best = products.topk(self.expanded_neighbors).indices
         return candidates.gather(1, best).view(*near.shape, -1)
 
 
-def _products_with(queries: Tensor, candidates: Tensor) -> Tensor:
-    """(Q, D), (Q, C, D) -> (Q, C) inner products."""
-    return torch.bmm(candidates, queries.unsqueeze(2)).squeeze(2)
+def _products_with(rows: Tensor, candidates: Tensor, bank: Tensor, memory_budget: int) -> Tensor:
+    """(Q, C) inner products of the bank's rows (Q,) with the candidates (Q, C) of each."""
+    at_a_time = max(1, memory_budget // (candidates.shape[1] * bank[0].nbytes))
+    return torch.cat(
+        [
+            torch.bmm(bank[others], bank[some].unsqueeze(2)).squeeze(2)
+            for some, others in zip(rows.split(at_a_time), candidates.split(at_a_time), strict=True)
+        ]
+    )
 
 
 SEARCHES = {"exact": ExactSearch, "cached": CachedSearch}

@@ -98,9 +98,7 @@ class NeighborhoodReciprocity(nn.Module):
         self.memory.initialize(indices, features, logits)
         self.search.initialize(self.memory.features)
 
-    def forward(
-        self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None) -> Tensor:
         check_visit(indices, logits, *self.memory.scores.shape)
         check_features(features, len(logits), self.memory.features.shape[1])
         probabilities = logits.float().softmax(1)

@@ -102,8 +102,5 @@ def _nearest(features: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
     absent = torch.bincount(labels, minlength=len(centroids)) == 0
     directions = nn.functional.normalize(centroids)
     return torch.cat(
-        [
-            (rows @ directions.T).masked_fill_(absent, -torch.inf).argmax(1)
-            for rows in features.split(SAMPLES_AT_A_TIME)
-        ]
+        [(rows @ directions.T).masked_fill_(absent, -torch.inf).argmax(1) for rows in features.split(SAMPLES_AT_A_TIME)]
     )
