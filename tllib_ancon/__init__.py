@@ -6,22 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tllib_ancon._version import __version__
-
-_HOMES = {
-    "AnchoredConfidence": "self_training",
-    "TemporalEnsemble": "self_training",
-    "EarlyLearningRegularization": "self_training",
-    "NeighborhoodReciprocity": "self_training",
-    "generalized_cross_entropy": "self_training",
-    "methods": "self_training.methods",
-    "infomax": "selection",
-    "corr_c": "selection",
-    "mean_entropy": "selection",
-    "expected_calibration_error": "evaluation",
-    "UserError": "errors",
-}
-
-__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
+from tllib_ancon.toolkit.compat import enable as _enable_toolkit
 
 if TYPE_CHECKING:
     from tllib_ancon.errors import UserError
@@ -36,12 +21,42 @@ if TYPE_CHECKING:
         methods,
     )
 
+__all__ = [
+    "AnchoredConfidence",
+    "EarlyLearningRegularization",
+    "NeighborhoodReciprocity",
+    "TemporalEnsemble",
+    "UserError",
+    "__version__",
+    "corr_c",
+    "expected_calibration_error",
+    "generalized_cross_entropy",
+    "infomax",
+    "mean_entropy",
+    "methods",
+]
+
+_HOMES = {
+    "AnchoredConfidence": "self_training",
+    "TemporalEnsemble": "self_training",
+    "EarlyLearningRegularization": "self_training",
+    "NeighborhoodReciprocity": "self_training",
+    "generalized_cross_entropy": "self_training",
+    "methods": "self_training",
+    "infomax": "selection",
+    "corr_c": "selection",
+    "mean_entropy": "selection",
+    "expected_calibration_error": "evaluation",
+    "UserError": "errors",
+}
+
+_enable_toolkit()
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-    return home if _HOMES[name].endswith("." + name) else getattr(home, name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

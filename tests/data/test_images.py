@@ -90,7 +90,9 @@ def test_hold_out_splits_without_overlap(fraction: float, held: int) -> None:
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "I;16", "F"])
 def test_every_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
     path = tmp_path / ("picture.tif" if mode in ("F", "CMYK") else "picture.png")
-    source = Image.new("I;16", (8, 8), 40_000) if mode == "I;16" else Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode)
+    source = (
+        Image.new("I;16", (8, 8), 40_000) if mode == "I;16" else Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode)
+    )
     source.save(path)
     assert load_image(str(path)).mode == "RGB"
 
@@ -134,7 +136,9 @@ def test_train_resizings_give_the_crop(resizing: str) -> None:
 
 
 def test_plain_resizing_and_normalisation() -> None:
-    options = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=10, mean=(0.5,) * 3, std=(0.5,) * 3)
+    options = TransformOptions(
+        train_resizing="res.", val_resizing="res.", resize_size=10, mean=(0.5,) * 3, std=(0.5,) * 3
+    )
     image = Image.new("RGB", (30, 20), (255, 0, 0))
     tensor = evaluation_transform(options)(image)
     assert tensor.shape == (3, 10, 10)

@@ -44,7 +44,14 @@ def test_the_selected_checkpoint_is_the_one_that_is_reported(domains, source_che
     run = tmp_path / "run"
     main(adapt_arguments(domains, source_checkpoint, run, "--epochs", "4"))
     arguments = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
-    checkpoint = ["-t", "dark", "--checkpoint", str(run / "checkpoints" / "best.pth"), "--json", str(tmp_path / "scores.json")]
+    checkpoint = [
+        "-t",
+        "dark",
+        "--checkpoint",
+        str(run / "checkpoints" / "best.pth"),
+        "--json",
+        str(tmp_path / "scores.json"),
+    ]
     assert main(["evaluate", *arguments, *checkpoint]) == 0
     scores = json.loads((tmp_path / "scores.json").read_text())
     selected = json.loads((run / "result.json").read_text())["selected"]
@@ -62,12 +69,16 @@ def test_evaluate_shows_each_class(domains: Path, source_checkpoint: Path, capsy
 
 def test_the_head_stays_and_the_rest_moves(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
     main(adapt_arguments(domains, source_checkpoint, tmp_path / "run"))
-    before, after = (torch.load(path, weights_only=True) for path in (source_checkpoint, tmp_path / "run/checkpoints/latest.pth"))
+    before, after = (
+        torch.load(path, weights_only=True) for path in (source_checkpoint, tmp_path / "run/checkpoints/latest.pth")
+    )
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"backbone", "bottleneck"}
 
 
-def test_labels_of_the_target_change_nothing_but_the_record(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+def test_labels_of_the_target_change_nothing_but_the_record(
+    domains: Path, source_checkpoint: Path, tmp_path: Path
+) -> None:
     relabelled = tmp_path / "relabelled"
     shutil.copytree(domains, relabelled)
     lists = relabelled / "image_list" / "dark.txt"
@@ -80,7 +91,9 @@ def test_labels_of_the_target_change_nothing_but_the_record(domains: Path, sourc
     assert all(torch.equal(checkpoints[0][name], checkpoints[1][name]) for name in checkpoints[0])
 
 
-def test_an_unlabelled_target_is_adapted_without_a_record(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+def test_an_unlabelled_target_is_adapted_without_a_record(
+    domains: Path, source_checkpoint: Path, tmp_path: Path
+) -> None:
     root = tmp_path / "unlabelled"
     shutil.copytree(domains, root)
     lists = root / "image_list" / "dark.txt"
@@ -95,7 +108,8 @@ def test_no_smoothing_equals_self_training(domains: Path, source_checkpoint: Pat
     for name, more in (("ancon", ["--smoothing", "0"]), ("self-training", [])):
         assert main(adapt_arguments(domains, source_checkpoint, tmp_path / name, "--method", name, *more)) == 0
     first, second = (
-        torch.load(tmp_path / name / "checkpoints" / "latest.pth", weights_only=True) for name in ("ancon", "self-training")
+        torch.load(tmp_path / name / "checkpoints" / "latest.pth", weights_only=True)
+        for name in ("ancon", "self-training")
     )
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -113,7 +127,9 @@ def test_demo(tmp_path: Path, capsys) -> None:
 
 
 def test_python_m_and_version() -> None:
-    done = subprocess.run([sys.executable, "-m", "tllib_ancon", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tllib_ancon", "--version"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith("tllib-ancon ")
 
 

@@ -34,9 +34,7 @@ def test_calling_the_model_answers_as_tllib_does(model: Classifier) -> None:
 
 
 def test_head_is_weight_normalised_and_bottleneck_has_no_relu(model: Classifier) -> None:
-    torch.testing.assert_close(
-        model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0]
-    )
+    torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()
 
@@ -65,7 +63,9 @@ def test_adapted_parameters(model: Classifier, which: str, learning: set[str]) -
     chosen = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {name.split(".")[0] for name in chosen} == learning
     if which == "norm-affine":
-        assert all(model.get_submodule(name.rsplit(".", 1)[0]).__class__.__name__.startswith("Batch") for name in chosen)
+        assert all(
+            model.get_submodule(name.rsplit(".", 1)[0]).__class__.__name__.startswith("Batch") for name in chosen
+        )
     assert sum(len(group["params"]) for group in model.get_parameters()) == len(chosen)
 
 
@@ -79,7 +79,9 @@ def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool)
     from timm.layers import DropPath
     from torchvision.ops import StochasticDepth
 
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5), DropPath(0.5), StochasticDepth(0.5, "row"), nn.Dropout2d())
+    model = nn.Sequential(
+        nn.BatchNorm1d(2), nn.Dropout(0.5), DropPath(0.5), StochasticDepth(0.5, "row"), nn.Dropout2d()
+    )
     adaptation_mode(model.eval(), dropout)
     assert [module.training for module in model] == [True, dropout, dropout, dropout, dropout]
 
@@ -147,7 +149,9 @@ def test_weights_that_do_not_fit_are_listed() -> None:
     state["extra"] = torch.zeros(1)
     del state["layers.0.weight"]
     state["layers.4.weight"] = torch.zeros(1)
-    with pytest.raises(UserError, match=r"layers.0.weight is missing; extra is not part.*layers.4.weight has shape \(1,\)"):
+    with pytest.raises(
+        UserError, match=r"layers.0.weight is missing; extra is not part.*layers.4.weight has shape \(1,\)"
+    ):
         load_into(SmallCNN(), state, "file.pth")
 
 

@@ -16,9 +16,7 @@ def naive_loss(memory: dict[int, list[float]], indices, logits, coefficient: flo
     for index, row in zip(indices, logits, strict=True):
         predictions = [min(max(p, 1e-4), 1 - 1e-4) for p in softmax(row)]
         old = memory.get(index, [0.0] * len(row))
-        memory[index] = [
-            beta * t + (1 - beta) * p / sum(predictions) for t, p in zip(old, predictions, strict=True)
-        ]
+        memory[index] = [beta * t + (1 - beta) * p / sum(predictions) for t, p in zip(old, predictions, strict=True)]
         agreement = sum(t * p for t, p in zip(memory[index], predictions, strict=True))
         total += math.log(1 - agreement)
     return coefficient * total / len(indices)

@@ -28,9 +28,7 @@ def test_uniform_weighting_counts_every_prediction() -> None:
 
 
 def test_max_probability_weighting() -> None:
-    torch.testing.assert_close(
-        votes_after_one_visit(weighting="max-probability").amax(1), torch.tensor(confidences())
-    )
+    torch.testing.assert_close(votes_after_one_visit(weighting="max-probability").amax(1), torch.tensor(confidences()))
 
 
 def test_entropy_weighting() -> None:

@@ -87,7 +87,9 @@ def summarize(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, A
 def table(summary: dict[str, dict[str, Any]], seeds: list[int]) -> str:
     """Accuracy of each seed, its mean, and the mean ECE, a row a method."""
     header = "rendered digits -> handwritten digits: accuracy in %, epoch selected by InfoMax\n\n"
-    header += f"{'':<15}" + "".join(f"{'seed ' + str(seed):>9}" for seed in seeds) + f"{'mean':>9}{'ECE (15 bins)':>16}\n"
+    header += (
+        f"{'':<15}" + "".join(f"{'seed ' + str(seed):>9}" for seed in seeds) + f"{'mean':>9}{'ECE (15 bins)':>16}\n"
+    )
     rows = [
         f"{method:<15}"
         + "".join(f"{run['accuracy']:>9.1f}" for run in row["per_seed"])

@@ -86,9 +86,7 @@ def open_domain(
     else:
         classes, lists = _toolkit_lists(root, dataset, codes, split)
     samples = [
-        sample
-        for base, list_file in lists
-        for sample in read_image_list(list_file, base, len(classes), allow_outside)
+        sample for base, list_file in lists for sample in read_image_list(list_file, base, len(classes), allow_outside)
     ]
     return Domain("+".join(codes), samples, classes)
 
@@ -103,9 +101,7 @@ def _generic_list(root: Path, code: str) -> Path:
     raise unknown_name(f"domain of {root}:", code, found)
 
 
-def _generic_classes(
-    root: Path, codes: Sequence[str], num_classes: int | None, allow_outside: bool
-) -> list[str]:
+def _generic_classes(root: Path, codes: Sequence[str], num_classes: int | None, allow_outside: bool) -> list[str]:
     class_file = root / "image_list" / "classes.txt"
     if class_file.is_file():
         classes = [line.strip() for line in class_file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]

@@ -19,8 +19,8 @@ class TransformOptions:
     """The flags of TLLib's scripts that decide how an image becomes a tensor.
 
     Attributes:
-        train_resizing: ``default``: 256² then a random resized crop to the crop size; ``cen.crop``: 256² and the centre;
-            ``ran.crop``: 256² and a random crop; ``res.``: resized to ``resize_size``²
+        train_resizing: ``default``: 256² then a random resized crop to the crop size; ``cen.crop``: 256² and the
+            centre; ``ran.crop``: 256² and a random crop; ``res.``: resized to ``resize_size``²
         val_resizing: ``default``: 256² and the centre; ``res.``: resized to ``resize_size``²
         resize_size: side in pixels of ``res.``
         image_size: side in pixels of the crop; TLLib's 224

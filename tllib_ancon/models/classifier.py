@@ -57,8 +57,7 @@ class Classifier(nn.Module):
         """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for the rest."""
         rates = [(self.backbone, 0.1 if self.finetune else 1.0), (self.bottleneck, 1.0), (self.head, 1.0)]
         groups = [
-            {"params": [p for p in part.parameters() if p.requires_grad], "lr": rate * base_lr}
-            for part, rate in rates
+            {"params": [p for p in part.parameters() if p.requires_grad], "lr": rate * base_lr} for part, rate in rates
         ]
         return [group for group in groups if group["params"]]
 

@@ -11,9 +11,7 @@ from tllib_ancon.errors import UserError
 MOST_LISTED = 6
 
 
-def load_into(
-    network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()
-) -> None:
+def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
     """Load ``state`` into ``network`` completely.
 
     Args:
@@ -29,9 +27,7 @@ def load_into(
     needed = {name for name in expected if not name.endswith("num_batches_tracked")}
     problems = [f"{name} is missing" for name in sorted(needed - set(state))]
     problems += [
-        f"{name} is not part of the network"
-        for name in state
-        if name not in expected and not name.startswith(ignore)
+        f"{name} is not part of the network" for name in state if name not in expected and not name.startswith(ignore)
     ]
     problems += [
         f"{name} has shape {tuple(state[name].shape)}, the network {tuple(tensor.shape)}"

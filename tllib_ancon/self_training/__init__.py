@@ -1,5 +1,6 @@
 """The algorithm, in pure torch: one file per idea of the paper."""
 
+from tllib_ancon.self_training import methods
 from tllib_ancon.self_training.aad import AttractingDispersing
 from tllib_ancon.self_training.anchored import AnchoredConfidence
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
@@ -20,4 +21,5 @@ __all__ = [
     "cross_entropy",
     "generalized_cross_entropy",
     "information_maximization",
+    "methods",
 ]

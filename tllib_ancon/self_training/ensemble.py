@@ -39,8 +39,8 @@ class TemporalEnsemble(nn.Module):
     Inputs:
         - indices: (B,) integers in [0, N), best left on the CPU; one call is one visit of each
         - logits: (B, K) of any floating type
-        - probabilities (optional): (B, K) a predictive distribution to weigh by instead of softmax(logits), e.g. that of
-          MC-dropout
+        - probabilities (optional): (B, K) a predictive distribution to weigh by instead of softmax(logits), e.g.
+          that of MC-dropout
 
     Outputs: f̄ (B, K) float32
 
