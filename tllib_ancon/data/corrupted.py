@@ -1,0 +1,110 @@
+"""ImageNet-C and folders of its layout: ``corruption/severity/class/*``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.image_list import Sample
+from tllib_ancon.errors import UserError, unknown_name
+
+IMAGENET_C, CORRUPTED_IMAGES = "ImageNetC", "CorruptedImages"
+LAYERED = (IMAGENET_C, CORRUPTED_IMAGES)
+"""Datasets that :func:`open_corrupted` opens. ``CorruptedImages`` is any other set in ImageNet-C's layout."""
+
+SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
+
+
+def open_corrupted(root: Path, dataset: str, codes: Sequence[str], subset: str | None = None) -> Domain:
+    """Open folders of corrupted images.
+
+    Args:
+        root: holds a folder a corruption, with a folder a severity, with a folder a class
+        dataset: ``ImageNetC``: the classes are ImageNet's 1000, in the order of their sorted WordNet ids, which is the
+            order of ImageNet classifiers; ``CorruptedImages``: the sorted class folders
+        codes: ``corruption/severity``, e.g. ``gaussian_noise/5``; several are joined
+        subset: a list of the images to use, one ``class/name`` a line, the same for every corruption. Default: all
+
+    Raises:
+        UserError: a folder or an image that is missing (which), an unknown class, an incomplete ImageNet-C
+    """
+    folders = [_folder(root, code) for code in codes]
+    found = {name for folder in folders for name in _class_folders(folder)}
+    classes = imagenet_classes() if dataset == IMAGENET_C else sorted(found)
+    _check_classes(root, found, classes, incomplete_allowed=subset is not None)
+    labels = {name: label for label, name in enumerate(classes)}
+    paths = [path for folder in folders for path in (_images(folder) if subset is None else _listed(folder, subset))]
+    samples = [Sample(path, labels[Path(path).parent.name]) for path in paths]
+    if not samples:
+        raise UserError(f"{', '.join(map(str, folders))}: no image here")
+    return Domain("+".join(codes), samples, classes)
+
+
+def imagenet_classes() -> list[str]:
+    """WordNet ids of ImageNet's 1000 classes, sorted; timm's list."""
+    from timm.data import ImageNetInfo
+
+    return sorted(ImageNetInfo("imagenet-1k").label_names())
+
+
+def _folder(root: Path, code: str) -> Path:
+    folder = root / code
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"domain {code!r} leads outside the dataset root {root}")
+    if not folder.is_dir():
+        found = [path.relative_to(root).as_posix() for path in root.glob("*/[1-5]") if path.is_dir()]
+        if not found:
+            raise UserError(
+                f"{root} does not hold {code}; the layout of corrupted images is corruption/severity/class/*"
+            )
+        raise unknown_name(f"domain of {root}:", code, found)
+    return folder
+
+
+def _class_folders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+
+
+def _check_classes(root: Path, found: set[str], classes: Sequence[str], incomplete_allowed: bool) -> None:
+    known = set(classes)
+    strange = sorted(found - known)
+    if strange:
+        raise UserError(
+            f"{root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; "
+            f"for other classes pass --data {CORRUPTED_IMAGES}"
+        )
+    missing = sorted(known - found)
+    if missing and not incomplete_allowed:
+        raise UserError(
+            f"{root} is incomplete: {len(missing)} of {len(classes)} class folders are missing, {missing[0]} first; "
+            "name the images you have in a file and pass it by --subset"
+        )
+
+
+def _images(folder: Path) -> list[str]:
+    return [
+        entry.path
+        for name in _class_folders(folder)
+        for entry in sorted(os.scandir(folder / name), key=lambda entry: entry.name)
+        if entry.name.lower().endswith(SUFFIXES)
+    ]
+
+
+def _listed(folder: Path, subset: str) -> list[str]:
+    try:
+        lines = Path(subset).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--subset {subset}: cannot be read as UTF-8 text ({error})") from error
+    paths = []
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        name = Path(line)
+        if not line:
+            continue
+        if len(name.parts) != 2 or ".." in name.parts or name.is_absolute():
+            raise UserError(f"{subset}, line {number}: expected class/name of an image, got {line!r}")
+        if not (folder / name).is_file():
+            raise UserError(f"{subset}, line {number}: {folder / name} does not exist")
+        paths.append(str(folder / name))
+    return paths
