@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
     """Bad input. The command line prints its message as one line and exits with status 2."""
+
+
+class Interrupted(Exception):
+    """SIGTERM or SIGINT ended a run that can be continued. The command line exits with 128 plus the signal's number.
+
+    Args:
+        number (int): of the signal
+        where (str): in which epoch it came
+    """
+
+    def __init__(self, number: int, where: str):
+        name = signal.Signals(number).name
+        super().__init__(f"stopped by {name} {where}; the same command continues after the last complete epoch")
+        self.number = number
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 
 from tllib_ancon._version import __version__
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import Interrupted, UserError, unknown_name
 
 COMMANDS = {
     "demo": "rendered digits -> handwritten digits: source-only, self-training, ELR, AnCon; no download",
@@ -20,7 +21,8 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit status: 0, or 2 for bad input with one line on standard error."""
+    """Run one subcommand; returns the exit status: 0, or 2 for bad input with one line on standard error, or 128 plus the
+    number of the signal that ended it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parse(arguments)
@@ -28,6 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"tllib-ancon: error: {_one_line(error)}", file=sys.stderr)
         return 2
+    except Interrupted as stop:
+        print(f"tllib-ancon: {stop}", file=sys.stderr)
+        return 128 + stop.number
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -18,11 +18,13 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import methods
+from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress, epoch_summary
-from tllib_ancon.training.run_directory import BEST, LATEST, STATE, RunDirectory
+from tllib_ancon.training.run_directory import LATEST, RunDirectory
+from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
 Record = Callable[[Predictions], Mapping[str, Any]]
 """Scores predictions on the whole target against its labels. The loop stores what it returns and never reads it."""
@@ -85,6 +87,7 @@ class Adaptation:
 
     Raises:
         UserError: fewer images than one batch; an unknown method or criterion; logits or a loss that are not finite
+        Interrupted: SIGTERM or SIGINT came; the same run continues after the last complete epoch
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Adaptation:
             num_classes=model.num_classes,
             feature_dim=model.features_dim,
             total_steps=steps,
+            head=model.head,
             **options.method_options,
         )
         choose_adapted_parameters(model, options.adapted)
@@ -126,16 +130,17 @@ class Adaptation:
         self.method.to(self.accelerator.device)
         self.schedule = relative_decay(self.optimizer.optimizer, options.lr_gamma, options.lr_decay, steps)
         self.metrics: list[dict[str, Any]] = []
+        self.interruption = Interruption()
 
     def __call__(self) -> dict[str, Any]:
         """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
-        if not self._resume():
-            self._finish_epoch({"epoch": 0})
-        for epoch in range(len(self.metrics), self.options.epochs + 1):
-            self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
+        with self.interruption:
+            if not self._resume():
+                self._finish_epoch({"epoch": 0})
+            for epoch in range(len(self.metrics), self.options.epochs + 1):
+                self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
         result = self._result()
-        self.run.write_json("result.json", result)
-        self.run.remove(STATE)
+        self.run.finish(result)
         return result
 
     def _make_loaders(
@@ -163,14 +168,14 @@ class Adaptation:
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         if self.method.needs_pass(epoch - 1):
-            predictions = predict_domain(self.model, self.start_loader, self.accelerator.device)
-            self.method.initialize(epoch - 1, *predictions)
+            self.method.initialize(epoch - 1, *self._predict(self.start_loader, epoch))
         adaptation_mode(self.model, self.options.dropout)
         self.sampler.epoch = epoch - 1
         meters = Meters(self.accelerator.device)
         steps = len(self.train_loader)
         with self.progress.bar(f"epoch {epoch}/{self.options.epochs}", steps) as bar:
-            for step, (indices, images) in enumerate(self.train_loader, start=1):
+            batches = self.interruption.watch(self.train_loader, epoch)
+            for step, (indices, images) in enumerate(batches, start=1):
                 loss, logits = self._step(indices, images)
                 meters.add(loss, logits, self.method.diagnostics())
                 bar.update()
@@ -200,7 +205,7 @@ class Adaptation:
 
     def _finish_epoch(self, metrics: dict[str, Any]) -> None:
         """Score the model, keep it if it is the best so far, and write all down."""
-        held_out = predict_domain(self.model, self.held_out_loader, self.accelerator.device)
+        held_out = self._predict(self.held_out_loader, metrics["epoch"])
         if not held_out.logits.isfinite().all():
             raise UserError(
                 f"the model's logits on the hold-out are not finite after epoch {metrics['epoch']}; the checkpoints of "
@@ -208,40 +213,36 @@ class Adaptation:
             )
         metrics |= selection.score_all(held_out.logits.softmax(1))
         if self.record is not None:
-            metrics |= self.record(predict_domain(self.model, self.target_loader, self.accelerator.device))
+            metrics |= self.record(self._predict(self.target_loader, metrics["epoch"]))
         self.metrics.append(metrics)
         self._save(metrics["epoch"])
         self.progress.line(epoch_summary(metrics, self.options.epochs))
 
+    def _predict(self, loader: DataLoader, epoch: int) -> Predictions:
+        return predict_domain(self.model, self.interruption.watch(loader, epoch), self.accelerator.device)
+
     def _save(self, epoch: int) -> None:
-        weights = self.accelerator.unwrap_model(self.model).state_dict()
-        self.run.save(LATEST, weights)
-        if epoch > 0 and self._selected_epoch() == epoch:
-            self.run.save(BEST, weights)
-        state = {
-            "model": weights,
-            "method": self.method.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "rng": torch.get_rng_state(),
-            "metrics": self.metrics,
-        }
-        self.run.save(STATE, state)
-        self.run.write_metrics(self.metrics)
+        selected = epoch > 0 and self._selected_epoch() == epoch
+        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, selected)
 
     def _resume(self) -> bool:
-        state = self.run.load_state()
-        if state is None:
+        kept = self.run.resume()
+        if kept is None:
             return False
-        self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
-        self.method.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
-        torch.set_rng_state(state["rng"])
-        self.metrics = state["metrics"]
-        self.run.write_metrics(self.metrics)
+        snapshot, self.metrics = kept
+        restore_snapshot(self._parts(), snapshot)
         self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
         return True
+
+    def _parts(self) -> dict[str, Stateful]:
+        """Everything that an epoch changes."""
+        parts: dict[str, Stateful] = {
+            "model": self.accelerator.unwrap_model(self.model),
+            "method": self.method,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+        }
+        return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
 
     def _selected_epoch(self) -> int:
         adapted = self.metrics[1:]

@@ -1,11 +1,12 @@
-"""A run's folder: TLLib's layout plus configuration, metrics and result, each file written whole."""
+"""A run's folder: TLLib's layout plus configuration, metrics, result, and the state to continue from."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,30 @@ import torch
 
 from tllib_ancon._version import __version__
 from tllib_ancon.errors import UserError
+from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
+from tllib_ancon.training.lock import FolderLock
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", "state.pth"
-CHECKPOINTS = (LATEST, BEST, STATE)
 NOT_SETTINGS = ("log", "overwrite", "quiet", "verbose", "workers", "print_freq", "versions")
 """Entries of a configuration that do not decide what a run computes."""
+
+SEAL = b"sha256:"
+MOST_DIFFERENCES = 8
 
 
 class RunDirectory:
     """Reads and writes one run directory.
 
-    Layout: ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch; epoch 0 is the
-    start model), ``result.json`` (written last: its presence means that the run is finished), ``checkpoints/`` and
+    Layout: ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
+    ``result.json`` (written last: its presence means that the run is finished), ``checkpoints/`` and
     ``visualize/``.
+
+    A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch and
+    :meth:`finish` at the end. An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it;
+    ``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so that
+    whenever the process is killed, they agree as soon as the run continues.
 
     Args:
         path: the folder; created when something is first written
@@ -34,10 +45,12 @@ class RunDirectory:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self._lock: FolderLock | None = None
+        self._sha256: dict[str, str] = {}
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def visualize(self) -> Path:
@@ -48,24 +61,34 @@ class RunDirectory:
         return (self.path / RESULT).is_file()
 
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> None:
-        """Claim the directory for a run with these settings: a new one, or the one that was cut off here.
+        """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
+        which :attr:`finished` tells.
 
         Raises:
-            UserError: the directory belongs to a run with other settings (which), or cannot be written
+            UserError: the directory belongs to a run with other settings (which), another process writes there, files
+                of its run are missing or are not those that the run wrote, or it cannot be written
         """
-        recorded = self._recorded_config()
         wanted = json.loads(json.dumps(dict(config)))
-        if recorded is not None and not overwrite:
-            _refuse_other_settings(self.path, recorded, wanted)
+        if self.finished and not overwrite:
+            _refuse_other_settings(self.path, self.config(), wanted)
+            self._verify_result()
             return
         try:
             for folder in (self.checkpoints, self.visualize):
                 folder.mkdir(parents=True, exist_ok=True)
-            if recorded is not None:
+            self._lock = self._lock or FolderLock(self.path)
+            for partial in (*self.path.glob("*" + PARTIAL), *self.checkpoints.glob("*" + PARTIAL)):
+                partial.unlink()
+            if overwrite:
                 self._clear()
-            self.write_json(CONFIG, {**wanted, "versions": versions()})
         except OSError as error:
             raise UserError(f"run directory {self.path} cannot be written ({error})") from error
+        recorded = None if overwrite else self._recorded_config()
+        if recorded is not None:
+            _refuse_other_settings(self.path, recorded, wanted)
+        self._refuse_remains(recorded is not None)
+        if recorded is None:
+            self.write_json(CONFIG, {**wanted, "versions": versions()})
 
     def config(self) -> dict[str, Any]:
         """The recorded configuration.
@@ -83,59 +106,110 @@ class RunDirectory:
         path = self.path / METRICS
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
-    def write_metrics(self, lines: list[dict[str, Any]]) -> None:
-        self._write(METRICS, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
     def result(self) -> dict[str, Any]:
         return json.loads((self.path / RESULT).read_text())
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._write(name, (json.dumps(content, indent=2) + "\n").encode())
+        write_whole(self.path / name, lambda file: _write_text(file, json.dumps(content, indent=2) + "\n"))
 
-    def save(self, name: str, state: Mapping[str, Any]) -> Path:
-        """Write ``checkpoints/name`` whole: to a temporary file that then takes the name."""
-        path = self.checkpoints / name
-        temporary = path.with_name(path.name + ".partial")
-        try:
-            with open(temporary, "wb") as file:
-                torch.save(dict(state), file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except (OSError, RuntimeError) as error:
-            temporary.unlink(missing_ok=True)
-            raise UserError(f"checkpoint {path} could not be written ({error}); the previous one is kept") from error
-        return path
+    def save(self, name: str, weights: Mapping[str, Any]) -> str:
+        """Write ``checkpoints/name`` whole; returns its SHA-256."""
+        return write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
+
+    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
+        """Keep an epoch: the state to continue from, then ``latest.pth``, ``best.pth`` and ``metrics.jsonl``.
+
+        Args:
+            snapshot: of :func:`~tllib_ancon.training.snapshot.take_snapshot`; its part ``model`` is the checkpoint
+            metrics: of all epochs so far
+            selected: the model of this epoch is the best so far
+
+        Raises:
+            UserError: a file could not be written (why); the epoch before is kept
+        """
+        state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._sha256.get(BEST)}
+        write_whole(self.checkpoints / STATE, lambda file: _write_sealed(file, state))
+        self._write_what_follows(state)
+
+    def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+        """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None.
+
+        Raises:
+            UserError: ``state.pth`` or ``best.pth`` is damaged, or ``best.pth`` is missing
+        """
+        if not (self.checkpoints / STATE).is_file():
+            return None
+        state = _read_sealed(self.checkpoints / STATE)
+        if state["best"] is not None and not state["selected"]:
+            self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
+            self._sha256[BEST] = state["best"]
+        self._write_what_follows(state)
+        return state["snapshot"], state["metrics"]
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
+        names = {f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST) if name in self._sha256} | {METRICS}
+        self.write_json(RESULT, {**result, "sha256": {name: sha256(self.path / name) for name in sorted(names)}})
+        self.discard_state()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def write_metrics(self, lines: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_whole(self.path / METRICS, lambda file: _write_text(file, text))
 
     def remove(self, name: str) -> None:
         (self.checkpoints / name).unlink(missing_ok=True)
 
     def load_state(self) -> dict[str, Any] | None:
-        """The state of a run that was cut off, or None.
-
-        Raises:
-            UserError: the file is damaged
-        """
         path = self.checkpoints / STATE
-        if not path.is_file():
-            return None
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch.load raises many types on a damaged file
-            raise UserError(f"{path} cannot be read ({error}); pass --overwrite to start the run anew") from error
+        return torch.load(path, map_location="cpu", weights_only=True) if path.is_file() else None
 
-    def _write(self, name: str, content: bytes) -> None:
-        path = self.path / name
-        temporary = path.with_name(path.name + ".partial")
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+    def discard_state(self) -> None:
+        (self.checkpoints / STATE).unlink(missing_ok=True)
+
+    def _write_what_follows(self, state: Mapping[str, Any]) -> None:
+        """The files that an epoch's state decides."""
+        self._sha256[LATEST] = self.save(LATEST, state["snapshot"]["parts"]["model"])
+        if state["selected"]:
+            self._sha256[BEST] = copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
+        self.write_metrics(state["metrics"])
+
+    def _verify_result(self) -> None:
+        try:
+            self._verify(self.result().get("sha256", {}))
+        except ValueError as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"{self.path / RESULT} is not valid JSON ({error}); {_anew()}") from error
+
+    def _verify(self, digests: Mapping[str, str]) -> None:
+        for name, digest in digests.items():
+            path = self.path / name
+            problem = None if path.is_file() else "is missing"
+            if problem is None and sha256(path) != digest:
+                problem = "is not the file that the run wrote: its checksum differs"
+            if problem:
+                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {_anew()}")
+
+    def _refuse_remains(self, has_config: bool) -> None:
+        """Refuse what a copy without some of its files looks like, or a folder that another program keeps."""
+        needed = CONFIG if not has_config else f"{CHECKPOINTS}/{STATE}"
+        if has_config and (self.path / needed).is_file():
+            return
+        others = (METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE)))
+        present = [name for name in others if (self.path / name).exists()]
+        if present:
+            raise UserError(
+                f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, or "
+                f"no run of this program. Copy all of it, choose another --log, or {_anew()}"
+            )
 
     def _clear(self) -> None:
-        """Remove what an earlier run of ours left here, and nothing else."""
-        for name in (RESULT, METRICS, *(f"checkpoints/{checkpoint}" for checkpoint in CHECKPOINTS)):
+        """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
+        outlive it unnoticed."""
+        for name in (RESULT, METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE))):
             (self.path / name).unlink(missing_ok=True)
 
     def _recorded_config(self) -> dict[str, Any] | None:
@@ -143,9 +217,12 @@ class RunDirectory:
         if not path.is_file():
             return None
         try:
-            return json.loads(path.read_text())
+            recorded = json.loads(path.read_text())
         except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}); pass --overwrite to start the run anew") from error
+            raise UserError(f"{path} is not valid JSON ({error}); {_anew()}") from error
+        if not isinstance(recorded, dict):
+            raise UserError(f"{path} holds no configuration of a run; {_anew()}")
+        return recorded
 
 
 def versions() -> dict[str, str]:
@@ -163,12 +240,54 @@ def versions() -> dict[str, str]:
     }
 
 
+def _write_text(file: HashingFile, text: str) -> None:
+    file.write(text.encode())
+
+
+def _write_sealed(file: HashingFile, state: Mapping[str, Any]) -> None:
+    """A file of ``torch.save`` with the SHA-256 of its bytes at its end, which ``torch.load`` ignores."""
+    torch.save(state, file)
+    file.write(SEAL + file.sha256.hexdigest().encode())
+
+
+def _read_sealed(path: Path) -> dict[str, Any]:
+    """What :func:`_write_sealed` wrote; no code of the file is run, whoever wrote it.
+
+    Raises:
+        UserError: the file is damaged
+    """
+    content, seal, digest = path.read_bytes().rpartition(SEAL)
+    if not seal or digest != hashlib.sha256(content).hexdigest().encode():
+        raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {_anew()}")
+    try:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises many types on a file that is not its own
+        raise UserError(f"{path} is not the state of a run; {_anew()}") from error
+
+
+def _anew() -> str:
+    return "pass --overwrite to start the run anew"
+
+
 def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[str, Any]) -> None:
-    names = sorted((set(recorded) | set(wanted)) - set(NOT_SETTINGS))
-    differing = [name for name in names if recorded.get(name) != wanted.get(name)]
+    there, now = (dict(_leaves(config)) for config in (recorded, wanted))
+    differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
     if differing:
-        listed = "; ".join(f"{name}: {recorded.get(name)!r} there, {wanted.get(name)!r} now" for name in differing)
+        listed = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in differing[:MOST_DIFFERENCES])
+        more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
         raise UserError(
-            f"run directory {path} holds a run with other settings ({listed}); choose another --log, or pass "
-            "--overwrite to start anew"
+            f"run directory {path} holds a run with other settings ({listed}{more}); choose another --log, or {_anew()}"
         )
+
+
+def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every setting by itself: ``("lr", 0.01)``, ``("classes[3]", "bike")``."""
+    for name, value in config.items():
+        if name in NOT_SETTINGS:
+            continue
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", entry) for key, entry in value.items())
+        elif isinstance(value, list):
+            yield from ((f"{name}[{number}]", entry) for number, entry in enumerate(value))
+        else:
+            yield name, value

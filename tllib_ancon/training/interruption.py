@@ -1,0 +1,60 @@
+"""SIGTERM and SIGINT: a training loop ends its step and stops; the run continues after its last complete epoch."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import TypeVar
+
+from tllib_ancon.errors import Interrupted
+
+Batch = TypeVar("Batch")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """A context in which the first SIGTERM or SIGINT is remembered until :meth:`watch` sees it; a second one acts at once.
+
+    Outside the main thread, where signals cannot be handled, it does nothing.
+
+    Data-loader workers may be sent the signal too (Ctrl-C goes to every process of a terminal) and be gone before the
+    step ends: the error of their loss becomes the interruption that caused it.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._restore()
+        if self.signal is not None and isinstance(error, RuntimeError):
+            raise Interrupted(self.signal, "while images were loaded") from error
+
+    def watch(self, batches: Iterable[Batch], epoch: int) -> Iterator[Batch]:
+        """The same batches, as long as no signal comes; what the loop does with the last one is finished first.
+
+        Raises:
+            Interrupted: a signal came in this epoch
+        """
+        for batch in batches:
+            yield batch
+            if self.signal is not None:
+                raise Interrupted(self.signal, f"in epoch {epoch}")
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous = {}
