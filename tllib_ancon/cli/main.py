@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit status: 0, or 2 for bad input with one line on standard error, or 128 plus the
+    """Run one subcommand; returns the exit status: 0, 2 for bad input with one line on standard error, or 128 plus the
     number of the signal that ended it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """A context in which the first SIGTERM or SIGINT is remembered until :meth:`watch` sees it; a second one acts at once.
+    """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a second one acts at once.
 
     Outside the main thread, where signals cannot be handled, it does nothing.
 

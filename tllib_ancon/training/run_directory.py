@@ -36,8 +36,8 @@ class RunDirectory:
 
     A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch and
     :meth:`finish` at the end. An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it;
-    ``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so that
-    whenever the process is killed, they agree as soon as the run continues.
+    ``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so
+    that whenever the process is killed, they agree as soon as the run continues.
 
     Args:
         path: the folder; created when something is first written
@@ -202,8 +202,8 @@ class RunDirectory:
         present = [name for name in others if (self.path / name).exists()]
         if present:
             raise UserError(
-                f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, or "
-                f"no run of this program. Copy all of it, choose another --log, or {_anew()}"
+                f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
+                f"or no run of this program. Copy all of it, choose another --log, or {_anew()}"
             )
 
     def _clear(self) -> None:
@@ -273,7 +273,8 @@ def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[st
     there, now = (dict(_leaves(config)) for config in (recorded, wanted))
     differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
     if differing:
-        listed = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in differing[:MOST_DIFFERENCES])
+        shown = differing[:MOST_DIFFERENCES]
+        listed = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in shown)
         more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
         raise UserError(
             f"run directory {path} holds a run with other settings ({listed}{more}); choose another --log, or {_anew()}"
