@@ -12,8 +12,11 @@ from tllib_ancon.training.adapt import AdaptationOptions
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_domain_arguments(parser, source=True, target=True)
-    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="source model to start from")
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="FILE", help="source model; imagenet: -a with its own ImageNet head"
+    )
     arguments.add_model_arguments(parser)
+    arguments.add_pretrained_weights_argument(parser)
     arguments.add_method_arguments(parser, default="ancon")
     arguments.add_transform_arguments(parser, scale=(0.5, 1.0))
     arguments.add_optimization_arguments(parser, AdaptationOptions())

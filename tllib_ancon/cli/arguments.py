@@ -22,12 +22,14 @@ def add_domain_arguments(parser: argparse.ArgumentParser, source: bool, target: 
         "--data",
         metavar="DATA",
         default="Office31",
-        help="Office31, OfficeHome, VisDA2017, DomainNet, ...; or ImageList: any folder with image_list/<domain>.txt",
+        help="Office31, OfficeHome, VisDA2017, DomainNet, ...; ImageList: any folder with image_list/<domain>.txt; "
+        "ImageNetC: corruption/severity/<WordNet id>/*; CorruptedImages: the same with other classes",
     )
     if source:
         group.add_argument("-s", "--source", nargs="+", required=not target, help="source domain(s)")
     if target:
         group.add_argument("-t", "--target", nargs="+", required=True, help="target domain(s)")
+    group.add_argument("--subset", metavar="FILE", help="use these images of ImageNetC: class/name a line")
     group.add_argument("--num-classes", type=int, metavar="K", help="for ImageList without image_list/classes.txt")
     group.add_argument(
         "--allow-outside-root", action="store_true", help="accept image lists that name files outside ROOT"
@@ -54,12 +56,14 @@ def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float,
         )
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """``-a ARCH`` and what belongs to it."""
+def add_model_arguments(parser: argparse.ArgumentParser, bottleneck_dim: int | str = 256) -> None:
+    """``-a ARCH`` and what belongs to it; ``bottleneck_dim`` is the default of that flag."""
     group = parser.add_argument_group("model")
     group.add_argument("-a", "--arch", default="resnet18", metavar="ARCH", help="torchvision ResNet, any timm model, small_cnn")
     group.add_argument("--arch-option", nargs="+", default=[], metavar="KEY=VALUE", help="of the timm model: pad_type=same")
-    group.add_argument("--bottleneck-dim", type=int, default=256, metavar="D", help="width of the bottleneck")
+    group.add_argument(
+        "--bottleneck-dim", type=int, default=bottleneck_dim, metavar="D", help="width of the bottleneck"
+    )
     group.add_argument("--no-pool", action="store_true", help="no pooling after the backbone")
     group.add_argument(
         "--scratch", action="store_true", help="no pre-trained weights, and the backbone learns at the full rate"

@@ -17,6 +17,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options
 from tllib_ancon.models.checkpoints import load_state_dict, start_model
 from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.models.imagenet import IMAGENET, imagenet_classifier
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
 
@@ -24,7 +25,7 @@ Transforms = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def domain(args: argparse.Namespace, codes: Sequence[str], split: str = "train") -> Domain:
-    return open_domain(args.root, args.data, codes, split, args.num_classes, args.allow_outside_root)
+    return open_domain(args.root, args.data, codes, split, args.num_classes, args.allow_outside_root, args.subset)
 
 
 def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
@@ -34,6 +35,19 @@ def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
     set_seed(args.seed)
     weights = getattr(args, "pretrained_weights", None)
     return create_backbone(args.arch, pretrained and not args.scratch, weights, parse_options(args.arch_option))
+
+
+def toolkit_backbone(args: argparse.Namespace, toolkit: Toolkit) -> Backbone:
+    """The same for a classifier of the toolkit: its own network where it has one, so that TLLib's scripts can read the
+    checkpoint."""
+    given = backbone(args, pretrained=args.arch not in toolkit.backbone_names())
+    if args.arch not in toolkit.backbone_names():
+        return given
+    from_zoo = not args.scratch and args.pretrained_weights is None
+    network = toolkit.create_backbone(args.arch, pretrained=from_zoo and args.arch not in DIGIT_NETWORKS)
+    if not from_zoo:
+        load_into
+    return replace(given, network=network, pools=network.pools)
 
 
 def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
@@ -55,11 +69,13 @@ def source_model(args: argparse.Namespace, backbone: Backbone, num_classes: int)
 
 
 def start_classifier(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:
-    """The model in ``--checkpoint``: of this package, of TLLib's scripts, of dalib or of the authors.
+    """The model in ``--checkpoint``: of this package, of TLLib's scripts, of dalib or of the authors; or ``imagenet``.
 
     Raises:
         UserError: a missing or unreadable checkpoint, or one that does not fit (which tensors)
     """
+    if args.checkpoint == IMAGENET:
+        return _imagenet_start(args, num_classes)
     path = Path(args.checkpoint)
     parts = start_model(load_state_dict(path), backbone.network, num_classes, pool=not (backbone.pools or args.no_pool))
     return Classifier(
@@ -71,6 +87,14 @@ def start_classifier(args: argparse.Namespace, backbone: Backbone, num_classes: 
         parts.pool_layer,
         finetune=not args.scratch,
     )
+
+
+def _imagenet_start(args: argparse.Namespace, num_classes: int) -> Classifier:
+    weights = getattr(args, "pretrained_weights", None)
+    model = imagenet_classifier(args.arch, not args.scratch, weights, parse_options(args.arch_option))
+    if model.num_classes != num_classes:
+        raise UserError(f"--checkpoint imagenet has {model.num_classes} classes, the dataset has {num_classes}")
+    return model
 
 
 def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:

@@ -60,26 +60,35 @@ def open_domain(
     split: str = "train",
     num_classes: int | None = None,
     allow_outside: bool = False,
+    subset: str | None = None,
 ) -> Domain:
     """Open a domain of a dataset that lies on disk; nothing is downloaded.
 
     Args:
         root: the dataset's folder
         dataset: a name of the toolkit (``Office31``, ``OfficeHome``, ``VisDA2017``, ``DomainNet``, ...), or
-            ``ImageList`` for any folder with ``image_list/<domain>.txt``
+            ``ImageList`` for any folder with ``image_list/<domain>.txt``; ``ImageNetC`` or ``CorruptedImages`` for
+            folders of :mod:`tllib_ancon.data.corrupted`
         codes: the toolkit's domain codes (``A``, ``Ar``, ...), or names of lists; several are joined
         split: ``train`` or ``test``, where the dataset has two lists a domain
         num_classes: for ``ImageList`` without ``classes.txt``
         allow_outside: accept images outside ``root``
+        subset: list of the images to use, for ``ImageNetC`` and ``CorruptedImages``
 
     Raises:
         UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list
     """
+    from tllib_ancon.data.corrupted import LAYERED, open_corrupted
+
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}")
+    if dataset in LAYERED:
+        return open_corrupted(root, dataset, codes, subset)
+    if subset is not None:
+        raise UserError(f"--subset is for {' and '.join(LAYERED)}; {dataset} has image lists")
     if dataset == IMAGE_LIST:
         classes = _generic_classes(root, codes, num_classes, allow_outside)
         lists = [(root, _generic_list(root, code)) for code in codes]
