@@ -51,6 +51,13 @@ def test_classes_are_one_hot_weights(dtype: torch.dtype) -> None:
     torch.testing.assert_close(generalized_cross_entropy(logits, classes.to(dtype)), expected)
 
 
+def test_targets_get_no_gradient() -> None:
+    logits, targets = torch.randn(5, 4, requires_grad=True), torch.rand(5, 4, requires_grad=True)
+    generalized_cross_entropy(logits, targets).backward()
+    assert logits.grad is not None
+    assert targets.grad is None
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     logits, targets = torch.randn(5, 4).to(dtype), torch.rand(5, 4)
