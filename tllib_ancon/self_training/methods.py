@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training.aad import AttractingDispersing
 from tllib_ancon.self_training.anchored import SCHEDULES, AnchoredConfidence
+from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.confidence import CONFIDENCES, DirichletMean, MonteCarloDropout
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
 from tllib_ancon.self_training.gce import generalized_cross_entropy
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
@@ -38,7 +40,9 @@ class MethodOptions:
     smoothing: float = _option(0.3, "AnCon's λ in [0, 1]: weight of the temporal ensemble in the target")
     schedule: str = _option("constant", "of λ: constant, full (m/I) or half (min(1, 2m/I))", SCHEDULES)
     beta: float = _option(0.9, "AnCon's β in [0, 1): decay of the confidence's moving average")
-    convention: str = _option("authors", "of reading f̄ and of starting δ: the authors' code's or the paper's", CONVENTIONS)
+    convention: str = _option(
+        "authors", "of reading f̄ and of starting δ: the authors' code's or the paper's", CONVENTIONS
+    )
     weighting: str = _option("relative", "which predictions enter f̄, and how much", WEIGHTINGS)
     prediction: str = _option("hard", "what enters f̄: the one-hot or the softmax prediction", ("hard", "soft"))
     temperature: float = _option(1.0, "softmax temperature of soft predictions")
@@ -46,6 +50,10 @@ class MethodOptions:
     storage: str = _option("auto", "how votes are kept; auto: dense up to 256 classes", ("auto", "dense", "sparse"))
     quantile: float = _option(0.9, "of the batch's confidence, for --weighting quantile")
     fixed_threshold: float = _option(0.9, "of the confidence, for --weighting fixed")
+    confidence: str = _option("softmax", "what a vote's confidence is taken from", CONFIDENCES)
+    dropout_probability: float = _option(0.5, "of a feature, for --confidence mc-dropout; the paper's are 0.2 and 0.5")
+    dropout_passes: int = _option(20, "of the head, for --confidence mc-dropout")
+    belief_coefficient: float = _option(0.001, "of the divergence, for --confidence belief-matching")
 
     elr_coefficient: float = _option(3.0, "weight of the early-learning regulariser")
     elr_beta: float = _option(0.9, "decay of the early-learning regulariser's targets")
@@ -53,27 +61,30 @@ class MethodOptions:
     neighbors: int = _option(5, "nearest neighbours of a sample, for NRC and AaD")
     expanded_neighbors: int = _option(5, "nearest neighbours of each neighbour, for NRC")
     reciprocal: bool = _option(True, "NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code")
-    mixing: str = _option("authors", "NRC: of raw or of normalised votes with the neighbours", ("authors", "normalized"))
-    search: str = _option("exact", "NRC: neighbours of neighbours anew, or from each sample's last visit", ("exact", "cached"))
+    mixing: str = _option(
+        "authors", "NRC: of raw or of normalised votes with the neighbours", ("authors", "normalized")
+    )
+    search: str = _option(
+        "exact", "NRC: neighbours of neighbours anew, or from each sample's last visit", ("exact", "cached")
+    )
     shot_coefficient: float = _option(0.3, "SHOT: weight of the pseudo-label loss")
     aad_beta: float = _option(5.0, "AaD: how fast dispersion fades")
 
     def ensemble(self) -> dict[str, Any]:
         """The arguments of a temporal ensemble."""
-        names = (
-            "beta convention weighting prediction temperature normalize storage quantile fixed_threshold".split()
-        )
-        return {name: getattr(self, name) for name in names}
+        names = ("beta", "convention", "weighting", "prediction", "temperature", "normalize", "storage", "quantile")
+        return {name: getattr(self, name) for name in (*names, "fixed_threshold")}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is built for: N images, K classes, D features, I steps of training."""
+    """What a method is built for: N images, K classes, D features, I steps of training, and the model's head."""
 
     num_samples: int
     num_classes: int
     feature_dim: int | None = None
     total_steps: int | None = None
+    head: Callable[[Tensor], Tensor] | None = None
 
 
 class Method(nn.Module):
@@ -81,9 +92,10 @@ class Method(nn.Module):
 
     Args:
         objective: ``(indices, logits, features, targets) -> scalar``
-        refiner: ``(indices, logits, pseudo_labels) -> (B, K)`` targets; one-hot pseudo-labels by default
+        refiner: ``(indices, logits, pseudo_labels, probabilities) -> (B, K)`` targets; one-hot pseudo-labels by default
         regularizer: ``(indices, logits) -> scalar`` added to the objective, or None
         labeler: ``(indices) -> (B,)`` pseudo-labels that replace the largest logit's, or None
+        confidence: ``(logits, features) -> (B, K)`` predictive distribution for the refiner, or None: the softmax
 
     A part that needs the whole target set has a method ``initialize(indices, features, logits)`` and an attribute
     ``refresh``: ``"start"`` (once, before the first step) or ``"epoch"`` (before each epoch). The loop asks
@@ -100,16 +112,19 @@ class Method(nn.Module):
         refiner: nn.Module | None = None,
         regularizer: nn.Module | None = None,
         labeler: nn.Module | None = None,
+        confidence: nn.Module | None = None,
     ):
         super().__init__()
         self.objective = objective
         self.refiner = OneHotPseudoLabel() if refiner is None else refiner
         self.regularizer = regularizer
         self.labeler = labeler
+        self.confidence = confidence
 
     def forward(self, indices: Tensor, logits: Tensor, features: Tensor) -> Tensor:
         labels = None if self.labeler is None else self.labeler(indices)
-        targets = self.refiner(indices, logits.detach(), labels)
+        probabilities = None if self.confidence is None else self.confidence(logits, features)
+        targets = self.refiner(indices, logits.detach(), labels, probabilities)
         loss = self.objective(indices, logits, features, targets)
         if self.regularizer is not None:
             loss = loss + self.regularizer(indices, logits)
@@ -141,6 +156,17 @@ class CrossEntropy(nn.Module):
 
     def forward(self, indices: Tensor, logits: Tensor, features: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(logits, targets)
+
+
+class BeliefMatching(nn.Module):
+    """:func:`~tllib_ancon.self_training.belief_matching.belief_matching_loss` as an objective."""
+
+    def __init__(self, coefficient: float = 0.001):
+        super().__init__()
+        self.coefficient = coefficient
+
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        return belief_matching_loss(logits, targets, self.coefficient)
 
 
 class GeneralizedCrossEntropy(nn.Module):
@@ -185,7 +211,13 @@ class InformationMaximization(nn.Module):
 class NoPseudoLabel(nn.Module):
     """The refiner of objectives that use no pseudo-label."""
 
-    def forward(self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None) -> None:
+    def forward(
+        self,
+        indices: Tensor,
+        logits: Tensor,
+        pseudo_labels: Tensor | None = None,
+        probabilities: Tensor | None = None,
+    ) -> None:
         return None
 
 
@@ -197,8 +229,14 @@ class EnsembleAnchor(nn.Module):
         self.ensemble = ensemble
 
     @torch.no_grad()
-    def forward(self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None) -> Tensor:
-        return self.ensemble(indices, logits)
+    def forward(
+        self,
+        indices: Tensor,
+        logits: Tensor,
+        pseudo_labels: Tensor | None = None,
+        probabilities: Tensor | None = None,
+    ) -> Tensor:
+        return self.ensemble(indices, logits, probabilities)
 
 
 def _anchored(task: Task, options: MethodOptions) -> AnchoredConfidence:
@@ -218,7 +256,23 @@ def _regularizer(task: Task, options: MethodOptions) -> EarlyLearningRegularizat
     )
 
 
+def _confidence(task: Task, options: MethodOptions) -> nn.Module | None:
+    """The part of that name; none for the softmax, which a refiner computes itself."""
+    match options.confidence:
+        case "softmax":
+            return None
+        case "belief-matching":
+            return DirichletMean()
+        case "mc-dropout" if task.head is not None:
+            return MonteCarloDropout(task.head, options.dropout_passes, options.dropout_probability)
+        case "mc-dropout":
+            raise UserError("head is needed by confidence='mc-dropout': pass the model's head")
+    raise unknown_name("confidence", options.confidence, CONFIDENCES)
+
+
 def _cross_entropy(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
+    if options.confidence == "belief-matching":
+        return {"objective": BeliefMatching(options.belief_coefficient)}
     return {"objective": CrossEntropy()}
 
 
@@ -290,6 +344,7 @@ def create(
     num_classes: int,
     feature_dim: int | None = None,
     total_steps: int | None = None,
+    head: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
 ) -> Method:
     """The method of that name, as a :class:`Method`.
@@ -300,6 +355,7 @@ def create(
         num_classes (int): K
         feature_dim (int): D, width of the features before the head; needed by ``nrc``, ``aad`` and ``shot``
         total_steps (int): I, steps of the whole training; needed by schedules
+        head: (B, D) -> (B, K) logits, the model's head; needed by ``confidence="mc-dropout"``
         **options: hyper-parameters, the fields of :class:`MethodOptions`
 
     Raises:
@@ -309,7 +365,7 @@ def create(
     A package adds a method through the entry-point group ``tllib_ancon.methods``: an entry ``name =
     module:factory`` whose factory takes ``(task: Task, options: MethodOptions)`` and returns a :class:`Method`.
     """
-    task = Task(num_samples, num_classes, feature_dim, total_steps)
+    task = Task(num_samples, num_classes, feature_dim, total_steps, head)
     method_options = _options(options)
     if name in _NOT_MEANINGFUL:
         raise UserError(f"method {name!r} is not offered: {_NOT_MEANINGFUL[name]}")
@@ -323,10 +379,17 @@ def create(
 
 
 def _compose(base: str, extra: str, task: Task, options: MethodOptions) -> Method:
+    if options.confidence == "belief-matching" and base != "self-training":
+        raise UserError(
+            f"--confidence belief-matching is a loss in place of the cross-entropy, and {base} has its own; use it "
+            "with self-training, elr or ancon"
+        )
     parts = _BASES[base](task, options)
     if extra == "elr":
         parts["regularizer"] = _regularizer(task, options)
     anchored = extra == "ancon"
+    if anchored:
+        parts["confidence"] = _confidence(task, options)
     if base in _WITH_NEIGHBORS:
         parts["refiner"] = EnsembleAnchor(_anchored(task, options).ensemble) if anchored else NoPseudoLabel()
     elif anchored:
