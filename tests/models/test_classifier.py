@@ -148,9 +148,9 @@ def test_weights_that_do_not_fit_are_listed() -> None:
     state = SmallCNN().state_dict()
     state["extra"] = torch.zeros(1)
     del state["layers.0.weight"]
-    state["layers.4.weight"] = torch.zeros(1)
+    state["layers.3.weight"] = torch.zeros(1)
     with pytest.raises(
-        UserError, match=r"layers.0.weight is missing; extra is not part.*layers.4.weight has shape \(1,\)"
+        UserError, match=r"layers.0.weight is missing; extra is not part.*layers.3.weight has shape \(1,\)"
     ):
         load_into(SmallCNN(), state, "file.pth")
 

@@ -16,8 +16,8 @@ METHODS = ("self-training", "elr", "ancon")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="ancon-demo", metavar="DIR", help="folder for data, runs and results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="a source model and three runs each")
-    parser.add_argument("--source-epochs", type=int, default=5, help="of each source model")
-    parser.add_argument("--epochs", type=int, default=15, help="of each adaptation")
+    parser.add_argument("--source-epochs", type=int, default=10, help="of each source model")
+    parser.add_argument("--epochs", type=int, default=30, help="of each adaptation")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
     parser.add_argument("--quiet", action="store_true", help="show the table only")
 
@@ -51,11 +51,12 @@ def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, dict[str, Any]]:
 
     source = _directory(args, "source", seed)
     common = [
-        *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn", "--scratch"),
+        *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn"),
         *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
         *("--seed", str(seed), "-j", str(args.workers), *(["--quiet"] if args.quiet else [])),
     ]
-    pretrain.pretrain(parse(["pretrain", *common, "--epochs", str(args.source_epochs), "--log", str(source.path)]))
+    length = ["--scratch", "--epochs", str(args.source_epochs)]
+    pretrain.pretrain(parse(["pretrain", *common, *length, "--log", str(source.path)]))
     start = ["-t", TARGET, "--checkpoint", str(source.checkpoints / "best.pth"), "--epochs", str(args.epochs)]
     results = {}
     for method in METHODS:

@@ -40,7 +40,7 @@ class Backbone:
 
 
 class SmallCNN(nn.Module):
-    """Three convolutions with batch-norm for digit-sized images: (B, 3, H, W) -> (B, 128, H/8, W/8)."""
+    """Three strided convolutions with batch-norm for digit-sized images: (B, 3, H, W) -> (B, 128, H/8, W/8)."""
 
     out_features = 128
 
@@ -113,8 +113,8 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _block(channels_in: int, channels_out: int, kernel: int) -> list[nn.Module]:
-    convolution = nn.Conv2d(channels_in, channels_out, kernel, padding=kernel // 2, bias=False)
-    return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    convolution = nn.Conv2d(channels_in, channels_out, kernel, stride=2, padding=kernel // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
 
 def _torchvision_resnets() -> list[str]:
