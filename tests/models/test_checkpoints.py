@@ -21,9 +21,7 @@ from tllib_ancon.toolkit.binding import INSTALL, is_installed
 from tllib_ancon.toolkit.networks import AveragePool
 
 K = 7
-requires_tllib = pytest.mark.skipif(
-    not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}"
-)
+requires_tllib = pytest.mark.skipif(not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}")
 
 
 class Backbone(nn.Module):
@@ -80,9 +78,7 @@ def dalib_classifier(module: str, **options: int) -> nn.Module:
     from importlib import import_module
 
     find("dalib")
-    pooled = nn.Sequential(
-        OrderedDict(layers=Backbone().layers, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
-    )
+    pooled = nn.Sequential(OrderedDict(layers=Backbone().layers, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
     pooled.out_features = 12
     return import_module(f"dalib.adaptation.{module}").ImageClassifier(pooled, K, **options)
 
@@ -349,9 +345,7 @@ def test_other_missing_and_unexpected_tensors_are_listed():
     state = states()["cdan"]
     state["backbone.layers.7.weight"] = torch.zeros(1)
     del state["backbone.layers.0.bias"]
-    with pytest.raises(
-        UserError, match=r"backbone does not fit.*layers\.0\.bias is missing.*layers\.7\.weight"
-    ):
+    with pytest.raises(UserError, match=r"backbone does not fit.*layers\.0\.bias is missing.*layers\.7\.weight"):
         start_model(state, Backbone(), K)
 
 

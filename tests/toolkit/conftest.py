@@ -13,9 +13,7 @@ from tllib_ancon.toolkit.interface import Toolkit
 
 ROOT = Path(__file__).resolve().parents[2]
 
-requires_tllib = pytest.mark.skipif(
-    not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}"
-)
+requires_tllib = pytest.mark.skipif(not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}")
 
 
 @pytest.fixture(params=["dalib", pytest.param("tllib", marks=requires_tllib)])

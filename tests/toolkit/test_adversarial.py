@@ -282,9 +282,7 @@ def test_tllib_reads_back_the_keys_of_its_own_classifiers():
 
     toolkit = find("tllib")
     ImageClassifier(Backbone(), K, 8).load_state_dict(toolkit.image_classifier(Backbone(), K, 8).state_dict())
-    MDDClassifier(Backbone(), K, 8, 9).load_state_dict(
-        toolkit.mdd_classifier(Backbone(), K, 8, 9).state_dict()
-    )
+    MDDClassifier(Backbone(), K, 8, 9).load_state_dict(toolkit.mdd_classifier(Backbone(), K, 8, 9).state_dict())
 
 
 def test_dalib_reads_back_the_keys_of_its_own_classifiers():
@@ -293,9 +291,7 @@ def test_dalib_reads_back_the_keys_of_its_own_classifiers():
     from dalib.adaptation.mdd import ImageClassifier as MDDClassifier
 
     ImageClassifier(Backbone(), K, 8).load_state_dict(toolkit.image_classifier(Backbone(), K, 8).state_dict())
-    MDDClassifier(Backbone(), K, 8, 9).load_state_dict(
-        toolkit.mdd_classifier(Backbone(), K, 8, 9).state_dict()
-    )
+    MDDClassifier(Backbone(), K, 8, 9).load_state_dict(toolkit.mdd_classifier(Backbone(), K, 8, 9).state_dict())
 
 
 @pytest.mark.parametrize("method", ["cdan", "mdd"])

@@ -225,15 +225,9 @@ DALIB = [
 ]
 TLLIB = [
     "tllib",
-    *(
-        f"tllib.alignment.{name}"
-        for name in ("adda", "bsp", "cdan", "dan", "dann", "jan", "mcd", "mdd", "osbp")
-    ),
+    *(f"tllib.alignment.{name}" for name in ("adda", "bsp", "cdan", "dan", "dann", "jan", "mcd", "mdd", "osbp")),
     *(f"tllib.self_training.{name}" for name in ("cc_loss", "dst", "flexmatch", "mcc", "self_ensemble")),
-    *(
-        f"tllib.vision.{name}"
-        for name in ("datasets", "models", "transforms", "datasets.partial", "models.reid")
-    ),
+    *(f"tllib.vision.{name}" for name in ("datasets", "models", "transforms", "datasets.partial", "models.reid")),
     *("tllib.normalization.afn", "tllib.ranking", "tllib.regularization", "tllib.translation.cyclegan"),
     *(f"tllib.utils.{name}" for name in ("data", "logger", "meter", "metric", "scheduler")),
 ]

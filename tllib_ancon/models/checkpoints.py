@@ -100,17 +100,11 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(
-            f"checkpoint {path} is not a file" if path.exists() else f"checkpoint {path} does not exist"
-        )
+        raise UserError(f"checkpoint {path} is not a file" if path.exists() else f"checkpoint {path} does not exist")
     if path.stat().st_size == 0:
         raise UserError(f"checkpoint {path} is empty")
     content = _read(path)
-    if (
-        isinstance(content, Mapping)
-        and set(content) == MCD_PARTS
-        and all(map(_is_state_dict, content.values()))
-    ):
+    if isinstance(content, Mapping) and set(content) == MCD_PARTS and all(map(_is_state_dict, content.values())):
         return {f"{part}.{name}": state[name] for part, state in content.items() for name in state}
     if not _is_state_dict(content):
         raise UserError(f"checkpoint {path} is not a plain state dict but {_describe(content)}")
@@ -138,9 +132,7 @@ def recognize(state: Mapping[str, Tensor]) -> Layout:
     )
 
 
-def start_model(
-    state: Mapping[str, Tensor], backbone: nn.Module, num_classes: int, pool: bool | None = None
-) -> Parts:
+def start_model(state: Mapping[str, Tensor], backbone: nn.Module, num_classes: int, pool: bool | None = None) -> Parts:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
 
     Args:
@@ -181,9 +173,7 @@ def _read(path: Path) -> Any:
     except UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
         if culprit is None:
-            raise UserError(
-                f"checkpoint {path} cannot be read: it is damaged, or no file of torch.save"
-            ) from error
+            raise UserError(f"checkpoint {path} cannot be read: it is damaged, or no file of torch.save") from error
         raise UserError(
             f"checkpoint {path} is not a plain state dict: it holds {culprit[1]}, and reading that would run "
             "code of the file. Save the weights alone: torch.save(model.state_dict(), FILE)"

@@ -160,13 +160,8 @@ class RandomizedMultiLinearMap(cdan.RandomizedMultiLinearMap):
 
 def _with_rates(groups: list[dict[str, Any]], base_lr: float, finetune: bool) -> list[dict[str, Any]]:
     """dalib's ``lr_mult`` as tllib's ``lr``; a network trained from scratch learns at one rate."""
-    return [
-        {"params": group["params"], "lr": base_lr * (group["lr_mult"] if finetune else 1.0)}
-        for group in groups
-    ]
+    return [{"params": group["params"], "lr": base_lr * (group["lr_mult"] if finetune else 1.0)} for group in groups]
 
 
 def _tllib_needed(what: str) -> UserError:
-    return UserError(
-        f"{what} is in tllib but not in dalib, the toolkit found here. Install it: {INSTALL['tllib']}"
-    )
+    return UserError(f"{what} is in tllib but not in dalib, the toolkit found here. Install it: {INSTALL['tllib']}")

@@ -75,8 +75,7 @@ def digits_table(datasets: dict[str, Any]) -> DatasetTable:
         folders=[],
         root_of={code: code for code in datasets},
         folders_of={
-            code: [f"{code}/{entry[0]}" for entry in dataset.download_list]
-            for code, dataset in datasets.items()
+            code: [f"{code}/{entry[0]}" for entry in dataset.download_list] for code, dataset in datasets.items()
         },
         mode_of={code: "RGB" if code.endswith("RGB") else "L" for code in datasets},
     )

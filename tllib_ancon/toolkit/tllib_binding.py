@@ -54,9 +54,7 @@ class TllibToolkit:
     ) -> ImageClassifier:
         check_sizes(num_classes=num_classes, bottleneck_dim=bottleneck_dim)
         pool_layer = AveragePool() if pool_layer is None else pool_layer
-        return ImageClassifier(
-            backbone, num_classes, bottleneck_dim, pool_layer=pool_layer, finetune=finetune
-        )
+        return ImageClassifier(backbone, num_classes, bottleneck_dim, pool_layer=pool_layer, finetune=finetune)
 
     def mdd_classifier(
         self,
@@ -69,9 +67,7 @@ class TllibToolkit:
     ) -> MDDClassifier:
         check_sizes(num_classes=num_classes, bottleneck_dim=bottleneck_dim, width=width)
         pool_layer = AveragePool() if pool_layer is None else pool_layer
-        return MDDClassifier(
-            backbone, num_classes, bottleneck_dim, width, finetune=finetune, pool_layer=pool_layer
-        )
+        return MDDClassifier(backbone, num_classes, bottleneck_dim, width, finetune=finetune, pool_layer=pool_layer)
 
     def domain_discriminator(self, in_features: int, hidden: int = 1024) -> nn.Module:
         check_sizes(in_features=in_features, hidden=hidden)

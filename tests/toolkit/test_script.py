@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.toolkit.conftest import requires_tllib
+from tllib_ancon.errors import UserError
+from tllib_ancon.toolkit import script
+from tllib_ancon.toolkit.script import ScriptRun, run_script
+
+SCRIPT = """
+import argparse, sys
+import utils
+{code}
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("-s", "--source", nargs="+")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--log", default="cdan")
+    args = parser.parse_args()
+    args.class_names = ["added later"]
+    main(args)
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch) -> Callable[[str], Path]:
+    """Write a script that imports ``utils`` from its own folder; the working directory is another one."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def write(code: str, name: str = "cdan.py") -> Path:
+        folder = tmp_path / "examples"
+        folder.mkdir(exist_ok=True)
+        (folder / "utils.py").write_text("WHERE = __file__\n")
+        (folder / name).write_text(SCRIPT.format(code=textwrap.dedent(code)))
+        return folder / name
+
+    return write
+
+
+def run(path: Path, *arguments: str) -> ScriptRun:
+    return run_script(path, ["data", *arguments])
+
+
+def test_a_script_runs_as_python_would_run_it(write, capsys):
+    path = write(
+        """
+        def main(args):
+            print(__name__, __file__ == sys.argv[0], sys.path[0], sys.argv[1:], utils.WHERE)
+        """
+    )
+    result = run(path, "-s", "A", "--epochs", "1")
+    captured = capsys.readouterr()
+    folder = str(path.parent)
+    assert captured.out.split(" ", 3)[:3] == ["__main__", "True", folder]
+    assert captured.out.endswith(f"['data', '-s', 'A', '--epochs', '1'] {folder}/utils.py\n")
+    assert captured.err == f"tllib-ancon: running the Python file {path}\n"
+    assert result == ScriptRun(
+        0, argparse.Namespace(root="data", source=["A"], epochs=1, log="cdan"), Path.cwd() / "cdan", None
+    )
+
+
+def test_everything_is_as_before_afterwards(write, capsys, monkeypatch):
+    from timm.models.vision_transformer import VisionTransformer
+
+    theirs = object()
+    monkeypatch.setitem(sys.modules, "utils", theirs)
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+
+    def state() -> list[object]:
+        patched = argparse.ArgumentParser.parse_args, VisionTransformer.reset_classifier
+        return [list(sys.argv), list(sys.path), sys.stdout, sys.stderr, sys.modules["__main__"], *patched]
+
+    before = state()
+    path = write(
+        """
+        import os
+        class Logger:
+            write, flush = sys.__stdout__.write, sys.__stdout__.flush
+        def main(args):
+            assert os.environ["MPLBACKEND"] == "Agg"
+            sys.path.append("../../..")
+            sys.argv.append("more")
+            sys.stdout = sys.stderr = Logger()
+            raise ValueError("in the middle")
+        """
+    )
+    assert run(path).exit_status == 1
+    assert state() == before
+    assert sys.modules["utils"] is theirs
+    assert "MPLBACKEND" not in os.environ
+
+
+def test_two_scripts_do_not_share_their_utils(write, tmp_path):
+    first = write("def main(args): assert utils.WHERE.endswith('examples/utils.py')")
+    (tmp_path / "other").mkdir()
+    second = tmp_path / "other" / "cdan.py"
+    second.write_text(first.read_text().replace("examples/", "other/"))
+    (tmp_path / "other" / "utils.py").write_text("WHERE = __file__\n")
+    assert [run(first).failure, run(second).failure] == [None, None]
+    assert "utils" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "failure"),
+    [
+        ("def main(args): pass", 0, None),
+        ("def main(args): sys.exit()", 0, None),
+        ("def main(args): exit(0)", 0, None),
+        ("def main(args): sys.exit(3)", 3, "the script exited with status 3"),
+        ("def main(args): exit(-1)", 255, "the script exited with status 255"),
+        ("def main(args): sys.exit('no such arch')", 1, "no such arch"),
+        ("def main(args): next(iter([]))", 1, "StopIteration: "),
+        ("def main(args): open('log/best.pth')", 1, "no epoch had an accuracy above 0"),
+        ("import a_module_that_is_not_there", 1, "ModuleNotFoundError"),
+        ("def main(args): raise ModuleNotFoundError(name='tllib')", 1, "pip install --no-deps"),
+        ("def main(:", 1, "SyntaxError"),
+    ],
+)
+def test_exit_status(write, capsys, code, status, failure):
+    result = run(write(code))
+    assert result.exit_status == status
+    assert (failure is None) == (result.failure is None)
+    assert (failure or "") in (result.failure or "")
+    if "Error" in str(result.failure):
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_wrong_arguments_are_argparses_to_report(write, capsys):
+    result = run(write("def main(args): pass"), "--epochs", "many")
+    assert (result.exit_status, result.arguments, result.log_directory) == (2, None, None)
+    assert "invalid int value: 'many'" in capsys.readouterr().err
+
+
+def test_interrupting_interrupts(write):
+    with pytest.raises(KeyboardInterrupt):
+        run(write("def main(args): raise KeyboardInterrupt"))
+
+
+def test_what_is_not_a_python_file(tmp_path):
+    (tmp_path / "cdan.sh").touch()
+    for path in (tmp_path / "cdan.py", tmp_path / "cdan.sh", tmp_path):
+        with pytest.raises(UserError, match="not a Python file"):
+            run_script(path, [])
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["dalib.vision.datasets", pytest.param("tllib.vision.datasets", marks=requires_tllib)],
+)
+def test_a_failed_download_is_a_failure(write, tmp_path, capsys, monkeypatch, module):
+    """The toolkits print a message and exit with status 0."""
+
+    def unreachable(*args: object, **options: object) -> None:
+        raise OSError("no route to host")
+
+    util = importlib.import_module(f"{module}._util")
+    monkeypatch.setattr(util, "download_and_extract_archive", unreachable)
+    path = write(
+        f"""
+        def main(args):
+            from {module} import Office31
+            Office31(args.root, "A", download=True)
+        """
+    )
+    result = run_script(path, [str(tmp_path)])
+    assert result.exit_status == 1
+    assert result.failure == (
+        f"TLLib could not download {tmp_path}/image_list (no route to host); put it there yourself"
+    )
+    assert result.failure in capsys.readouterr().err
+
+
+def test_tllib_is_found_in_the_checkout_of_the_script(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "is_installed", lambda name: False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "tllib").mkdir()
+    (tmp_path / "tllib" / "__init__.py").write_text("HERE = True\n")
+    path = write(f"def main(args):\n    import tllib\n    assert tllib.__file__.startswith({str(tmp_path)!r})")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
+    result = run(path)
+    sys.modules.pop("tllib", None)
+    assert result.failure is None
+
+
+@requires_tllib
+def test_tllibs_logger_is_closed_and_the_terminal_is_not(write, capsys):
+    path = write(
+        """
+        from tllib.utils.logger import CompleteLogger
+        def main(args):
+            CompleteLogger(args.log, "test")
+            print("measured")
+        """
+    )
+    result = run(path, "--log", "run")
+    print("after")
+    assert result.log_directory == Path.cwd() / "run"
+    assert capsys.readouterr().out == "measured\nafter\n"
+    (log,) = result.log_directory.glob("test-*.txt")
+    assert log.read_text() == "measured\n"
+
+
+def test_vision_transformers_return_the_class_token(write, monkeypatch):
+    """As TLLib's utils.get_model builds them for --no-pool."""
+    path = write(
+        """
+        import timm, torch
+        def main(args):
+            network = timm.create_model("test_vit")
+            network.reset_classifier(0, "")
+            print(tuple(network.eval()(torch.zeros(2, 3, 160, 160)).shape), network.num_features)
+        """
+    )
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    assert run(path).failure is None
+    assert out.getvalue() == "(2, 64) 64\n"
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_spawned_workers_of_a_script(python, write, method):
+    """Their dataset is defined in the script, and the script imports something that needs a shim."""
+    path = write(
+        f"""
+        import torch
+        from dalib.vision.models import resnet18
+        class Squares(torch.utils.data.Dataset):
+            network = resnet18
+            def __len__(self): return 4
+            def __getitem__(self, index): return index ** 2
+        def main(args):
+            loader = torch.utils.data.DataLoader(
+                Squares(), batch_size=2, num_workers=1, multiprocessing_context={method!r}
+            )
+            print([batch.tolist() for batch in loader])
+        """
+    )
+    finished = python(
+        f"from tllib_ancon.toolkit.script import run_script; print(run_script({str(path)!r}, ['data']).failure)"
+    )
+    assert finished.stdout == "[[0, 1], [4, 9]]\nNone\n", finished.stderr
