@@ -13,10 +13,12 @@ from tllib_ancon.models.parameters import ADAPTED_PARAMETERS
 MIXED_PRECISIONS = ("no", "fp16", "bf16")
 
 
-def add_domain_arguments(parser: argparse.ArgumentParser, source: bool, target: bool) -> None:
-    """``ROOT -d DATASET -s SOURCE -t TARGET``"""
+def add_domain_arguments(
+    parser: argparse.ArgumentParser, source: bool, target: bool, required: bool = True
+) -> None:
+    """``ROOT -d DATASET -s SOURCE -t TARGET``; not ``required`` for a command that can do without data."""
     group = parser.add_argument_group("domains")
-    group.add_argument("root", metavar="ROOT", help="folder of the dataset")
+    group.add_argument("root", metavar="ROOT", nargs=None if required else "?", help="folder of the dataset")
     group.add_argument(
         "-d",
         "--data",
@@ -28,7 +30,7 @@ def add_domain_arguments(parser: argparse.ArgumentParser, source: bool, target: 
     if source:
         group.add_argument("-s", "--source", nargs="+", required=not target, help="source domain(s)")
     if target:
-        group.add_argument("-t", "--target", nargs="+", required=True, help="target domain(s)")
+        group.add_argument("-t", "--target", nargs="+", required=required, help="target domain(s)")
     group.add_argument("--subset", metavar="FILE", help="use these images of ImageNetC: class/name a line")
     group.add_argument("--num-classes", type=int, metavar="K", help="for ImageList without image_list/classes.txt")
     group.add_argument(
@@ -116,6 +118,7 @@ def add_method_arguments(parser: argparse.ArgumentParser, default: str) -> None:
     group.add_argument("--criterion", default="infomax", choices=tuple(CRITERIA), help="selects the epoch, without labels")
     group.add_argument("--adapted", default="all-but-head", choices=ADAPTED_PARAMETERS, help="parameters that learn")
     group.add_argument("--dropout", action="store_true", help="leave dropout on while pseudo-labels are taken")
+    group.add_argument("--save-epochs", action="store_true", help="keep the model of every epoch")
     for option in fields(MethodOptions):
         flag = "--" + option.name.replace("_", "-")
         common = {"default": option.default, "help": option.metadata["help"]}

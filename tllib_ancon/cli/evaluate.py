@@ -1,4 +1,4 @@
-"""``tllib-ancon evaluate``: how good a checkpoint is on a labelled domain."""
+"""``tllib-ancon evaluate``: how good a checkpoint is on a labelled domain, or which epoch of a run to take."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import arguments
+from tllib_ancon.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_domain_arguments(parser, source=False, target=True)
-    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="model to evaluate")
+    from tllib_ancon.selection import CRITERIA
+
+    arguments.add_domain_arguments(parser, source=False, target=True, required=False)
+    parser.add_argument("--checkpoint", metavar="FILE", help="model to evaluate")
     parser.add_argument("--per-class-eval", action="store_true", help="also the accuracy of each class")
     parser.set_defaults(seed=0)
     parser.add_argument("--json", metavar="FILE", help="write the numbers to this file")
@@ -20,9 +23,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_loading_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_transform_arguments(parser, scale=(0.5, 1.0))
+    group = parser.add_argument_group("selection among the epochs of a finished run, without data or training")
+    group.add_argument("--select", metavar="RUN_DIR", help="show the epoch that each criterion chooses in this run")
+    group.add_argument("--criterion", choices=tuple(CRITERIA), default="infomax", help="whose choice --out writes")
+    group.add_argument("--out", metavar="FILE", help="write the chosen model here; see adapt --save-epochs")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.select is not None:
+        return select(args)
+    missing = [name for name in ("root", "target", "checkpoint") if getattr(args, name) is None]
+    if missing:
+        raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
+    if args.out is not None:
+        raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
+    return evaluate(args)
+
+
+def select(args: argparse.Namespace) -> int:
+    """Choose again among the epochs of a run by every criterion, from what the run wrote down."""
+    from tllib_ancon.report import reselection
+    from tllib_ancon.training.files import copy_whole
+    from tllib_ancon.training.run_directory import RunDirectory
+
+    directory = RunDirectory(args.select)
+    metrics = reselection.read_metrics(directory)
+    print(reselection.table(metrics))
+    if args.out is not None:
+        choice = reselection.choose_epoch(metrics, args.criterion)
+        copy_whole(reselection.chosen_checkpoint(directory, choice.epoch), Path(args.out))
+        print(f"epoch {choice.epoch}, by {choice.criterion}, in {args.out}")
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Score a checkpoint on a domain."""
     import torch
 
     from tllib_ancon import selection

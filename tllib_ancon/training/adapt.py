@@ -48,6 +48,7 @@ class AdaptationOptions:
         criterion: of :data:`tllib_ancon.selection.CRITERIA`
         adapted: ``all-but-head``, ``all`` or ``norm-affine``
         dropout: leave dropout on while pseudo-labels are taken
+        save_epochs: keep the model of every epoch as ``checkpoints/epoch-NNN.pth``
         seed: of the hold-out, the order and the augmentation
         workers: processes that load images
         print_freq: steps between two readings of the meters
@@ -67,6 +68,7 @@ class AdaptationOptions:
     criterion: str = "infomax"
     adapted: str = "all-but-head"
     dropout: bool = False
+    save_epochs: bool = False
     seed: int = 0
     workers: int = 2
     print_freq: int = 20
@@ -224,6 +226,11 @@ class Adaptation:
     def _save(self, epoch: int) -> None:
         selected = epoch > 0 and self._selected_epoch() == epoch
         self.run.save_epoch(take_snapshot(self._parts()), self.metrics, selected)
+        self._keep(epoch)
+
+    def _keep(self, epoch: int) -> None:
+        if self.options.save_epochs:
+            self.run.keep_epoch(epoch)
 
     def _resume(self) -> bool:
         kept = self.run.resume()
@@ -231,6 +238,7 @@ class Adaptation:
             return False
         snapshot, self.metrics = kept
         restore_snapshot(self._parts(), snapshot)
+        self._keep(self.metrics[-1]["epoch"])
         self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
         return True
 

@@ -20,6 +20,7 @@ from tllib_ancon.training.lock import FolderLock
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", "state.pth"
+EPOCH = "epoch-{:03d}.pth"
 NOT_SETTINGS = ("log", "overwrite", "quiet", "verbose", "workers", "print_freq", "versions")
 """Entries of a configuration that do not decide what a run computes."""
 
@@ -146,6 +147,14 @@ class RunDirectory:
         self._write_what_follows(state)
         return state["snapshot"], state["metrics"]
 
+    def epoch_checkpoint(self, epoch: int) -> Path:
+        """Where :meth:`keep_epoch` keeps the model of an epoch."""
+        return self.checkpoints / EPOCH.format(epoch)
+
+    def keep_epoch(self, epoch: int) -> None:
+        """Keep a copy of ``latest.pth`` as the model of this epoch."""
+        copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch))
+
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
         names = {f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST) if name in self._sha256} | {METRICS}
@@ -209,7 +218,8 @@ class RunDirectory:
     def _clear(self) -> None:
         """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
         outlive it unnoticed."""
-        for name in (RESULT, METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE))):
+        kept = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
+        for name in (RESULT, METRICS, *kept, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE))):
             (self.path / name).unlink(missing_ok=True)
 
     def _recorded_config(self) -> dict[str, Any] | None:

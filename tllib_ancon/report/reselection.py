@@ -1,0 +1,105 @@
+"""Another choice of the epoch of a finished run, by any criterion, from what the run wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tllib_ancon.errors import UserError
+from tllib_ancon.selection import CRITERIA, best_epoch, find_criterion, selection_spread
+from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
+
+PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
+"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The epoch that a criterion chooses, and that epoch's line of ``metrics.jsonl``."""
+
+    criterion: str
+    metrics: dict[str, Any]
+
+    @property
+    def epoch(self) -> int:
+        return self.metrics["epoch"]
+
+    @property
+    def score(self) -> float:
+        return self.metrics[self.criterion]
+
+
+def choose_epoch(metrics: list[dict[str, Any]], criterion: str) -> Choice:
+    """The best adapted epoch by this criterion; epoch 0, the start, does not compete, as in the paper.
+
+    Args:
+        metrics: the lines of ``metrics.jsonl``, each with a score of the criterion
+        criterion: a name of :data:`tllib_ancon.selection.CRITERIA`
+
+    Raises:
+        UserError: an unknown criterion; no adapted epoch, or none with a score
+    """
+    name = find_criterion(criterion).name
+    adapted = [line for line in metrics if line["epoch"] > 0]
+    return Choice(name, adapted[best_epoch([line.get(name, float("nan")) for line in adapted], name)])
+
+
+def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
+    """The metrics of an adaptation.
+
+    Raises:
+        UserError: no run directory, or one without an adapted epoch and its scores
+    """
+    command = run.config().get("command")
+    metrics = run.metrics()
+    if not any(line["epoch"] > 0 and CRITERIA.keys() & line.keys() for line in metrics):
+        raise UserError(
+            f"{run.path}: {command or 'this run'} holds no adapted epoch to select; pass an adaptation's folder"
+        )
+    return metrics
+
+
+def spread(metrics: list[dict[str, Any]], criteria: Iterable[str] = PAPER_CRITERIA) -> float:
+    """The paper's "maximum performance change under different selection methods", in points of accuracy."""
+    return selection_spread({name: choose_epoch(metrics, name).metrics["accuracy"] for name in criteria})
+
+
+def table(metrics: list[dict[str, Any]]) -> str:
+    """A row a criterion: the epoch it chooses, its score there, and accuracy and ECE where the target had labels."""
+    labelled = "accuracy" in metrics[0]
+    rows = [f"{'criterion':<18}{'epoch':>6}{'score':>10}" + (f"{'accuracy':>10}{'ECE':>8}" if labelled else "")]
+    start = next((line for line in metrics if line["epoch"] == 0), None)
+    if start is not None and labelled:
+        rows.append(_row("(start)", start, None))
+    rows += [_row(name, choice.metrics, choice.score) for name in CRITERIA for choice in [choose_epoch(metrics, name)]]
+    if labelled:
+        rows.append(_row("(last)", metrics[-1], None))
+        rows += ["", "maximum performance change under different selection methods, in points of accuracy:"]
+        rows.append(f"{spread(metrics):.2f} for {', '.join(PAPER_CRITERIA)}; {spread(metrics, CRITERIA):.2f} for all")
+        rows.append("accuracy in %; ECE with 15 bins over [0, 1]; neither was used to choose")
+    return "\n".join(rows)
+
+
+def chosen_checkpoint(run: RunDirectory, epoch: int) -> Path:
+    """Where the model of this epoch is kept.
+
+    Raises:
+        UserError: it was not kept
+    """
+    if (kept := run.epoch_checkpoint(epoch)).is_file():
+        return kept
+    result = run.result() if run.finished else {}
+    if result.get("selected_epoch") == epoch:
+        return run.checkpoints / BEST
+    if result.get("last", {}).get("epoch") == epoch:
+        return run.checkpoints / LATEST
+    raise UserError(
+        f"{run.path} did not keep the model of epoch {epoch}: repeat that run with --save-epochs and another --log"
+    )
+
+
+def _row(name: str, metrics: dict[str, Any], score: float | None) -> str:
+    text = f"{name:<18}{metrics['epoch']:>6}" + (f"{'':>10}" if score is None else f"{score:>10.4f}")
+    return text + (f"{metrics['accuracy']:>10.2f}{metrics['ece']:>8.4f}" if "accuracy" in metrics else "")
