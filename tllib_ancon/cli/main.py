@@ -16,6 +16,7 @@ COMMANDS = {
     "pretrain": "train a source model",
     "adapt": "adapt a source model to the unlabelled images of a target domain",
     "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
+    "benchmark": "the runs of a table of the paper",
 }
 """Each is a module of :mod:`tllib_ancon.cli` with ``add_arguments(parser)`` and ``run(args) -> int``."""
 

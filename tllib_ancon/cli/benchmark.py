@@ -1,0 +1,176 @@
+"""``tllib-ancon benchmark``: the runs of a table of the paper."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tllib_ancon.cli import stages
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.paper import plan as plans
+from tllib_ancon.paper.plan import Overrides, Plan, Run
+
+STAND_IN = "imagenet-c-stand-in"
+RECORD = "benchmark.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("table", metavar="TABLE", help=", ".join(plans.tables()))
+    parser.add_argument("root", metavar="ROOT", help="folder of the dataset")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run directories; by default runs/TABLE")
+    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="by default the paper's")
+    parser.add_argument(
+        "--pairs", nargs="+", metavar="PAIR", help="names, patterns ('A-*', '*/5') or groups of the plan"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="by default three: 0 1 2")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check the data and show the plan and its time; run nothing"
+    )
+    parser.add_argument(
+        "--print-commands", action="store_true", help="print one command a run, in the order to make them"
+    )
+    parser.add_argument(
+        "--stand-in", action="store_true", help="imagenet-c without ImageNet-C: ROOT is a folder of class folders"
+    )
+    stages.add_override_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    plan, root = _plan(args), args.root
+    out = Path(args.out or f"runs/{args.table}")
+    if args.stand_in:
+        root = str(out / "images")
+        if not (args.dry_run or args.print_commands):
+            _write_stand_in(args.root, root, plan)
+    overrides = stages.overrides(args)
+    if plan.source:
+        overrides.adapt.pop("pretrained-weights", None)
+    runs = plan.runs(root, out, overrides)
+    _check(args, runs)
+    if args.print_commands:
+        print("\n".join(shlex.join(["tllib-ancon", *run.words]) for run in runs))
+        return 0
+    if args.stand_in and args.dry_run:
+        print(_summary(plan, runs, out))
+        return 0
+    sizes = _sizes(plan, root, runs)
+    if args.dry_run:
+        print(_summary(plan, runs, out))
+        print(_estimate(runs, sizes, out, args.jobs))
+        return 0
+    return _execute(plan, root, runs, overrides, out, args.jobs)
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from tllib_ancon.self_training import methods
+
+    if args.stand_in and args.table != "imagenet-c":
+        raise UserError(f"--stand-in is for the table imagenet-c, not for {args.table}")
+    for method in args.methods or ():
+        if method not in methods.names():
+            raise unknown_name("method", method, methods.names())
+    if args.jobs < 1:
+        raise UserError(f"--jobs {args.jobs}: expected at least 1")
+    return plans.load(STAND_IN if args.stand_in else args.table).select(args.methods, args.pairs, args.seeds)
+
+
+def _write_stand_in(images: str, folder: str, plan: Plan) -> None:
+    from tllib_ancon.data.corruptions import write_stand_in
+
+    write_stand_in(Path(images), Path(folder), plan.pairs, lambda text: print(text, file=sys.stderr))
+
+
+def _check(args: argparse.Namespace, runs: Sequence[Run]) -> None:
+    """Refuse now what every run would refuse."""
+    from tllib_ancon.cli.main import parse
+
+    for command in stages.STAGES.values():
+        first = next((run for run in runs if run.command == command), None)
+        if first is not None:
+            parse(first.words)
+
+
+def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:
+    """Images of each domain.
+
+    Raises:
+        UserError: a domain that is missing, or that lacks images it lists (how many, which first)
+    """
+    from tllib_ancon.cli import building
+    from tllib_ancon.cli.main import parse
+
+    args = parse(runs[-1].words)
+    codes = {code for pair in plan.pairs for code in plan.domains(pair) if code is not None}
+    sizes = {}
+    for code in sorted(codes):
+        paths = [sample.path for sample in building.domain(args, [code]).samples]
+        missing = [path for path in paths if not Path(path).is_file()]
+        if missing:
+            raise UserError(
+                f"domain {code} is incomplete: {len(missing)} of its {len(paths)} images are missing, {missing[0]} first"
+            )
+        sizes[code] = len(paths)
+    return sizes
+
+
+def _summary(plan: Plan, runs: Sequence[Run], out: Path) -> str:
+    from tllib_ancon.paper.driver import finished
+
+    done = sum(finished(run, out) for run in runs)
+    sources = sum(run.command == "pretrain" for run in runs)
+    return "\n".join(
+        [
+            plan.title,
+            f"pairs    {' '.join(plan.pairs)}",
+            f"methods  {' '.join(plan.methods)}" + (f", {len(plan.variants)} variants each" if plan.varied else ""),
+            f"seeds    {' '.join(map(str, plan.seeds))}",
+            f"runs     {sources} source models and {len(runs) - sources} adaptations in {out}; {done} are finished",
+            *(f"note     {note}" for note in plan.notes),
+        ]
+    )
+
+
+def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) -> str:
+    from tllib_ancon.paper.driver import finished
+    from tllib_ancon.paper.estimate import hours, images_of, measured_speed, recorded_speed
+
+    todo = [run for run in runs if not finished(run, out)]
+    if not todo:
+        return "time     nothing is left to run"
+    speed, origin = recorded_speed(out), "recorded by runs in the output folder"
+    if speed is None:
+        speed, origin = measured_speed(_parsed(todo[-1])), "measured now on this machine, without reading images"
+    images = sum(images_of(_parsed(run), sizes) for run in todo)
+    return f"time     about {hours(images / speed / jobs)} at {speed:.0f} images/s, {origin}, with {jobs} at a time"
+
+
+def _parsed(run: Run) -> argparse.Namespace:
+    from tllib_ancon.cli.main import parse
+
+    return parse(run.words)
+
+
+def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, jobs: int) -> int:
+    from tllib_ancon.paper.driver import execute, finished
+
+    out.mkdir(parents=True, exist_ok=True)
+    print(_summary(plan, runs, out), file=sys.stderr)
+    failures = execute(runs, out, jobs, lambda text: print(text, file=sys.stderr))
+    record: dict[str, Any] = {
+        "table": plan.table,
+        "root": root,
+        "overrides": asdict(overrides),
+        "failures": [asdict(failure) for failure in failures],
+    }
+    (out / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+    print(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
+    for failure in failures:
+        print(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)
+    return 1 if failures else 0
