@@ -114,7 +114,7 @@ def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:
         missing = [path for path in paths if not Path(path).is_file()]
         if missing:
             raise UserError(
-                f"domain {code} is incomplete: {len(missing)} of its {len(paths)} images are missing, {missing[0]} first"
+                f"domain {code} is incomplete: {len(missing)} of {len(paths)} images are missing, {missing[0]} first"
             )
         sizes[code] = len(paths)
     return sizes

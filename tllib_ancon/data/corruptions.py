@@ -13,7 +13,12 @@ from zlib import crc32
 
 import torch
 from torch import Tensor
+from torchvision.io import write_png
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
 
+from tllib_ancon.data.corrupted import SUFFIXES
+from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError, unknown_name
 
 CLEAN = "clean"
@@ -71,8 +76,6 @@ def write_stand_in(images: Path, folder: Path, domains: Sequence[str], say: Call
     Raises:
         UserError: no class folders with pictures here; a picture that cannot be decoded
     """
-    from tllib_ancon.data.corrupted import SUFFIXES
-
     if not images.is_dir():
         raise UserError(f"{images} is not a folder; give a folder of class folders with pictures")
     classes = sorted(path for path in images.iterdir() if path.is_dir())
@@ -88,16 +91,11 @@ def write_stand_in(images: Path, folder: Path, domains: Sequence[str], say: Call
 
 
 def _write_domain(paths: Sequence[Path], folder: Path, domain: str) -> None:
-    from torchvision.io import write_png
-    from torchvision.transforms.v2.functional import pil_to_tensor
-
-    from tllib_ancon.data.images import load_image
-
     partial = folder / f"{domain}.partial"
     for path in paths:
         copy = partial / path.parent.name / f"{path.stem}.png"
         copy.parent.mkdir(parents=True, exist_ok=True)
-        image = pil_to_tensor(load_image(str(path)))
+        image = F.pil_to_tensor(load_image(str(path)))
         if domain != CLEAN:
             corruption, _, strength = domain.partition("/")
             with torch.random.fork_rng(devices=[]):
@@ -108,63 +106,45 @@ def _write_domain(paths: Sequence[Path], folder: Path, domain: str) -> None:
 
 
 def _gaussian_noise(image: Tensor, deviation: float) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     noisy = F.gaussian_noise(F.to_dtype(image, torch.float32, scale=True), sigma=deviation)
     return F.to_dtype(noisy, torch.uint8, scale=True)
 
 
 def _gaussian_blur(image: Tensor, pixels: float) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     sigma = max(_scaled(image, pixels), 0.1)
     limit = (min(image.shape[-2:]) - 1) // 2
-    return F.gaussian_blur(image, [2 * min(round(3 * sigma) or 1, limit) + 1], [sigma])
+    side = 2 * min(round(3 * sigma) or 1, limit) + 1
+    return F.gaussian_blur(image, [side, side], [sigma, sigma])
 
 
 def _contrast(image: Tensor, factor: float) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     return F.adjust_contrast(image, factor)
 
 
 def _brightness(image: Tensor, factor: float) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     return F.adjust_brightness(image, factor)
 
 
 def _saturate(image: Tensor, factor: float) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     return F.adjust_saturation(image, factor)
 
 
 def _posterize(image: Tensor, bits: int) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     return F.posterize(image, bits)
 
 
 def _jpeg_compression(image: Tensor, quality: int) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
     return F.jpeg(image, quality)
 
 
 def _pixelate(image: Tensor, share: float) -> Tensor:
-    from torchvision.transforms.v2 import InterpolationMode
-    from torchvision.transforms.v2 import functional as F
-
     height, width = image.shape[-2:]
     small = F.resize(image, [max(1, round(height * share)), max(1, round(width * share))], antialias=True)
-    return F.resize(small, [height, width], interpolation=InterpolationMode.NEAREST)
+    return F.resize(small, [height, width], interpolation=v2.InterpolationMode.NEAREST)
 
 
 def _elastic_transform(image: Tensor, displacement: float) -> Tensor:
-    from torchvision.transforms.v2 import ElasticTransform
-
-    return ElasticTransform(alpha=_scaled(image, displacement), sigma=max(_scaled(image, 5.0), 0.5))(image)
+    return v2.ElasticTransform(alpha=_scaled(image, displacement), sigma=max(_scaled(image, 5.0), 0.5))(image)
 
 
 def _scaled(image: Tensor, pixels: float) -> float:
