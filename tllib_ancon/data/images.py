@@ -48,7 +48,7 @@ class DomainImages(Dataset):
 
     Args:
         domain (Domain): what to read
-        transform (callable): PIL image -> tensor
+        transform (callable): PIL image -> tensor; its attribute ``read``, if it has one, reads a path
         seed (int): of the augmentation. Default: 0
     """
 
@@ -56,12 +56,13 @@ class DomainImages(Dataset):
         self.domain = domain
         self.transform = transform
         self.seed = seed
+        self.read = getattr(transform, "read", load_image)
 
     def __len__(self) -> int:
         return len(self.domain)
 
     def image(self, key: int) -> Any:
-        image = load_image(self.domain.samples[key % len(self)].path)
+        image = self.read(self.domain.samples[key % len(self)].path)
         generator = torch.default_generator
         state = generator.get_state()
         try:

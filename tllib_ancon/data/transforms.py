@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import unknown_name
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -45,32 +49,65 @@ class TransformOptions:
         return round(self.image_size * 256 / 224)
 
 
-def train_transform(options: TransformOptions) -> Callable[[Any], Any]:
-    """PIL image -> normalised (C, H, W) float tensor, with augmentation.
+@dataclass(frozen=True)
+class ImageTransform:
+    """PIL image -> normalised (C, H, W) float32 tensor, in three parts that may run in different places.
+
+    Attributes:
+        side: in pixels, of the square that every image is first resized to; this part has no randomness
+        crop: PIL image -> PIL image, with the randomness
+        mean, std: normalisation a channel; one channel makes the image grey
+        read: path -> PIL image, of any size or resized already
+    """
+
+    side: int
+    crop: Callable[[Image.Image], Image.Image]
+    mean: Sequence[float]
+    std: Sequence[float]
+    read: Callable[[str], Image.Image] = load_image
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.normalize(self.pixels(image))
+
+    def pixels(self, image: Image.Image) -> Tensor:
+        """PIL image -> (C, H, W) uint8."""
+        from torchvision.transforms import functional as F
+
+        cropped = self.crop(F.resize(image, [self.side, self.side]))
+        return F.pil_to_tensor(cropped.convert("L") if len(self.mean) == 1 else cropped)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """(..., C, H, W) uint8 -> float32, on the device of ``pixels``."""
+        images = pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+        return images.sub_(_a_channel(self.mean, images)).div_(_a_channel(self.std, images))
+
+
+def train_transform(options: TransformOptions) -> ImageTransform:
+    """The transform with augmentation.
 
     Raises:
         UserError: an unknown resizing
     """
     from torchvision import transforms as T
 
-    side = T.Resize((options.side, options.side))
+    side = options.side
     match options.train_resizing:
         case "default":
-            resizing = [side, T.RandomResizedCrop(options.image_size, options.scale, options.ratio)]
+            crop = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio)]
         case "cen.crop":
-            resizing = [side, T.CenterCrop(options.image_size)]
+            crop = [T.CenterCrop(options.image_size)]
         case "ran.crop":
-            resizing = [side, T.RandomCrop(options.image_size)]
+            crop = [T.RandomCrop(options.image_size)]
         case "res.":
-            resizing = [T.Resize((options.resize_size, options.resize_size))]
+            side, crop = options.resize_size, []
         case _:
             raise unknown_name("train resizing", options.train_resizing, TRAIN_RESIZINGS)
     flip = [T.RandomHorizontalFlip()] if options.horizontal_flip else []
-    return T.Compose([*resizing, *flip, *_to_tensor(options)])
+    return ImageTransform(side, T.Compose([*crop, *flip]), options.mean, options.std)
 
 
-def evaluation_transform(options: TransformOptions) -> Callable[[Any], Any]:
-    """PIL image -> normalised (C, H, W) float tensor, without any randomness.
+def evaluation_transform(options: TransformOptions) -> ImageTransform:
+    """The transform without any randomness.
 
     Raises:
         UserError: an unknown resizing
@@ -79,16 +116,11 @@ def evaluation_transform(options: TransformOptions) -> Callable[[Any], Any]:
 
     match options.val_resizing:
         case "default":
-            resizing = [T.Resize((options.side, options.side)), T.CenterCrop(options.image_size)]
+            return ImageTransform(options.side, T.CenterCrop(options.image_size), options.mean, options.std)
         case "res.":
-            resizing = [T.Resize((options.resize_size, options.resize_size))]
-        case _:
-            raise unknown_name("evaluation resizing", options.val_resizing, EVALUATION_RESIZINGS)
-    return T.Compose([*resizing, *_to_tensor(options)])
+            return ImageTransform(options.resize_size, T.Compose([]), options.mean, options.std)
+    raise unknown_name("evaluation resizing", options.val_resizing, EVALUATION_RESIZINGS)
 
 
-def _to_tensor(options: TransformOptions) -> list[Any]:
-    from torchvision import transforms as T
-
-    channels = [T.Grayscale()] if len(options.mean) == 1 else []
-    return [*channels, T.ToTensor(), T.Normalize(options.mean, options.std)]
+def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(images.device, non_blocking=True)

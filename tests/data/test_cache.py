@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.data.test_images import AUGMENTATION, domain
+from tllib_ancon.data import cache
+from tllib_ancon.data.cache import CachedImages, cached_images
+from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.images import UnlabelledImages, load_image
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.data.transforms import ImageTransform, evaluation_transform, train_transform
+from tllib_ancon.errors import UserError
+
+__all__ = ["domain"]
+SMALLER = replace(AUGMENTATION, image_size=21)  # the pictures have 32 pixels, these are first resized to 24
+
+
+@contextlib.contextmanager
+def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
+    yield SimpleNamespace(update=lambda: None)
+
+
+def cached(folder: Path, domain: Domain, side: int = 24, workers: int = 0) -> CachedImages:
+    return cached_images(folder, [sample.path for sample in domain.samples], side, workers, no_bar)
+
+
+def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Tensor:
+    sampler = EpochSampler(range(len(domain)), len(domain), seed=3)
+    loader = ImageLoader(UnlabelledImages(domain, transform, seed=3), 5, workers, sampler)
+    epochs = []
+    for sampler.epoch in range(2):
+        epochs += [images for _, images in loader]
+    return torch.cat(epochs)
+
+
+@pytest.mark.parametrize("make", [train_transform, evaluation_transform])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tensors_are_the_same_with_and_without_it(tmp_path: Path, domain: Domain, make, workers: int) -> None:
+    transform = make(SMALLER)
+    with_cache = replace(transform, read=cached(tmp_path / "cache", domain, transform.side, workers))
+    expected = tensors(domain, transform, workers)
+    assert torch.equal(tensors(domain, with_cache, workers), expected)
+    for sample in domain.samples:
+        os.remove(sample.path)
+    assert torch.equal(tensors(domain, with_cache, workers), expected)
+
+
+def test_it_is_written_once(tmp_path: Path, domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached(tmp_path / "cache", domain)
+    monkeypatch.setattr(cache, "_build", None)
+    cached(tmp_path / "cache", domain)
+
+
+def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain) -> None:
+    folder = tmp_path / "cache"
+    cached(folder, domain)
+    cached(folder, domain, side=20)
+    cached(folder, domain.subset([0, 1]))
+    path = domain.samples[0].path
+    load_image(path).rotate(90).save(path)
+    turned = cached(folder, domain)
+    assert len(list(folder.iterdir())) == 4
+    assert np.array_equal(np.asarray(turned(path)), np.asarray(load_image(path).resize((24, 24), 2)))
+
+
+def test_repeated_images_are_kept_once(tmp_path: Path, domain: Domain) -> None:
+    images = cached(tmp_path / "cache", domain.subset([0, 1, 0, 0]))
+    assert images.pixels.shape == (2, 24, 24, 3)
+
+
+@pytest.mark.parametrize("name", [cache.PIXELS, cache.CHECKSUMS])
+@pytest.mark.parametrize("damage", ["missing", "short", "not an array", "another array", "pickled"])
+def test_a_cache_that_is_not_whole_is_refused(tmp_path: Path, domain: Domain, name: str, damage: str) -> None:
+    file = cached(tmp_path / "cache", domain).folder / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage == "short":
+        file.write_bytes(content[:-1])
+    elif damage == "not an array":
+        file.write_bytes(b"pixels")
+    elif damage == "another array":
+        np.save(file, np.zeros((3, 3)))
+    elif damage == "pickled":
+        np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match=r"image cache .* is damaged"):
+        cached(tmp_path / "cache", domain)
+
+
+def test_a_changed_byte_is_noticed_where_it_is_used(tmp_path: Path, domain: Domain) -> None:
+    file = cached(tmp_path / "cache", domain).folder / cache.PIXELS
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    images = cached(tmp_path / "cache", domain)
+    images(domain.samples[0].path)
+    with pytest.raises(UserError, match=r"damaged .*11\.png changed"):
+        images(domain.samples[-1].path)
+
+
+def test_an_interrupted_build_leaves_no_cache(tmp_path: Path, domain: Domain) -> None:
+    Path(domain.samples[7].path).write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"7\.png: cannot be decoded"):
+        cached(tmp_path / "cache", domain)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_full_disk_is_an_error_that_says_how_much_was_wanted(tmp_path, domain, monkeypatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"GB cannot be written .*No space left"):
+        cached(tmp_path / "cache", domain)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def build(folder: Path, domain: Domain) -> None:
+    cached(folder, domain)
+
+
+def test_two_processes_may_build_it_at_once(tmp_path: Path, domain: Domain) -> None:
+    folder = tmp_path / "cache"
+    processes = [multiprocessing.get_context("fork").Process(target=build, args=(folder, domain)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    (only,) = folder.iterdir()
+    assert not only.name.startswith(".")
+    assert cached(folder, domain)(domain.samples[4].path).size == (24, 24)
+
+
+def test_the_slower_of_two_builders_takes_what_the_faster_left(tmp_path, domain, monkeypatch) -> None:
+    decode_all = cache._decode_all
+
+    def overtaken(*args):
+        monkeypatch.setattr(cache, "_decode_all", decode_all)
+        cached(tmp_path / "cache", domain)
+        return decode_all(*args)
+
+    monkeypatch.setattr(cache, "_decode_all", overtaken)
+    assert cached(tmp_path / "cache", domain)(domain.samples[0].path).size == (24, 24)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_spawned_worker_maps_the_file_and_gets_no_copy(tmp_path: Path, domain: Domain) -> None:
+    images = cached(tmp_path / "cache", domain)
+    sent = pickle.dumps(images)
+    assert len(sent) < 4000
+    path = domain.samples[3].path
+    assert pickle.loads(sent)(path).tobytes() == images(path).tobytes()
