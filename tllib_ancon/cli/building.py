@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,20 @@ import torch
 
 from tllib_ancon import evaluation
 from tllib_ancon.cli.arguments import pick
+from tllib_ancon.data.cache import cached_images
 from tllib_ancon.data.domains import Domain, open_domain
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import ImageTransform, TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options
 from tllib_ancon.models.checkpoints import load_state_dict, start_model
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.imagenet import IMAGENET, imagenet_classifier
+from tllib_ancon.models.weights import load_into
+from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
 
-Transforms = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+Transforms = tuple[ImageTransform, ImageTransform]
 
 
 def domain(args: argparse.Namespace, codes: Sequence[str], split: str = "train") -> Domain:
@@ -38,15 +42,13 @@ def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
 
 
 def toolkit_backbone(args: argparse.Namespace, toolkit: Toolkit) -> Backbone:
-    """The same for a classifier of the toolkit: its own network where it has one, so that TLLib's scripts can read the
-    checkpoint."""
-    given = backbone(args, pretrained=args.arch not in toolkit.backbone_names())
+    """The backbone ``-a`` names with its pre-trained weights, as the toolkit's own network where it has one of that
+    name: TLLib's scripts can read the checkpoint then."""
+    given = backbone(args, pretrained=True)
     if args.arch not in toolkit.backbone_names():
         return given
-    from_zoo = not args.scratch and args.pretrained_weights is None
-    network = toolkit.create_backbone(args.arch, pretrained=from_zoo and args.arch not in DIGIT_NETWORKS)
-    if not from_zoo:
-        load_into
+    network = toolkit.create_backbone(args.arch)
+    load_into(network, {**network.state_dict(), **given.network.state_dict()}, source=f"the network {args.arch}")
     return replace(given, network=network, pools=network.pools)
 
 
@@ -62,10 +64,28 @@ def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
     return train_transform(options), evaluation_transform(options)
 
 
+def cached(args: argparse.Namespace, transforms: Sequence[ImageTransform], *domains: Domain) -> list[ImageTransform]:
+    """The same transforms, reading the images of these domains from ``--cache``, if it was given."""
+    if args.cache is None:
+        return list(transforms)
+    paths = [sample.path for domain in domains for sample in domain.samples]
+    bar = Progress(getattr(args, "quiet", False)).bar
+    return [
+        replace(transform, read=cached_images(args.cache, paths, transform.side, args.workers, bar))
+        for transform in transforms
+    ]
+
+
+def pool_layer(args: argparse.Namespace, backbone: Backbone) -> torch.nn.Module | None:
+    """None stands for average pooling."""
+    return torch.nn.Identity() if args.no_pool else backbone.pool_layer()
+
+
 def source_model(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:
     """A model to train on the source: SHOT's layers on a backbone."""
-    pool_layer = torch.nn.Identity() if args.no_pool else backbone.pool_layer()
-    return shot_classifier(backbone.network, num_classes, args.bottleneck_dim, pool_layer, backbone.pretrained)
+    return shot_classifier(
+        backbone.network, num_classes, args.bottleneck_dim, pool_layer(args, backbone), backbone.pretrained
+    )
 
 
 def start_classifier(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:

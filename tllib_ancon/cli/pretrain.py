@@ -7,44 +7,142 @@ from dataclasses import fields
 from typing import Any
 
 from tllib_ancon.cli import arguments
-from tllib_ancon.errors import unknown_name
-from tllib_ancon.training.pretrain import PretrainingOptions
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.training.adversarial import AdversarialTraining, CdanOptions, MddOptions, create_cdan, create_mdd
+from tllib_ancon.training.pretrain import ErmOptions
+from tllib_ancon.training.source_training import SourceTraining, SourceTrainingOptions
 
-METHODS = ("erm",)
+OPTIONS: dict[str, type[SourceTrainingOptions]] = {"erm": ErmOptions, "cdan": CdanOptions, "mdd": MddOptions}
+CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
+SHARED_FIELDS = ("momentum", "seed", "workers", "print_freq", "mixed_precision")
+"""Options with one default for every method."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_domain_arguments(parser, source=True, target=False)
-    parser.add_argument("--method", default="erm", metavar="METHOD", help=f"one of {', '.join(METHODS)}")
-    arguments.add_model_arguments(parser)
-    arguments.add_pretrained_weights_argument(parser)
-    arguments.add_transform_arguments(parser, scale=(0.08, 1.0))
-    arguments.add_optimization_arguments(parser, PretrainingOptions())
+    parser.add_argument("--method", default="erm", metavar="METHOD", help=f"one of {', '.join(OPTIONS)}")
+    add_training_arguments(parser, target_required=False)
     arguments.add_run_arguments(parser, log="runs/source")
 
 
+def add_training_arguments(parser: argparse.ArgumentParser, target_required: bool) -> None:
+    """Domains, model, images and optimisation; what is not given gets the method's default in :func:`resolve`."""
+    arguments.add_domain_arguments(parser, source=True, target=False)
+    parser.add_argument("-t", "--target", nargs="+", required=target_required, help="target domain(s); not for erm")
+    arguments.add_model_arguments(parser, bottleneck_dim=argparse.SUPPRESS)
+    arguments.add_pretrained_weights_argument(parser)
+    arguments.add_transform_arguments(parser, scale=(0.08, 1.0))
+    arguments.add_optimization_arguments(parser, _DefaultsByMethod())
+    group = parser.add_argument_group("CDAN and MDD")
+    unset: dict[str, Any] = {"default": argparse.SUPPRESS}
+    group.add_argument("-i", "--iters-per-epoch", type=int, metavar="N", help="steps of an epoch", **unset)
+    group.add_argument("--trade-off", type=float, metavar="X", help="weight of the adversarial loss", **unset)
+    group.add_argument("-r", "--randomized", action="store_true", help="CDAN: randomised multilinear map", **unset)
+    group.add_argument("-rd", "--randomized-dim", type=int, metavar="D", help="CDAN: its dimension", **unset)
+    group.add_argument("--entropy", action="store_true", help="CDAN: entropy conditioning", **unset)
+    group.add_argument("--margin", type=float, metavar="X", help="MDD: margin of the disparity", **unset)
+    parser.epilog = (
+        f"Defaults by method. {_defaults_text()} An epoch of erm is a pass over the source; cdan's and mdd's learning "
+        "rate is lr (1 + gamma step)^-decay."
+    )
+
+
 def run(args: argparse.Namespace) -> int:
-    selected = pretrain(args)["selected"]
-    print(f"{selected['accuracy']:.2f} % on held-out source images at epoch {selected['epoch']}; model in {args.log}")
+    print(f"{summary(pretrain(args))}; model in {args.log}")
     return 0
 
 
 def pretrain(args: argparse.Namespace) -> dict[str, Any]:
-    """Make the run that these arguments describe; returns its result."""
-    from tllib_ancon.cli import building
-    from tllib_ancon.training.pretrain import pretrain_erm
+    """Make the run that these arguments describe, or finish it; returns its result."""
     from tllib_ancon.training.run_directory import RunDirectory
 
-    if args.method not in METHODS:
-        raise unknown_name("pre-training method", args.method, METHODS)
+    args = resolve(args)
+    directory = RunDirectory(args.log)
+    training = (_source_only if args.method == "erm" else _adversarial)(args, directory)
+    directory.begin({"command": "pretrain", **arguments.settings(args)}, args.overwrite)
+    if directory.finished:
+        training.progress.line(f"{args.log} holds this run already, finished")
+    return directory.result() if directory.finished else training()
+
+
+def resolve(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with the method's default for each that was not given.
+
+    Raises:
+        UserError: an unknown method, an option of another one, no target where one is needed
+    """
+    if args.method not in OPTIONS:
+        raise unknown_name("pre-training method", args.method, OPTIONS)
+    defaults = {option.name: option.default for option in fields(OPTIONS[args.method])}
+    for method, options in OPTIONS.items():
+        for option in fields(options):
+            if hasattr(args, option.name) and option.name not in defaults:
+                flag = "--" + option.name.replace("_", "-")
+                raise UserError(f"{flag} is an option of --method {method}, not of {args.method}; leave it out")
+    if args.method != "erm" and not args.target:
+        raise UserError(f"--method {args.method} needs the target's unlabelled images; pass -t DOMAIN")
+    return argparse.Namespace(**{**defaults, **vars(args)})
+
+
+def summary(result: dict[str, Any]) -> str:
+    """What came out, in one line; of CDAN and MDD the accuracy on the target, where it has labels."""
+    selected = result["selected"]
+    text = f"{result['method']}, epoch {selected['epoch']}"
+    if "accuracy" in selected:
+        images = "held-out source images" if result["method"] == "erm" else "the target"
+        text += f": accuracy {selected['accuracy']:.2f} % on {images}"
+    return text
+
+
+def _source_only(args: argparse.Namespace, directory: Any) -> SourceTraining:
+    from tllib_ancon.cli import building
+    from tllib_ancon.training.pretrain import SourceOnly
+
     source = building.domain(args, args.source)
     backbone = building.backbone(args, pretrained=True)
     model = building.source_model(args, backbone, source.num_classes)
-    progress = building.progress(args)
-    directory = RunDirectory(args.log)
-    directory.begin({"command": "pretrain", **arguments.settings(args)}, args.overwrite)
-    if directory.finished:
-        progress.line(f"{args.log} holds this run already, finished")
-        return directory.result()
-    options = PretrainingOptions(**arguments.pick(args, (field.name for field in fields(PretrainingOptions))))
-    return pretrain_erm(model, source, options, directory, *building.transforms(args, backbone), progress)
+    transforms = building.cached(args, building.transforms(args, backbone), source)
+    return SourceOnly(model, source, _options(args), directory, *transforms, building.progress(args))
+
+
+def _adversarial(args: argparse.Namespace, directory: Any) -> SourceTraining:
+    from tllib_ancon import toolkit
+    from tllib_ancon.cli import building
+
+    source, target = building.domain(args, args.source), building.domain(args, args.target)
+    args.toolkit = toolkit.find().name
+    backbone = building.toolkit_backbone(args, toolkit.find())
+    options = _options(args)
+    pool_layer = building.pool_layer(args, backbone)
+    return AdversarialTraining(
+        CREATORS[args.method](toolkit.find(), backbone, source.num_classes, options, pool_layer),
+        source,
+        target,
+        options,
+        directory,
+        *building.cached(args, building.transforms(args, backbone), source, target),
+        building.recorder(target),
+        building.progress(args),
+    )
+
+
+def _options(args: argparse.Namespace) -> Any:
+    options = OPTIONS[args.method]
+    return options(**arguments.pick(args, (option.name for option in fields(options))))
+
+
+class _DefaultsByMethod:
+    """Stands for the options whose defaults :func:`resolve` fills in."""
+
+    def __getattr__(self, name: str) -> str:
+        return argparse.SUPPRESS
+
+
+def _defaults_text() -> str:
+    def text(options: type[SourceTrainingOptions]) -> str:
+        return ", ".join(
+            f"{option.name.replace('_', '-')} {option.default:g}"
+            for option in fields(options)
+            if option.name not in SHARED_FIELDS
+        )
+
+    return " ".join(f"{method}: {text(options)}." for method, options in OPTIONS.items())

@@ -22,9 +22,11 @@ class Meters:
     def add(self, loss: Tensor, logits: Tensor, diagnostics: Mapping[str, Tensor]) -> None:
         self.steps += 1
         self.sums["loss"] += loss.float()
-        if diagnostics:
-            self.threshold = diagnostics["threshold"]
-            self.sums["votes"] = self.sums.get("votes", 0) + diagnostics["votes"]
+        for name, value in diagnostics.items():
+            if name == "threshold":
+                self.threshold = value
+            else:
+                self.sums[name] = self.sums.get(name, 0) + value
         finite = loss.isfinite() & logits.isfinite().all()
         self.bad_step = torch.where((self.bad_step == 0) & ~finite, self.steps, self.bad_step)
 
@@ -33,7 +35,7 @@ class Meters:
         return int(self.bad_step)
 
     def read(self, batch_size: int) -> dict[str, float]:
-        """Mean loss and share of votes, the latest δ, and images a second."""
+        """Means of the loss and of the diagnostics, the latest δ, and images a second."""
         values = {name: float(total) / self.steps for name, total in self.sums.items()}
         if self.threshold is not None:
             values["threshold"] = float(self.threshold)

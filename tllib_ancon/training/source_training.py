@@ -1,0 +1,210 @@
+"""What training a source model has in common, whatever its loss: epochs, checkpoints, going on after a cut."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from tllib_ancon.data.images import DomainImages
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.errors import UserError
+from tllib_ancon.training.interruption import Interruption
+from tllib_ancon.training.meters import Meters
+from tllib_ancon.training.optimization import create_sgd
+from tllib_ancon.training.progress import Progress, epoch_summary
+from tllib_ancon.training.run_directory import LATEST, RunDirectory
+from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceTrainingOptions:
+    """What every way to train a source model asks for.
+
+    Attributes:
+        epochs: after each the model is scored and saved
+        batch_size: images a step, of each domain
+        lr: learning rate of new layers; a pre-trained backbone learns at a tenth
+        weight_decay: of SGD
+        lr_gamma, lr_decay: of the learning rate; the method says in which formula
+        bottleneck_dim: D, width of the features
+        momentum: of SGD, Nesterov
+        seed: of the hold-out, the order and the augmentation
+        workers: processes that load images
+        print_freq: steps between two readings of the meters
+        mixed_precision: ``no``, ``fp16`` or ``bf16``
+    """
+
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+    lr_gamma: float
+    bottleneck_dim: int
+    momentum: float = 0.9
+    lr_decay: float = 0.75
+    seed: int = 0
+    workers: int = 2
+    print_freq: int = 20
+    mixed_precision: str = "no"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "iters_per_epoch", "bottleneck_dim"):
+            if getattr(self, name, 1) < 1:
+                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+
+
+class SourceTraining(ABC):
+    """The loop. A subclass says what a step's loss is, what is scored after an epoch, and what came out.
+
+    Args:
+        model: returns logits and a second output in training mode; has TLLib's ``get_parameters(base_lr)``
+        loaders: each gives a part of a step's batch; the first to end ends an epoch
+        options: how to train
+        run: where metrics and checkpoints go
+        progress: what the person sees
+        loss: a loss with parameters that learn and a state that is kept
+        state: more things that a run needs to go on after a cut
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loaders: Sequence[ImageLoader],
+        options: SourceTrainingOptions,
+        run: RunDirectory,
+        progress: Progress,
+        loss: Any = None,
+        state: Mapping[str, Stateful] | None = None,
+    ):
+        from accelerate import Accelerator
+
+        self.loaders = loaders
+        self.options = options
+        self.run = run
+        self.progress = progress
+        self.accelerator = Accelerator(mixed_precision=options.mixed_precision)
+        self.device = self.accelerator.device
+        self.interruption = Interruption()
+        groups = model.get_parameters(options.lr)
+        if loss is not None:
+            groups = [*groups, *loss.to(self.device).get_parameters(options.lr)]
+        optimizer = create_sgd(groups, options.momentum, options.weight_decay)
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.steps = min(len(loader) for loader in loaders)
+        self.schedule = self._schedule(self.optimizer.optimizer)
+        self.parts = {
+            "model": self.accelerator.unwrap_model(self.model),
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            **({} if loss is None else {"loss": loss}),
+            **({} if self.accelerator.scaler is None else {"scaler": self.accelerator.scaler}),
+            **(state or {}),
+        }
+        self.metrics: list[dict[str, Any]] = []
+
+    def __call__(self) -> dict[str, Any]:
+        """Train, or finish the training that was cut off in this run directory; returns ``result.json``."""
+        with self.interruption:
+            self._resume()
+            for epoch in range(len(self.metrics) + 1, self.options.epochs + 1):
+                self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch), **self._scores(epoch)})
+        result = self._result()
+        self.run.finish(result)
+        return result
+
+    @abstractmethod
+    def _schedule(self, optimizer: Optimizer) -> LRScheduler:
+        """The decay of the learning rate, a step at a time."""
+
+    @abstractmethod
+    def _loss(self, *batch: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """What to minimise, the logits, and what else is averaged over the epoch; a part of ``batch`` a loader."""
+
+    @abstractmethod
+    def _scores(self, epoch: int) -> dict[str, Any]:
+        """What is said of the model after an epoch."""
+
+    @abstractmethod
+    def _is_best(self) -> bool:
+        """Whether the last epoch's model is the one to keep as ``best.pth``."""
+
+    @abstractmethod
+    def _result(self) -> dict[str, Any]:
+        """``result.json``, with the checkpoint to start an adaptation from as ``checkpoint``."""
+
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
+        for loader in self.loaders:
+            loader.sampler.epoch = epoch - 1
+        self.model.train()
+        meters = Meters(self.device)
+        with self.progress.bar(f"source epoch {epoch}/{self.options.epochs}", self.steps) as bar:
+            batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
+            for step, batch in enumerate(batches, start=1):
+                meters.add(*self._step(batch))
+                bar.update()
+                if step % self.options.print_freq == 0 or step == self.steps:
+                    self.progress.step(bar, step, meters.read(self.options.batch_size * len(self.loaders)))
+                    self._require_finite(meters, epoch)
+        return meters.read(self.options.batch_size * len(self.loaders))
+
+    def _step(self, batch: tuple[Any, ...]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        loss, logits, diagnostics = self._loss(*batch)
+        self.accelerator.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return loss.detach(), logits.detach(), diagnostics
+
+    def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        with self.accelerator.autocast():
+            return self.model(images.to(self.device, non_blocking=True))
+
+    def _require_finite(self, meters: Meters, epoch: int) -> None:
+        step = meters.first_bad_step()
+        if step:
+            kept = f"; {self.run.checkpoints / LATEST} holds the model of epoch {epoch - 1}" if self.metrics else ""
+            raise UserError(f"the loss is not finite at epoch {epoch}, step {step}{kept}. A smaller --lr usually helps")
+
+    def _finish_epoch(self, metrics: dict[str, Any]) -> None:
+        self.metrics.append(metrics)
+        self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
+        self.progress.line("source " + epoch_summary(metrics, self.options.epochs))
+
+    def _resume(self) -> None:
+        kept = self.run.resume()
+        if kept is not None:
+            snapshot, self.metrics = kept
+            restore_snapshot(self.parts, snapshot)
+            self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
+
+
+def training_loader(images: DomainImages, options: SourceTrainingOptions, length: int | None = None) -> ImageLoader:
+    """A loader in a new random order each epoch; the incomplete last batch is dropped.
+
+    Args:
+        images: of one domain
+        options: batch size, seed and workers
+        length: images an epoch, pass after pass. Default: one pass
+
+    Raises:
+        UserError: fewer images than one batch
+    """
+    if len(images) < options.batch_size:
+        raise UserError(
+            f"domain {images.domain.name}: {len(images)} images to train on are fewer than one batch of "
+            f"{options.batch_size}; pass a smaller --batch-size"
+        )
+    sampler = EpochSampler(range(len(images)), len(images), images.seed, length)
+    return ImageLoader(images, options.batch_size, options.workers, sampler, drop_last=True)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of labelled source images, in float32."""
+    return nn.functional.cross_entropy(logits.float(), labels.to(logits.device, non_blocking=True))
