@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -21,7 +22,7 @@ CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", "state.pth"
 EPOCH = "epoch-{:03d}.pth"
-NOT_SETTINGS = ("log", "overwrite", "quiet", "verbose", "workers", "print_freq", "versions")
+NOT_SETTINGS = ("log", "overwrite", "quiet", "verbose", "workers", "print_freq", "cache", "versions")
 """Entries of a configuration that do not decide what a run computes."""
 
 SEAL = b"sha256:"
@@ -73,6 +74,8 @@ class RunDirectory:
         if self.finished and not overwrite:
             _refuse_other_settings(self.path, self.config(), wanted)
             self._verify_result()
+            with contextlib.suppress(OSError):
+                self.discard_state()
             return
         try:
             for folder in (self.checkpoints, self.visualize):
@@ -164,17 +167,6 @@ class RunDirectory:
             self._lock.release()
             self._lock = None
 
-    def write_metrics(self, lines: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_whole(self.path / METRICS, lambda file: _write_text(file, text))
-
-    def remove(self, name: str) -> None:
-        (self.checkpoints / name).unlink(missing_ok=True)
-
-    def load_state(self) -> dict[str, Any] | None:
-        path = self.checkpoints / STATE
-        return torch.load(path, map_location="cpu", weights_only=True) if path.is_file() else None
-
     def discard_state(self) -> None:
         (self.checkpoints / STATE).unlink(missing_ok=True)
 
@@ -183,7 +175,8 @@ class RunDirectory:
         self._sha256[LATEST] = self.save(LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
             self._sha256[BEST] = copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
-        self.write_metrics(state["metrics"])
+        lines = "".join(json.dumps(line) + "\n" for line in state["metrics"])
+        write_whole(self.path / METRICS, lambda file: _write_text(file, lines))
 
     def _verify_result(self) -> None:
         try:
