@@ -15,6 +15,8 @@ COMMANDS = {
     "demo": "rendered digits -> handwritten digits: source-only, self-training, ELR, AnCon; no download",
     "pretrain": "train a source model",
     "adapt": "adapt a source model to the unlabelled images of a target domain",
+    "run": "train a source model and adapt it, in one run directory",
+    "script": "run an example script of TLLib unmodified, and adapt the model that it leaves",
     "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
     "benchmark": "the runs of a table of the paper",
 }
