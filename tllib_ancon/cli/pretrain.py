@@ -9,7 +9,7 @@ from typing import Any
 from tllib_ancon.cli import arguments
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.training.adversarial import AdversarialTraining, CdanOptions, MddOptions, create_cdan, create_mdd
-from tllib_ancon.training.pretrain import ErmOptions
+from tllib_ancon.training.pretrain import LOSSES, ErmOptions
 from tllib_ancon.training.source_training import SourceTraining, SourceTrainingOptions
 
 OPTIONS: dict[str, type[SourceTrainingOptions]] = {"erm": ErmOptions, "cdan": CdanOptions, "mdd": MddOptions}
@@ -32,8 +32,12 @@ def add_training_arguments(parser: argparse.ArgumentParser, target_required: boo
     arguments.add_pretrained_weights_argument(parser)
     arguments.add_transform_arguments(parser, scale=(0.08, 1.0))
     arguments.add_optimization_arguments(parser, _DefaultsByMethod())
-    group = parser.add_argument_group("CDAN and MDD")
     unset: dict[str, Any] = {"default": argparse.SUPPRESS}
+    group = parser.add_argument_group("source only (erm)")
+    group.add_argument("--loss", choices=LOSSES, help="belief-matching: of a last-layer Dirichlet", **unset)
+    group.add_argument("--label-smoothing", type=float, metavar="X", help="of the cross-entropy; SHOT: 0.1", **unset)
+    group.add_argument("--belief-coefficient", type=float, metavar="X", help="of belief matching's divergence", **unset)
+    group = parser.add_argument_group("CDAN and MDD")
     group.add_argument("-i", "--iters-per-epoch", type=int, metavar="N", help="steps of an epoch", **unset)
     group.add_argument("--trade-off", type=float, metavar="X", help="weight of the adversarial loss", **unset)
     group.add_argument("-r", "--randomized", action="store_true", help="CDAN: randomised multilinear map", **unset)
@@ -140,9 +144,13 @@ class _DefaultsByMethod:
 def _defaults_text() -> str:
     def text(options: type[SourceTrainingOptions]) -> str:
         return ", ".join(
-            f"{option.name.replace('_', '-')} {option.default:g}"
+            f"{option.name.replace('_', '-')} {_shown(option.default)}"
             for option in fields(options)
             if option.name not in SHARED_FIELDS
         )
 
     return " ".join(f"{method}: {text(options)}." for method, options in OPTIONS.items())
+
+
+def _shown(default: Any) -> str:
+    return default if isinstance(default, str) else f"{default:g}"

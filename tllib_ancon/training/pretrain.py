@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from tllib_ancon.data.domains import Domain
 from tllib_ancon.data.images import LabelledImages
 from tllib_ancon.data.sampling import hold_out
+from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.training.optimization import relative_decay
 from tllib_ancon.training.passes import evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress
@@ -26,6 +29,8 @@ from tllib_ancon.training.source_training import (
     training_loader,
 )
 
+LOSSES = ("cross-entropy", "belief-matching")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ErmOptions(SourceTrainingOptions):
@@ -34,6 +39,9 @@ class ErmOptions(SourceTrainingOptions):
 
     Attributes:
         hold_out: fraction of the source that selects the epoch
+        loss: ``cross-entropy``, or ``belief-matching``: that of a last-layer Dirichlet
+        label_smoothing: of the cross-entropy, in [0, 1)
+        belief_coefficient: of belief matching's divergence
     """
 
     epochs: int = 50
@@ -43,6 +51,24 @@ class ErmOptions(SourceTrainingOptions):
     lr_gamma: float = 10.0
     bottleneck_dim: int = 256
     hold_out: float = 0.1
+    loss: str = "cross-entropy"
+    label_smoothing: float = 0.0
+    belief_coefficient: float = 0.001
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", self.loss, LOSSES)
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(f"--label-smoothing {self.label_smoothing}: expected a value in [0, 1)")
+        if self.label_smoothing and self.loss != "cross-entropy":
+            raise UserError(f"--label-smoothing belongs to the cross-entropy; leave it out with --loss {self.loss}")
+
+    def source_loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """``(logits, labels) -> scalar``"""
+        if self.loss == "belief-matching":
+            return partial(belief_matching_loss, coefficient=self.belief_coefficient)
+        return partial(cross_entropy, label_smoothing=self.label_smoothing)
 
 
 class SourceOnly(SourceTraining):
@@ -67,6 +93,7 @@ class SourceOnly(SourceTraining):
         train, held_out = source.subset(kept), source.subset(held if len(held) else kept)
         loader = training_loader(LabelledImages(train, train_transform, options.seed), options)
         super().__init__(model, [loader], options, run, progress)
+        self.source_loss = options.source_loss()
         self.held_out_loader = evaluation_loader(held_out, evaluation_transform, options.batch_size, options.workers)
         self.held_out_labels = torch.tensor([sample.label for sample in held_out.samples])
 
@@ -77,7 +104,7 @@ class SourceOnly(SourceTraining):
     def _loss(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         images, labels = batch
         logits, _ = self._outputs(images)
-        return cross_entropy(logits, labels), logits, {}
+        return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
     def _scores(self, epoch: int) -> dict[str, Any]:
         held_out = self.interruption.watch(self.held_out_loader, epoch)

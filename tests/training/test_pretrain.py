@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.training.pretrain import ErmOptions
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
+LABELS = torch.tensor([0, 2])
+
+
+def smoothed_cross_entropy(smoothing: float) -> float:
+    """(1 - s) and s / K on the true class, s / K on each other."""
+    total = 0.0
+    for row, label in zip(LOGITS.tolist(), LABELS.tolist(), strict=True):
+        normalizer = math.log(sum(math.exp(value) for value in row))
+        for k, value in enumerate(row):
+            total -= ((1 - smoothing) * (k == label) + smoothing / len(row)) * (value - normalizer)
+    return total / len(LABELS)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_label_smoothing(smoothing: float) -> None:
+    loss = ErmOptions(label_smoothing=smoothing).source_loss()(LOGITS, LABELS)
+    assert float(loss) == pytest.approx(smoothed_cross_entropy(smoothing))
+
+
+def test_belief_matching() -> None:
+    loss = ErmOptions(loss="belief-matching", belief_coefficient=0.2).source_loss()(LOGITS, LABELS)
+    torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "belief"}, "unknown loss"),
+        ({"label_smoothing": 1.0}, "label-smoothing 1.0"),
+        ({"label_smoothing": 0.1, "loss": "belief-matching"}, "belongs to the cross-entropy"),
+    ],
+)
+def test_what_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ErmOptions(**options)
+
+
+def test_the_flags_reach_the_loss(tmp_path: Path) -> None:
+    root = write_domains(tmp_path)
+    losses = {}
+    for name, more in {
+        "plain": [],
+        "smoothed": ["--label-smoothing", "0.1"],
+        "belief": ["--loss", "belief-matching", "--belief-coefficient", "0.01"],
+    }.items():
+        log = tmp_path / name
+        assert main(["pretrain", *small_arguments(root), "--epochs", "1", "--log", str(log), *more]) == 0
+        losses[name] = json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"]
+    assert len(set(losses.values())) == 3
