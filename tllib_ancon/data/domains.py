@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tllib_ancon.data.class_folders import class_folders, require_named_order, require_same_order
 from tllib_ancon.data.image_list import UNLABELLED, Sample, read_image_list
 from tllib_ancon.errors import UserError, unknown_name
 
@@ -46,6 +48,13 @@ class Domain:
         """The same images with every label removed: what adaptation is given."""
         return Domain(self.name, [Sample(sample.path, UNLABELLED) for sample in self.samples], self.classes)
 
+    def fingerprint(self, root: str | Path) -> str:
+        """SHA-256 of the paths below ``root`` and the labels, in their order."""
+        digest = hashlib.sha256()
+        for sample in self.samples:
+            digest.update(f"{sample.path.removeprefix(str(root))} {sample.label}\n".encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
     def require_labels(self) -> Domain:
         """This domain, or :class:`UserError` if an image has no label."""
         if not self.labelled:
@@ -76,7 +85,8 @@ def open_domain(
         subset: list of the images to use, for ``ImageNetC`` and ``CorruptedImages``
 
     Raises:
-        UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list
+        UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list; class
+            orders that differ
     """
     from tllib_ancon.data.corrupted import LAYERED, open_corrupted
 
@@ -94,10 +104,31 @@ def open_domain(
         lists = [(root, _generic_list(root, code)) for code in codes]
     else:
         classes, lists = _toolkit_lists(root, dataset, codes, split)
-    samples = [
-        sample for base, list_file in lists for sample in read_image_list(list_file, base, len(classes), allow_outside)
-    ]
-    return Domain("+".join(codes), samples, classes)
+    by_code = {
+        code: read_image_list(list_file, base, len(classes), allow_outside)
+        for code, (base, list_file) in zip(codes, lists, strict=True)
+    }
+    _require_one_order(by_code)
+    if dataset == IMAGE_LIST:
+        _require_listed_order(by_code, classes, root)
+    return Domain("+".join(codes), [sample for samples in by_code.values() for sample in samples], classes)
+
+
+def _require_one_order(by_code: dict[str, list[Sample]]) -> None:
+    first, *others = ((code, class_folders(samples)) for code, samples in by_code.items())
+    for code, folders in others:
+        require_same_order(first[1], folders, first[0], code)
+
+
+def _require_listed_order(by_code: dict[str, list[Sample]], classes: list[str], root: Path) -> None:
+    if classes != _numbered(len(classes)):
+        for code, samples in by_code.items():
+            require_named_order(class_folders(samples), classes, code, root / "image_list" / "classes.txt")
+
+
+def _numbered(num_classes: int) -> list[str]:
+    """Names of classes that have none."""
+    return [str(label) for label in range(num_classes)]
 
 
 def _generic_list(root: Path, code: str) -> Path:
@@ -123,7 +154,7 @@ def _generic_classes(root: Path, codes: Sequence[str], num_classes: int | None, 
         if largest == UNLABELLED:
             raise UserError(f"{class_file} is missing and the lists have no labels: name the classes in that file")
         num_classes = largest + 1
-    return [str(label) for label in range(num_classes)]
+    return _numbered(num_classes)
 
 
 def _toolkit_lists(
