@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
@@ -168,7 +167,7 @@ _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
 # The hook
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name == ALIAS:
             return ModuleSpec(name, _AliasLoader())
@@ -187,7 +186,7 @@ class _Finder(MetaPathFinder):
         return next((spec for spec in specs if spec is not None), None)
 
 
-class _Around(Loader):
+class _Around:
     """A module's own loader, with a shim around the module's execution."""
 
     def __init__(self, loader: Any, around: Callable[[ModuleType], AbstractContextManager[None]]):
@@ -205,6 +204,9 @@ class _Around(Loader):
             self._loader.exec_module(module)
 
 
-class _AliasLoader(Loader):
+class _AliasLoader:
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = importlib.import_module("tllib_ancon.self_training")

@@ -113,7 +113,7 @@ def _explain(error: Exception) -> str:
         return f"the script needs tllib. Install it: {INSTALL['tllib']}"
     if isinstance(error, FileNotFoundError) and Path(error.filename or "").name == "best.pth":
         return "the script saved no best.pth: no epoch had an accuracy above 0 on the target"
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 @contextmanager
