@@ -19,6 +19,7 @@ COMMANDS = {
     "script": "run an example script of TLLib unmodified, and adapt the model that it leaves",
     "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
     "benchmark": "the runs of a table of the paper",
+    "report": "tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
 """Each is a module of :mod:`tllib_ancon.cli` with ``add_arguments(parser)`` and ``run(args) -> int``."""
 

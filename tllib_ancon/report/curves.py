@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Metrics = Sequence[Mapping[str, Any]]
 
 
-def draw_curves(metrics: Mapping[str, Sequence[Metrics]], path: Path) -> None:
+def draw_curves(metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO) -> None:
     """A picture with accuracy and ECE by epoch, a line a method: mean over seeds, and their range as a band.
 
     Args:
         metrics: method -> one list of epoch metrics a seed, all of the same length
-        path (Path): the PNG to write
+        path (Path or file): the PNG to write
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def draw_curves(metrics: Mapping[str, Sequence[Metrics]], path: Path) -> None:
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
     panels[0].legend()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, format="png")
 
 
 def _draw_band(panel: Any, label: str, values: list[list[float]]) -> None:

@@ -1,0 +1,280 @@
+"""Tables of runs: mean and standard deviation over seeds, beside what the paper printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from tllib_ancon import selection
+from tllib_ancon.errors import UserError
+from tllib_ancon.evaluation import NUM_BINS
+from tllib_ancon.paper.mce import mean_corruption_error
+from tllib_ancon.paper.numbers import Row
+from tllib_ancon.report.runs import SELECTED, START, AdaptedRun
+
+PAPER_SEEDS = 3
+AVERAGE = "average"
+SOURCE_ONLY = "source-only"
+USUAL_STARTS = ("erm", "imagenet", "checkpoint")
+
+Measure = Callable[[AdaptedRun, str], Mapping[str, float]]
+"""Column -> number, of a run's start or selected model."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed."""
+
+    mean: float
+    deviation: float | None = None
+    seeds: int | None = None
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table; ``kind`` is measured, published, difference (measured - published) or other."""
+
+    kind: str
+    label: str
+    cells: Mapping[str, Cell]
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a report shows.
+
+    Attributes:
+        name: short, for file names
+        title: what the numbers are
+        columns: in order, an average among them if there is one
+        lines: in order
+        notes: how to read it, and what deviates from the paper
+    """
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    lines: Sequence[Line]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What others printed for the runs of one table."""
+
+    published: Sequence[Row] = ()
+    others: Sequence[Row] = ()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A column of numbers by pair: accuracy, or ECE."""
+
+    name: str
+    title: str
+    measure: Measure
+    higher_is_better: bool = True
+    notes: Sequence[str] = field(default=())
+
+
+def by_pair(metric: str, factor: float = 1.0) -> Measure:
+    """The measure with one number a run, in the column of its pair or corruption."""
+    return lambda run, which: {run.column: factor * run.measured(which)[metric]}
+
+
+def by_class(names: Sequence[str]) -> Measure:
+    """The measure with a number a class; ``names`` are in the order of the labels."""
+
+    def measure(run: AdaptedRun, which: str) -> dict[str, float]:
+        accuracies = run.measured(which)["per_class_accuracy"]
+        titles = names if len(names) == len(accuracies) else [str(label) for label in range(len(accuracies))]
+        return {name: value for name, value in zip(titles, accuracies, strict=True) if value is not None}
+
+    return measure
+
+
+ACCURACY = Quantity("accuracy", "accuracy in %", by_pair("accuracy"))
+ECE = Quantity(
+    "ece",
+    f"ECE in %, {NUM_BINS} bins",
+    by_pair("ece", factor=100.0),
+    higher_is_better=False,
+    notes=(f"ECE with {NUM_BINS} equal-width bins over [0, 1]; the paper does not state its number of bins",),
+)
+
+
+def table(
+    quantity: Quantity, runs: Sequence[AdaptedRun], varied: Sequence[str], compared: Comparison | None = None
+) -> Table:
+    """Rows are starts, methods and variants; columns are pairs, corruptions or classes.
+
+    Raises:
+        UserError: two runs of one method, pair, seed and variant
+    """
+    compared = compared or Comparison()
+    values = _collect(quantity.measure, runs, varied)
+    columns = _columns(values, compared)
+    seeds = {len(by_seed) for row in values.values() for by_seed in row.values()}
+    measured = {key: _summary(row, columns) for key, row in values.items()}
+    best = _best([cells for key, cells in measured.items() if key[1] != SOURCE_ONLY], quantity.higher_is_better)
+    lines = []
+    for key, cells in measured.items():
+        lines += _lines(key, _with_best(cells, best) if key[1] != SOURCE_ONLY else cells, columns, compared)
+    lines += [_printed("other", row, columns) for row in compared.others]
+    average = (AVERAGE,) if len(columns) > 1 else ()
+    return Table(quantity.name, quantity.title, (*columns, *average), lines, (*_seed_notes(seeds), *quantity.notes))
+
+
+def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
+    """Mean accuracy of the epoch that each criterion selects, and the change between criteria (Section 4.3.1)."""
+    scored = [run for run in runs if len(run.metrics) > 2]
+    if not scored:
+        return None
+    by_method: dict[str, list[dict[str, float]]] = {}
+    for run in scored:
+        by_method.setdefault(run.method, []).append(accuracies_by_criterion(run))
+    change = "largest change"
+    lines = []
+    for method, chosen in by_method.items():
+        cells = {name: Cell(fmean(accuracies[name] for accuracies in chosen)) for name in chosen[0]}
+        cells[change] = Cell(fmean(map(selection.selection_spread, chosen)))
+        lines.append(Line("measured", method, cells))
+    notes = ("mean over all runs of a method; the change is the mean of max - min over the criteria of each run",)
+    return Table(
+        "selection", "accuracy in % of the epoch that each criterion selects", list(lines[0].cells), lines, notes
+    )
+
+
+def accuracies_by_criterion(run: AdaptedRun) -> dict[str, float]:
+    """Criterion -> accuracy of the epoch it selects, without training again."""
+    epochs = run.metrics[1:]
+    return {
+        name: epochs[selection.best_epoch([line[name] for line in epochs], name)]["accuracy"]
+        for name in selection.CRITERIA
+        if all(name in line for line in epochs)
+    }
+
+
+def mce_table(runs: Sequence[AdaptedRun]) -> Table | None:
+    """Mean corruption error of each method, if all 15 corruptions were run at five severities."""
+    accuracies: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for run in runs:
+        if run.severity is not None:
+            for name, which in ((SOURCE_ONLY, START), (run.method, SELECTED)):
+                severities = accuracies.setdefault(name, {}).setdefault(run.column, {})
+                severities.setdefault(run.severity, []).append(run.measured(which)["accuracy"])
+    lines = []
+    for method, corruptions in accuracies.items():
+        means = {name: {s: fmean(values) for s, values in by.items()} for name, by in corruptions.items()}
+        error = mean_corruption_error(means)
+        if error is not None:
+            lines.append(Line("measured", method, {"mCE": Cell(error)}))
+    notes = ("mean over seeds; normalised by AlexNet's errors (Hendrycks and Dietterich, ICLR 2019)",)
+    return Table("mce", "mean corruption error in %, 15 corruptions", ("mCE",), lines, notes) if lines else None
+
+
+def variant(run: AdaptedRun, varied: Sequence[str]) -> str:
+    """The settings of a sweep that this run has."""
+    names = sorted(name.replace("-", "_") for name in varied)
+    return ", ".join(f"{name} {run.config[name]}" for name in names)
+
+
+RowKey = tuple[str, str, str]
+"""Start, method and variant."""
+
+
+def _collect(
+    measure: Measure, runs: Sequence[AdaptedRun], varied: Sequence[str]
+) -> dict[RowKey, dict[str, dict[int, float]]]:
+    """Row -> column -> seed -> number; the start models first."""
+    starts: dict[RowKey, dict[str, dict[int, float]]] = {}
+    rows: dict[RowKey, dict[str, dict[int, float]]] = {}
+    owners: dict[tuple[RowKey, str, int], AdaptedRun] = {}
+    for run in runs:
+        for column, value in measure(run, START).items():
+            starts.setdefault((run.start, SOURCE_ONLY, ""), {}).setdefault(column, {})[run.seed] = value
+        key = (run.start, run.method, variant(run, varied))
+        owner = owners.setdefault((key, run.target + run.column, run.seed), run)
+        if owner is not run:
+            raise UserError(f"{owner.path} and {run.path} hold the same run; give one of them")
+        for column, value in measure(run, SELECTED).items():
+            rows.setdefault(key, {}).setdefault(column, {})[run.seed] = value
+    order = sorted({start for start, *_ in starts})
+    return {key: row for start in order for key, row in {**starts, **rows}.items() if key[0] == start}
+
+
+def _columns(values: Mapping[Any, Mapping[str, Any]], compared: Comparison) -> list[str]:
+    """Those that were run, in the paper's order as far as it has them."""
+    found = list(dict.fromkeys(column for row in values.values() for column in row))
+    printed = list(compared.published[0].values) if compared.published else []
+    return [*(column for column in printed if column in found), *(column for column in found if column not in printed)]
+
+
+def _summary(row: Mapping[str, Mapping[int, float]], columns: Sequence[str]) -> dict[str, Cell]:
+    cells = {column: _cell(list(row[column].values())) for column in columns if column in row}
+    if len(columns) > 1 and len(cells) == len(columns):
+        shared = set.intersection(*(set(row[column]) for column in columns))
+        if all(set(row[column]) == shared for column in columns):
+            cells[AVERAGE] = _cell([fmean(row[column][seed] for column in columns) for seed in sorted(shared)])
+        else:
+            fewest = min(len(row[column]) for column in columns)
+            cells[AVERAGE] = Cell(fmean(cells[column].mean for column in columns), None, fewest)
+    return cells
+
+
+def _cell(values: Sequence[float]) -> Cell:
+    return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+def _best(rows: Sequence[Mapping[str, Cell]], higher_is_better: bool) -> dict[str, float]:
+    """Column -> its best mean to the printed digits, where several rows compete."""
+    best: dict[str, float] = {}
+    for column in {column for cells in rows for column in cells}:
+        means = [round(cells[column].mean, 2) for cells in rows if column in cells]
+        if len(means) > 1:
+            best[column] = max(means) if higher_is_better else min(means)
+    return best
+
+
+def _with_best(cells: Mapping[str, Cell], best: Mapping[str, float]) -> dict[str, Cell]:
+    return {name: replace(cell, best=round(cell.mean, 2) == best.get(name)) for name, cell in cells.items()}
+
+
+def _lines(key: RowKey, cells: Mapping[str, Cell], columns: Sequence[str], compared: Comparison) -> list[Line]:
+    start, method, settings = key
+    label = method if start in USUAL_STARTS else f"{start}: {method}"
+    lines = [Line("measured", f"{label} ({settings})" if settings else label, cells)]
+    for row in compared.published:
+        if not settings and row.method == method and row.start in ("", start):
+            printed = _printed("published", row, columns)
+            differences = {
+                name: Cell(cells[name].mean - cell.mean) for name, cell in printed.cells.items() if name in cells
+            }
+            lines += [printed, Line("difference", label, differences)]
+    return lines
+
+
+def _printed(kind: str, row: Row, columns: Sequence[str]) -> Line:
+    cells = {column: Cell(row.values[column]) for column in columns if column in row.values}
+    if len(columns) > 1:
+        if set(columns) == set(row.values) and row.average is not None:
+            cells[AVERAGE] = Cell(row.average)
+        elif len(cells) == len(columns):
+            cells[AVERAGE] = Cell(fmean(cell.mean for cell in cells.values()))
+        elif not row.values and row.average is not None and kind == "other":
+            cells[AVERAGE] = Cell(row.average)
+    label = f"{row.start}: {row.method}" if row.start else row.method
+    return Line(kind, f"{label}, seed {row.seed}" if row.seed else label, cells, row.source)
+
+
+def _seed_notes(seeds: set[int]) -> list[str]:
+    notes = [
+        "mean ± sample standard deviation over seeds; the epoch is selected without labels; best of the methods in bold"
+    ]
+    if min(seeds) < PAPER_SEEDS:
+        notes.append(f"†n: n seeds, fewer than the paper's {PAPER_SEEDS}")
+    return notes
