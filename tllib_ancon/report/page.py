@@ -51,7 +51,8 @@ def _table(table: Table) -> str:
     sources = [f"{heading(line)}: {line.source}" for line in table.lines if line.kind == "other"]
     return (
         f'<section>\n<h2>{escape(table.title)}</h2>\n<div class="wide">\n<table>\n'
-        f"<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n{_list([*table.notes, *sources])}</section>\n"
+        f"<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n"
+        f"{_list([*table.notes, *sources])}</section>\n"
     )
 
 

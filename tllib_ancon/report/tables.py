@@ -69,6 +69,10 @@ class Comparison:
     published: Sequence[Row] = ()
     others: Sequence[Row] = ()
 
+    def covers(self, columns: Sequence[str]) -> bool:
+        """Whether these are all the columns that the paper prints."""
+        return bool(self.published) and set(columns) == set(self.published[0].values)
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -124,9 +128,13 @@ def table(
     lines = []
     for key, cells in measured.items():
         lines += _lines(key, _with_best(cells, best) if key[1] != SOURCE_ONLY else cells, columns, compared)
-    lines += [_printed("other", row, columns) for row in compared.others]
+    lines += [_printed("other", row, columns, compared) for row in compared.others]
+    lines = [line for line in lines if line.cells]
+    notes = [*_seed_notes(seeds), *quantity.notes]
+    if compared.published and not compared.covers(columns):
+        notes.append("averages, the printed rows' too, are over the columns shown")
     average = (AVERAGE,) if len(columns) > 1 else ()
-    return Table(quantity.name, quantity.title, (*columns, *average), lines, (*_seed_notes(seeds), *quantity.notes))
+    return Table(quantity.name, quantity.title, (*columns, *average), lines, notes)
 
 
 def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
@@ -250,7 +258,7 @@ def _lines(key: RowKey, cells: Mapping[str, Cell], columns: Sequence[str], compa
     lines = [Line("measured", f"{label} ({settings})" if settings else label, cells)]
     for row in compared.published:
         if not settings and row.method == method and row.start in ("", start):
-            printed = _printed("published", row, columns)
+            printed = _printed("published", row, columns, compared)
             differences = {
                 name: Cell(cells[name].mean - cell.mean) for name, cell in printed.cells.items() if name in cells
             }
@@ -258,15 +266,12 @@ def _lines(key: RowKey, cells: Mapping[str, Cell], columns: Sequence[str], compa
     return lines
 
 
-def _printed(kind: str, row: Row, columns: Sequence[str]) -> Line:
+def _printed(kind: str, row: Row, columns: Sequence[str], compared: Comparison) -> Line:
     cells = {column: Cell(row.values[column]) for column in columns if column in row.values}
-    if len(columns) > 1:
-        if set(columns) == set(row.values) and row.average is not None:
-            cells[AVERAGE] = Cell(row.average)
-        elif len(cells) == len(columns):
-            cells[AVERAGE] = Cell(fmean(cell.mean for cell in cells.values()))
-        elif not row.values and row.average is not None and kind == "other":
-            cells[AVERAGE] = Cell(row.average)
+    if len(columns) > 1 and compared.covers(columns) and row.average is not None:
+        cells[AVERAGE] = Cell(row.average)
+    elif 1 < len(columns) == len(cells):
+        cells[AVERAGE] = Cell(fmean(cell.mean for cell in cells.values()))
     label = f"{row.start}: {row.method}" if row.start else row.method
     return Line(kind, f"{label}, seed {row.seed}" if row.seed else label, cells, row.source)
 
