@@ -35,6 +35,7 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
     from tllib_ancon.training.run_directory import RunDirectory
 
     target = building.domain(args, args.target)
+    building.require_same_classes(args.checkpoint, target)
     backbone = building.backbone(args, pretrained=False)
     model = building.start_classifier(args, backbone, target.num_classes)
     progress = building.progress(args)
@@ -44,11 +45,12 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
         target,
         options(args),
         directory,
-        *building.transforms(args, backbone),
+        *building.cached(args, building.transforms(args, backbone), target),
         record=building.recorder(target),
         progress=progress,
     )
-    directory.begin({"command": "adapt", **arguments.settings(args)}, args.overwrite)
+    inputs = building.inputs(args, target)
+    directory.begin({"command": "adapt", **arguments.settings(args), "inputs": inputs}, args.overwrite)
     if directory.finished:
         progress.line(f"{args.log} holds this run already, finished")
     return directory.result() if directory.finished else adaptation()

@@ -36,6 +36,9 @@ def add_domain_arguments(
     group.add_argument(
         "--allow-outside-root", action="store_true", help="accept image lists that name files outside ROOT"
     )
+    group.add_argument(
+        "--skip-corrupt", action="store_true", help="decode every image once before and leave out those that cannot be"
+    )
 
 
 def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float, float]) -> None:
@@ -48,6 +51,7 @@ def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float,
     group.add_argument("--scale", type=float, nargs=2, default=scale, metavar=("MIN", "MAX"), help="area of the random crop")
     group.add_argument("--ratio", type=float, nargs=2, default=(3 / 4, 4 / 3), metavar=("MIN", "MAX"), help="its aspect")
     group.add_argument("--no-hflip", action="store_true", help="no horizontal flips in training")
+    group.add_argument("--cache", metavar="DIR", help="keep decoded and resized images here, 0.2 MB each at 256 pixels")
     for name in ("mean", "std"):
         group.add_argument(
             f"--norm-{name}",
@@ -98,6 +102,9 @@ def add_run_arguments(parser: argparse.ArgumentParser, log: str) -> None:
     group.add_argument("--log", default=log, metavar="DIR", help="run directory")
     group.add_argument("--overwrite", action="store_true", help="start anew in a run directory that is in use")
     group.add_argument("--seed", type=int, default=0, help="of everything random")
+    group.add_argument(
+        "--deterministic", action="store_true", help="algorithms that give the same numbers on a GPU each time, slower"
+    )
     add_loading_arguments(group)
     group.add_argument("-p", "--print-freq", type=int, default=20, metavar="N", help="steps between two readings")
     group.add_argument("--quiet", action="store_true", help="show errors only")

@@ -13,8 +13,10 @@ import torch
 from tllib_ancon import evaluation
 from tllib_ancon.cli.arguments import pick
 from tllib_ancon.data.cache import cached_images
+from tllib_ancon.data.class_folders import class_folders, require_same_order
 from tllib_ancon.data.domains import Domain, open_domain
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options
 from tllib_ancon.models.checkpoints import load_state_dict, start_model
@@ -22,21 +24,71 @@ from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.imagenet import IMAGENET, imagenet_classifier
 from tllib_ancon.models.weights import load_into
 from tllib_ancon.toolkit.interface import Toolkit
+from tllib_ancon.training.files import sha256
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.reproducibility import make_reproducible
+from tllib_ancon.training.run_directory import RunDirectory
 
 Transforms = tuple[ImageTransform, ImageTransform]
 
 
 def domain(args: argparse.Namespace, codes: Sequence[str], split: str = "train") -> Domain:
-    return open_domain(args.root, args.data, codes, split, args.num_classes, args.allow_outside_root, args.subset)
+    """The domain of these codes, with ``--skip-corrupt`` without the images that cannot be decoded."""
+    opened = open_domain(args.root, args.data, codes, split, args.num_classes, args.allow_outside_root, args.subset)
+    if not getattr(args, "skip_corrupt", False):
+        return opened
+    opened = without_unreadable(opened, args.workers)
+    for reason in opened.skipped:
+        Progress(getattr(args, "quiet", False)).line(f"skipped: {reason}")
+    return opened
+
+
+def inputs(args: argparse.Namespace, *domains: Domain) -> dict[str, Any]:
+    """What the files behind the arguments hold, for ``config.json``: a run continues on the same ones alone.
+
+    Raises:
+        UserError: the domains' class orders differ
+    """
+    first = domains[0]
+    folders = {domain.name: class_folders(domain.samples) for domain in domains}
+    for name, others in folders.items():
+        require_same_order(folders[first.name], others, first.name, name)
+    checkpoint = Path(getattr(args, "checkpoint", ""))
+    return {
+        "classes": first.classes,
+        "class_folders": folders[first.name],
+        "images": {
+            domain.name: {"number": len(domain), "sha256": domain.fingerprint(args.root), "skipped": domain.skipped}
+            for domain in domains
+        },
+        **({"checkpoint_sha256": sha256(checkpoint)} if checkpoint.is_file() else {}),
+    }
+
+
+def require_same_classes(checkpoint: str, domain: Domain) -> None:
+    """Refuse a checkpoint of one of our runs on other classes than the domain's.
+
+    Raises:
+        UserError: as many classes, but others or in another order (which)
+    """
+    run = Path(checkpoint).resolve().parent.parent
+    try:
+        recorded = RunDirectory(run).config().get("inputs", {})
+    except UserError:  # not one of our runs
+        return
+    for label, (there, here) in enumerate(zip(recorded.get("classes", ()), domain.classes, strict=False)):
+        if str(label) not in (there, here) and there != here:
+            raise UserError(
+                f"checkpoint {checkpoint} is of another dataset: its run {run} was trained with {there!r} as class "
+                f"{label}, which is {here!r} in domain {domain.name}"
+            )
+    require_same_order(class_folders(domain.samples), recorded.get("class_folders", {}), domain.name, f"the run {run}")
 
 
 def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
     """The backbone ``-a`` names; from here on everything random follows ``--seed``."""
-    from accelerate.utils import set_seed
-
-    set_seed(args.seed)
+    make_reproducible(args.seed, getattr(args, "deterministic", False))
     weights = getattr(args, "pretrained_weights", None)
     return create_backbone(args.arch, pretrained and not args.scratch, weights, parse_options(args.arch_option))
 

@@ -65,10 +65,11 @@ def evaluate(args: argparse.Namespace) -> int:
     from tllib_ancon.training.passes import evaluation_loader, predict_domain
 
     target = building.domain(args, args.target, split="test")
+    building.require_same_classes(args.checkpoint, target)
     backbone = building.backbone(args, pretrained=False)
     model = building.start_classifier(args, backbone, target.num_classes)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    _, transform = building.transforms(args, backbone)
+    (transform,) = building.cached(args, building.transforms(args, backbone)[1:], target)
     loader = evaluation_loader(target, transform, args.batch_size, args.workers)
     predictions = predict_domain(model.to(device), loader, device)
     scores: dict[str, Any] = selection.score_all(predictions.logits.softmax(1))

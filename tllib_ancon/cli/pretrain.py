@@ -102,6 +102,7 @@ def _source_only(args: argparse.Namespace, directory: Any) -> SourceTraining:
     from tllib_ancon.training.pretrain import SourceOnly
 
     source = building.domain(args, args.source)
+    args.inputs = building.inputs(args, source)
     backbone = building.backbone(args, pretrained=True)
     model = building.source_model(args, backbone, source.num_classes)
     transforms = building.cached(args, building.transforms(args, backbone), source)
@@ -113,6 +114,7 @@ def _adversarial(args: argparse.Namespace, directory: Any) -> SourceTraining:
     from tllib_ancon.cli import building
 
     source, target = building.domain(args, args.source), building.domain(args, args.target)
+    args.inputs = building.inputs(args, source, target)
     args.toolkit = toolkit.find().name
     backbone = building.toolkit_backbone(args, toolkit.find())
     options = _options(args)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tllib_ancon.data.class_folders import class_folders, require_named_order, require_same_order
@@ -23,11 +23,13 @@ class Domain:
         name: domain codes joined by "+", e.g. ``A`` or ``Ar+Cl``
         samples: path and label of each image
         classes: names of the classes, in the order of the labels
+        skipped: why images of the list were left out, one text each
     """
 
     name: str
     samples: list[Sample]
     classes: list[str]
+    skipped: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.samples)

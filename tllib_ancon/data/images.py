@@ -26,7 +26,7 @@ def load_image(path: str) -> Image.Image:
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return _eight_bit(Image.open(file)).convert("RGB")
+            return _require_finite(_eight_bit(Image.open(file))).convert("RGB")
     except FileNotFoundError:
         raise UserError(f"image {path}: file not found") from None
     except Exception as error:  # Pillow's decoders raise many types
@@ -38,6 +38,12 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.asarray(image).clip(0, 65_535) / 257).astype(np.uint8))
+
+
+def _require_finite(image: Image.Image) -> Image.Image:
+    if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
+        raise ValueError("it holds values that are not finite")
+    return image
 
 
 class DomainImages(Dataset):

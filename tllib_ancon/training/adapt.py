@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
+from torch import Tensor, nn
 
 from tllib_ancon import selection
 from tllib_ancon.data.domains import Domain
 from tllib_ancon.data.images import UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
@@ -74,6 +73,13 @@ class AdaptationOptions:
     print_freq: int = 20
     mixed_precision: str = "no"
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "print_freq"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.hold_out < 1:
+            raise UserError(f"--hold-out must be at least 0 and below 1, got {self.hold_out}")
+
 
 class Adaptation:
     """One run of adaptation.
@@ -126,6 +132,7 @@ class Adaptation:
             head=model.head,
             **options.method_options,
         )
+        _require_batch_statistics(model, options.batch_size)
         choose_adapted_parameters(model, options.adapted)
         optimizer = create_sgd(model.get_parameters(options.lr), options.momentum, options.weight_decay)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
@@ -155,14 +162,8 @@ class Adaptation:
                 f"{options.batch_size}; pass a smaller --batch-size"
             )
         self.sampler = EpochSampler(range(len(adapted)), len(adapted), options.seed)
-        self.train_loader = DataLoader(
-            UnlabelledImages(adapted, train_transform, options.seed),
-            options.batch_size,
-            sampler=self.sampler,
-            drop_last=True,
-            num_workers=options.workers,
-            pin_memory=torch.cuda.is_available(),
-        )
+        images = UnlabelledImages(adapted, train_transform, options.seed)
+        self.train_loader = ImageLoader(images, options.batch_size, options.workers, self.sampler, drop_last=True)
         evaluation = (evaluation_transform, options.batch_size, options.workers)
         self.start_loader = evaluation_loader(adapted, *evaluation)
         self.held_out_loader = evaluation_loader(held_out, *evaluation)
@@ -212,6 +213,8 @@ class Adaptation:
             raise UserError(
                 f"the model's logits on the hold-out are not finite after epoch {metrics['epoch']}; the checkpoints of "
                 f"the epoch before are kept in {self.run.checkpoints}"
+                if metrics["epoch"]
+                else "the start model's logits on the hold-out are not finite: its weights are damaged"
             )
         metrics |= selection.score_all(held_out.logits.softmax(1))
         if self.record is not None:
@@ -220,7 +223,7 @@ class Adaptation:
         self._save(metrics["epoch"])
         self.progress.line(epoch_summary(metrics, self.options.epochs))
 
-    def _predict(self, loader: DataLoader, epoch: int) -> Predictions:
+    def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
         return predict_domain(self.model, self.interruption.watch(loader, epoch), self.accelerator.device)
 
     def _save(self, epoch: int) -> None:
@@ -262,3 +265,8 @@ class Adaptation:
             selected = self._selected_epoch()
             result |= {"selected_epoch": selected, "selected": self.metrics[selected], "last": self.metrics[-1]}
         return result
+
+
+def _require_batch_statistics(model: nn.Module, batch_size: int) -> None:
+    if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        raise UserError("one image has no batch statistics, which the model's batch-norm needs; pass --batch-size 2 or more")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from tllib_ancon.data.domains import Domain
 from tllib_ancon.data.images import UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.models.classifier import Classifier
 
 
@@ -24,15 +24,13 @@ class Predictions(NamedTuple):
 
 def evaluation_loader(
     domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int
-) -> DataLoader:
+) -> ImageLoader:
     """A loader of (index, image) over a domain in its own order."""
-    return DataLoader(
-        UnlabelledImages(domain, transform), batch_size, num_workers=workers, pin_memory=torch.cuda.is_available()
-    )
+    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers)
 
 
 @torch.inference_mode()
-def predict_domain(model: Classifier, loader: DataLoader, device: torch.device) -> Predictions:
+def predict_domain(model: Classifier, loader: Iterable[Any], device: torch.device) -> Predictions:
     """Evaluate ``model`` on every image of ``loader``; the model is left in evaluation mode."""
     model.eval()
     indices, features, logits = [], [], []

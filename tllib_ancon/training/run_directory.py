@@ -273,7 +273,7 @@ def _anew() -> str:
 
 
 def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[str, Any]) -> None:
-    there, now = (dict(_leaves(config)) for config in (recorded, wanted))
+    there, now = (_settings(config) for config in (recorded, wanted))
     differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
     if differing:
         shown = differing[:MOST_DIFFERENCES]
@@ -284,14 +284,17 @@ def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[st
         )
 
 
-def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every setting by itself: ``("lr", 0.01)``, ``("classes[3]", "bike")``."""
-    for name, value in config.items():
-        if name in NOT_SETTINGS:
-            continue
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{key}", entry) for key, entry in value.items())
-        elif isinstance(value, list):
-            yield from ((f"{name}[{number}]", entry) for number, entry in enumerate(value))
-        else:
-            yield name, value
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the run, every value by itself: ``{"lr": 0.01, "inputs.classes[3]": "bike"}``."""
+    return dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _leaves(f"{name}.{key}", entry)
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", entry)
+    else:
+        yield name, value
