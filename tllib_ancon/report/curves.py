@@ -26,6 +26,7 @@ def draw_curves(metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO)
         for method, seeds in metrics.items():
             _draw_band(panel, method, [[line[name] for line in seed] for seed in seeds])
         panel.set_xlabel("epoch")
+        panel.xaxis.get_major_locator().set_params(integer=True)
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
     panels[0].legend()

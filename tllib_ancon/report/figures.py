@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,7 +15,7 @@ from tllib_ancon.evaluation import NUM_BINS
 from tllib_ancon.report.curves import draw_curves
 from tllib_ancon.report.predictions import SavedPredictions
 from tllib_ancon.report.runs import SELECTED, START, AdaptedRun
-from tllib_ancon.report.tables import SOURCE_ONLY, accuracies_by_criterion, variant
+from tllib_ancon.report.tables import SOURCE_ONLY, accuracies_by_criterion, usual_settings, variant
 
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
 MOST_PANELS = 4
@@ -107,7 +106,7 @@ def _selection_boxes(runs: Sequence[AdaptedRun]) -> Picture | None:
 
 def _sweep_boxes(runs: Sequence[AdaptedRun], name: str, swept: Sequence[str]) -> Picture | None:
     others = [other for other in swept if other != name]
-    usual = {other: Counter(run.config[other] for run in runs).most_common(1)[0][0] for other in others}
+    usual = usual_settings(runs, others)
     values: dict[str, list[float]] = {}
     for run in sorted(runs, key=lambda run: str(run.config[name])):
         if all(run.config[other] == usual[other] for other in others):
@@ -117,9 +116,10 @@ def _sweep_boxes(runs: Sequence[AdaptedRun], name: str, swept: Sequence[str]) ->
 
 
 def _variant_boxes(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Picture | None:
+    usual = usual_settings(runs, varied)
     values: dict[str, list[float]] = {}
     for run in runs:
-        values.setdefault(variant(run, varied), []).append(run.measured(SELECTED)["accuracy"])
+        values.setdefault(variant(run, usual) or "AnCon", []).append(run.measured(SELECTED)["accuracy"])
     title = "Accuracy by design choice; a box over pairs and seeds, triangles are means"
     return _boxes("variants", title, values, "accuracy (%)") if _enough(values) else None
 
@@ -141,10 +141,11 @@ def _boxes(name: str, title: str, values: Mapping[str, Sequence[float]], axis: s
 
 
 def _from_predictions(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iterator[Picture | None]:
+    usual = usual_settings(runs, varied)
     shown: dict[str, AdaptedRun] = {}
     for run in runs:
         if run.predictions is not None:
-            shown.setdefault(", ".join(filter(None, (_label(run), variant(run, varied)))), run)
+            shown.setdefault(", ".join(filter(None, (_label(run), variant(run, usual)))), run)
     labelled = {label: run for label, run in list(shown.items())[:MOST_PANELS] if run.predictions.labels is not None}
     if not labelled:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 
 from tllib_ancon.report.tables import PAPER_SEEDS, Cell, Line, Table
 
@@ -37,6 +36,15 @@ def cell_text(cell: Cell | None, kind: str) -> str:
     return f"{text} †{cell.seeds}" if few else text
 
 
+def all_notes(table: Table) -> list[str]:
+    """The table's notes and where others printed their rows."""
+    by_source: dict[str, list[str]] = {}
+    for line in table.lines:
+        if line.kind == "other":
+            by_source.setdefault(line.source, []).append(line.label)
+    return [*table.notes, *(f"{', '.join(labels)} (others): {source}" for source, labels in by_source.items())]
+
+
 def to_markdown(table: Table) -> str:
     def escape(text: str) -> str:
         return text.replace("|", "\\|")
@@ -46,7 +54,7 @@ def to_markdown(table: Table) -> str:
         texts = [(cell_text(cell, line.kind), cell) for cell in _cells(line, table)]
         rows.append([heading(line), *(f"**{text}**" if cell and cell.best else text for text, cell in texts)])
     body = "\n".join("| " + " | ".join(map(escape, row)) + " |" for row in rows)
-    notes = "\n".join(f"- {note}" for note in [*table.notes, *_sources(table)])
+    notes = "\n".join(f"- {note}" for note in all_notes(table))
     return f"### {table.title}\n\n{body}\n\n{notes}\n"
 
 
@@ -73,7 +81,7 @@ def to_latex(table: Table) -> str:
         marked = [f"\\textbf{{{text}}}" if cell and cell.best else text for text, cell in texts]
         rows.append(" & ".join([_latex(heading(line)), *marked]) + r" \\")
     header = " & ".join(["", *map(_latex, table.columns)]) + r" \\"
-    comments = "\n".join(f"% {note}" for note in [*table.notes, *_sources(table)])
+    comments = "\n".join(f"% {note}" for note in all_notes(table))
     body = "\n".join(rows)
     return (
         f"{comments}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{header}\n\\midrule\n{body}\n"
@@ -83,10 +91,6 @@ def to_latex(table: Table) -> str:
 
 def _cells(line: Line, table: Table) -> list[Cell | None]:
     return [line.cells.get(column) for column in table.columns]
-
-
-def _sources(table: Table) -> Sequence[str]:
-    return [f"{heading(line)}: {line.source}" for line in table.lines if line.kind == "other"]
 
 
 def _latex(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tllib_ancon.report.figures import Picture
-from tllib_ancon.report.formats import cell_text, heading
+from tllib_ancon.report.formats import all_notes, cell_text, heading
 from tllib_ancon.report.tables import Line, Table
 
 STYLE = """
@@ -19,6 +19,7 @@ h1, h2, li, figcaption { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
+tbody th { font-weight: normal; } tr.measured th { font-weight: 600; }
 tr.published, tr.difference, tr.other { color: GrayText; } tr.measured { background: var(--soft); }
 ul { padding-left: 1.2rem; font-size: .9rem; }
 figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; background: white; }
@@ -48,11 +49,10 @@ def page(title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: 
 def _table(table: Table) -> str:
     header = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     rows = "".join(_row(line, table.columns) for line in table.lines)
-    sources = [f"{heading(line)}: {line.source}" for line in table.lines if line.kind == "other"]
     return (
-        f'<section>\n<h2>{escape(table.title)}</h2>\n<div class="wide">\n<table>\n'
+        f'<section>\n<h2>{escape(table.title[:1].upper() + table.title[1:])}</h2>\n<div class="wide">\n<table>\n'
         f"<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n"
-        f"{_list([*table.notes, *sources])}</section>\n"
+        f"{_list(all_notes(table))}</section>\n"
     )
 
 

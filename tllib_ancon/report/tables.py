@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
@@ -120,7 +121,7 @@ def table(
         UserError: two runs of one method, pair, seed and variant
     """
     compared = compared or Comparison()
-    values = _collect(quantity.measure, runs, varied)
+    values = _collect(quantity.measure, runs, usual_settings(runs, varied))
     columns = _columns(values, compared)
     seeds = {len(by_seed) for row in values.values() for by_seed in row.values()}
     measured = {key: _summary(row, columns) for key, row in values.items()}
@@ -185,10 +186,15 @@ def mce_table(runs: Sequence[AdaptedRun]) -> Table | None:
     return Table("mce", "mean corruption error in %, 15 corruptions", ("mCE",), lines, notes) if lines else None
 
 
-def variant(run: AdaptedRun, varied: Sequence[str]) -> str:
-    """The settings of a sweep that this run has."""
-    names = sorted(name.replace("-", "_") for name in varied)
-    return ", ".join(f"{name} {run.config[name]}" for name in names)
+def usual_settings(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> dict[str, Any]:
+    """The value that most runs have of each setting of a sweep."""
+    names = [name.replace("-", "_") for name in varied]
+    return {name: Counter(run.config[name] for run in runs).most_common(1)[0][0] for name in names}
+
+
+def variant(run: AdaptedRun, usual: Mapping[str, Any]) -> str:
+    """Where this run leaves the usual settings of its sweep."""
+    return ", ".join(f"{name} {run.config[name]}" for name, value in usual.items() if run.config[name] != value)
 
 
 RowKey = tuple[str, str, str]
@@ -196,7 +202,7 @@ RowKey = tuple[str, str, str]
 
 
 def _collect(
-    measure: Measure, runs: Sequence[AdaptedRun], varied: Sequence[str]
+    measure: Measure, runs: Sequence[AdaptedRun], usual: Mapping[str, Any]
 ) -> dict[RowKey, dict[str, dict[int, float]]]:
     """Row -> column -> seed -> number; the start models first."""
     starts: dict[RowKey, dict[str, dict[int, float]]] = {}
@@ -205,7 +211,7 @@ def _collect(
     for run in runs:
         for column, value in measure(run, START).items():
             starts.setdefault((run.start, SOURCE_ONLY, ""), {}).setdefault(column, {})[run.seed] = value
-        key = (run.start, run.method, variant(run, varied))
+        key = (run.start, run.method, variant(run, usual))
         owner = owners.setdefault((key, run.target + run.column, run.seed), run)
         if owner is not run:
             raise UserError(f"{owner.path} and {run.path} hold the same run; give one of them")
