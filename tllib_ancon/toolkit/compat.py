@@ -121,17 +121,19 @@ def _quietly() -> Iterator[None]:
 
 @contextmanager
 def _numba(module: ModuleType) -> Iterator[None]:
-    """LogME imports ``numba.njit``, so every tllib import does; without numba it runs uncompiled."""
-    if "numba" in sys.modules or find_spec("numba") is not None:
-        yield
-        return
-    numba = ModuleType("numba")
-    numba.njit = lambda *args, **options: args[0] if args and callable(args[0]) else lambda function: function
-    sys.modules["numba"] = numba
+    """LogME imports ``numba.njit``, so every tllib import does; where that fails it runs uncompiled."""
     try:
+        import numba  # noqa: F401
+    except ImportError:  # not installed, or it refuses a newer numpy
+        stand_in = ModuleType("numba")
+        stand_in.njit = lambda *args, **options: args[0] if args and callable(args[0]) else lambda function: function
+        sys.modules["numba"] = stand_in
+        try:
+            yield
+        finally:
+            del sys.modules["numba"]
+    else:
         yield
-    finally:
-        del sys.modules["numba"]
 
 
 @contextmanager

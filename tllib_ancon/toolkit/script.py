@@ -121,7 +121,7 @@ def _as_main_script(path: Path, arguments: Sequence[str]) -> Iterator[None]:
     """The interpreter's state of ``python PATH ARGUMENTS``."""
     argv, search, streams = sys.argv, list(sys.path), (sys.stdout, sys.stderr)
     backend = os.environ.get("MPLBACKEND")
-    siblings = {file.stem for file in path.parent.glob("*.py")}
+    siblings = {file.stem for file in path.parent.glob("[!_]*.py")}
     hidden = _take_modules(siblings)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
@@ -134,9 +134,8 @@ def _as_main_script(path: Path, arguments: Sequence[str]) -> Iterator[None]:
         _close_loggers(streams)
         _take_modules(siblings)
         sys.modules.update(hidden)
-        if backend is None:
-            del os.environ["MPLBACKEND"]
-        else:
+        os.environ.pop("MPLBACKEND", None)
+        if backend is not None:
             os.environ["MPLBACKEND"] = backend
 
 
