@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ PREFIX = "adapt"
 OF_ADAPT_ALONE = ("module", "checkpoint", "pretrained_weights", "scratch", "bottleneck_dim", "log")
 """Arguments of ``adapt`` that do not come from the command of two stages. A backbone that the first stage trained from
 scratch is pre-trained in the second: it learns at a tenth of the rate."""
+METHOD_FLAGS_OF_BOTH = ("--belief-coefficient",)
+"""Flags of the adaptation's method that the first stage has too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The method's flags as ``adapt`` has them, and with the prefix those that the first stage has too."""
-    arguments.add_method_arguments(parser, default="ancon")
+    arguments.add_method_arguments(_Prefixed(parser, METHOD_FLAGS_OF_BOTH), default="ancon")
     prefixed = _Prefixed(parser)
     arguments.add_optimization_arguments(prefixed, AdaptationOptions())
     images = prefixed.add_argument_group("images")
@@ -53,7 +55,7 @@ def check(args: argparse.Namespace, num_images: int | None = None) -> None:
     from tllib_ancon.self_training import methods
 
     sizes = {"num_samples": 2 * args.adapt_batch_size, "num_classes": 2, "feature_dim": 1, "total_steps": 1}
-    methods.create(args.method, head=nn.Linear(1, 2), **sizes, **arguments.method_options(args))
+    methods.create(args.method, head=nn.Linear(1, 2), **sizes, **_method_options(args))
     if num_images is not None:
         adapted, _ = hold_out(num_images, args.adapt_hold_out, args.seed)
         if len(adapted) < args.adapt_batch_size:
@@ -82,16 +84,24 @@ def adapt_arguments(given: Mapping[str, Any], checkpoint: Path, log: Path) -> ar
     return args
 
 
-class _Prefixed:
-    """A parser or a group whose flags get the prefix; short flags are left out."""
+def _method_options(args: argparse.Namespace) -> dict[str, Any]:
+    prefixed = {name.removeprefix(f"{PREFIX}_"): value for name, value in vars(args).items() if name.startswith(PREFIX)}
+    return arguments.method_options(argparse.Namespace(**{**vars(args), **prefixed}))
 
-    def __init__(self, parser: Any):
+
+class _Prefixed:
+    """A parser or a group whose flags, or only some of them, get the prefix; short flags are left out then."""
+
+    def __init__(self, parser: Any, only: Collection[str] | None = None):
         self.parser = parser
+        self.only = only
 
     def add_argument_group(self, title: str) -> _Prefixed:
-        return _Prefixed(self.parser.add_argument_group(f"adaptation: {title}"))
+        return _Prefixed(self.parser.add_argument_group(f"adaptation: {title}"), self.only)
 
     def add_argument(self, *flags: str, **options: Any) -> None:
-        if "dest" in options:
-            options["dest"] = f"{PREFIX}_{options['dest']}"
-        self.parser.add_argument(*(f"--{PREFIX}-{flag[2:]}" for flag in flags if flag.startswith("--")), **options)
+        if self.only is None or set(flags) & set(self.only):
+            flags = tuple(f"--{PREFIX}-{flag[2:]}" for flag in flags if flag.startswith("--"))
+            if "dest" in options:
+                options["dest"] = f"{PREFIX}_{options['dest']}"
+        self.parser.add_argument(*flags, **options)

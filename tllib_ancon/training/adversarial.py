@@ -172,13 +172,22 @@ class AdversarialTraining(SourceTraining):
         logits, features = self._outputs(torch.cat((images_s, images_t)))
         logits_s, logits_t = logits.chunk(2)
         features_s, features_t = features.chunk(2)
-        transfer_loss = self.adversary(logits_s, features_s, logits_t, features_t)
+        transfer_loss = self._transfer_loss(logits_s, features_s, logits_t, features_t)
         self.reversal.step()
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
         loss = cross_entropy(logits_s, labels_s) + self.options.trade_off * transfer_loss
         return loss, logits, diagnostics
+
+    def _transfer_loss(self, *outputs: Tensor) -> Tensor:
+        """CDAN's refuses what is not finite, with an error of its own."""
+        try:
+            return self.adversary(*outputs)
+        except RuntimeError as error:
+            if all(output.isfinite().all() for output in (*outputs, *self.adversary.parameters())):
+                raise
+            raise FloatingPointError from error
 
     def _scores(self, epoch: int) -> dict[str, Any]:
         predictions = self._predict_target(epoch)

@@ -125,7 +125,11 @@ class SourceTraining(ABC):
 
     @abstractmethod
     def _loss(self, *batch: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """What to minimise, the logits, and what else is averaged over the epoch; a part of ``batch`` a loader."""
+        """What to minimise, the logits, and what else is averaged over the epoch; a part of ``batch`` a loader.
+
+        Raises:
+            FloatingPointError: the loss refuses numbers that are not finite
+        """
 
     @abstractmethod
     def _scores(self, epoch: int) -> dict[str, Any]:
@@ -147,7 +151,10 @@ class SourceTraining(ABC):
         with self.progress.bar(f"source epoch {epoch}/{self.options.epochs}", self.steps) as bar:
             batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
             for step, batch in enumerate(batches, start=1):
-                meters.add(*self._step(batch))
+                try:
+                    meters.add(*self._step(batch))
+                except FloatingPointError:
+                    raise self._divergence(epoch, step) from None
                 bar.update()
                 if step % self.options.print_freq == 0 or step == self.steps:
                     self.progress.step(bar, step, meters.read(self.options.batch_size * len(self.loaders)))
@@ -169,8 +176,11 @@ class SourceTraining(ABC):
     def _require_finite(self, meters: Meters, epoch: int) -> None:
         step = meters.first_bad_step()
         if step:
-            kept = f"; {self.run.checkpoints / LATEST} holds the model of epoch {epoch - 1}" if self.metrics else ""
-            raise UserError(f"the loss is not finite at epoch {epoch}, step {step}{kept}. A smaller --lr usually helps")
+            raise self._divergence(epoch, step)
+
+    def _divergence(self, epoch: int, step: int) -> UserError:
+        kept = f"; {self.run.checkpoints / LATEST} holds the model of epoch {epoch - 1}" if self.metrics else ""
+        return UserError(f"the loss is not finite at epoch {epoch}, step {step}{kept}. A smaller --lr usually helps")
 
     def _finish_epoch(self, metrics: dict[str, Any]) -> None:
         self.metrics.append(metrics)
