@@ -21,7 +21,7 @@ def add_override_arguments(parser: argparse.ArgumentParser) -> None:
     trace in the parsed arguments.
     """
     group = parser.add_argument_group("settings in place of the plan's; --source-FLAG and --adapt-FLAG set one stage")
-    options = {stage: _options(stage) for stage in STAGES}
+    options = {stage: options_of(stage) for stage in STAGES}
     for name, action in {**options["source"], **options["adapt"]}.items():
         _add(group, action, "both", name, action.option_strings)
         if all(name in known for known in options.values()) and not _has_negation(action):
@@ -32,7 +32,7 @@ def add_override_arguments(parser: argparse.ArgumentParser) -> None:
 
 def overrides(args: argparse.Namespace) -> Overrides:
     """The settings that were given, by stage."""
-    given = {stage: dict(_given(args, stage, known=_options(stage))) for stage in STAGES}
+    given = {stage: dict(_given(args, stage, known=options_of(stage))) for stage in STAGES}
     return Overrides(**given)
 
 
@@ -42,7 +42,8 @@ def _given(args: argparse.Namespace, stage: str, known: dict[str, argparse.Actio
     return both + [(name, values[f"{stage} {name}"]) for name in known if f"{stage} {name}" in values]
 
 
-def _options(stage: str) -> dict[str, argparse.Action]:
+def options_of(stage: str) -> dict[str, argparse.Action]:
+    """The flags of a stage that a plan or a person may set, by their first long spelling without dashes."""
     parser = argparse.ArgumentParser(add_help=False)
     importlib.import_module(f"tllib_ancon.cli.{STAGES[stage]}").add_arguments(parser)
     actions = (action for action in parser._actions if action.option_strings and action.dest not in DECIDED)

@@ -17,7 +17,18 @@ from tllib_ancon.self_training.methods import MethodOptions
 from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
 
 SELECTED, START = "selected", "start"
-IDENTITY = ("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights", "save_epochs")
+IDENTITY = (
+    "command",
+    "root",
+    "source",
+    "target",
+    "method",
+    "seed",
+    "checkpoint",
+    "pretrained_weights",
+    "save_epochs",
+    "inputs",
+)
 """What tells runs of one table apart, or where their files lie."""
 
 METHOD_OPTIONS = tuple(option.name for option in fields(MethodOptions))

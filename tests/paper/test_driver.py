@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tllib_ancon.paper import driver
+from tllib_ancon.paper.driver import LOG, execute, finished
+from tllib_ancon.paper.plan import Run
+
+SOURCES = [Run("source/a", "pretrain", ("a",)), Run("source/b", "pretrain", ("b",))]
+ADAPTATIONS = [Run(f"erm/{number}", "adapt", (str(number),), f"source/{'ab'[number % 2]}") for number in range(4)]
+
+
+class Commands(list):
+    """The words of each command that was run; a command whose last word is in ``broken`` fails."""
+
+    broken: frozenset[str] = frozenset()
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    made = Commands()
+    runs = {tuple(run.words): run for run in (*SOURCES, *ADAPTATIONS)}
+
+    def run_nothing(command, stdin, stdout, stderr):
+        words = command[3:]
+        made.append(words)
+        if words[-1] in made.broken:
+            stdout.write("a traceback\nthe reason\n")
+            return SimpleNamespace(returncode=2)
+        (tmp_path / runs[tuple(words)].name / "result.json").write_text("{}")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(driver.subprocess, "run", run_nothing)
+    return made
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path, jobs: int) -> None:
+    said: list[str] = []
+    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, jobs, said.append) == []
+    assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
+    assert sorted(words[-1] for words in commands[2:]) == ["0", "1", "2", "3"]
+    assert len(said) == 6
+    assert all(finished(run, tmp_path) for run in (*SOURCES, *ADAPTATIONS))
+
+
+def test_finished_runs_are_skipped(commands, tmp_path: Path) -> None:
+    for run in (SOURCES[0], ADAPTATIONS[0]):
+        (tmp_path / run.name).mkdir(parents=True)
+        (tmp_path / run.name / "result.json").write_text("{}")
+    execute([*SOURCES, *ADAPTATIONS], tmp_path, 1, print)
+    assert [words[-1] for words in commands] == ["b", "1", "2", "3"]
+
+
+def test_a_failed_run_stops_no_other(commands, tmp_path: Path) -> None:
+    commands.broken = frozenset("2")
+    (failure,) = execute([*SOURCES, *ADAPTATIONS], tmp_path, 2, print)
+    assert failure.run == "erm/2"
+    assert failure.reason == "exit status 2: the reason"
+    assert len(commands) == 6
+    assert "a traceback" in (tmp_path / "erm/2" / LOG).read_text()
+
+
+def test_what_starts_from_a_failed_run_is_not_tried(commands, tmp_path: Path) -> None:
+    commands.broken = frozenset("b")
+    failures = execute([*SOURCES, *ADAPTATIONS], tmp_path, 1, print)
+    assert [failure.run for failure in failures] == ["source/b", "erm/1", "erm/3"]
+    assert failures[1].reason == "needs source/b, which failed"
+    assert [words[-1] for words in commands] == ["a", "b", "0", "2"]
+
+
+def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
+    run = Run("source/none", "pretrain", (str(tmp_path / "none"), "-s", "A", "--log", str(tmp_path / "source/none")))
+    (failure,) = execute([run], tmp_path, 1, print)
+    assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tllib_ancon import methods, toolkit
+from tllib_ancon.cli.main import parse
+from tllib_ancon.cli.stages import options_of
+from tllib_ancon.data.corrupted import LAYERED
+from tllib_ancon.errors import UserError
+from tllib_ancon.paper import numbers, plan
+from tllib_ancon.paper.plan import Overrides
+
+OUT = Path("out")
+
+
+def test_the_tables_of_the_command() -> None:
+    asked = {
+        "office31",
+        "officehome",
+        "visda",
+        "uda",
+        "imagenet-c",
+        "sensitivity",
+        "ablation",
+        "selection",
+        "theory",
+        "digits",
+    }
+    assert asked <= set(plan.tables())
+
+
+@pytest.mark.parametrize("table", plan.tables())
+def test_every_command_of_a_plan_parses(table: str) -> None:
+    loaded = plan.load(table)
+    one_pair = loaded.select(pairs=[loaded.pairs[0]], seeds=[1])
+    for run in one_pair.runs("ROOT", OUT):
+        args = parse(run.words)
+        assert (args.root, args.seed, args.log) == ("ROOT", 1, str(OUT / run.name))
+        assert args.data == loaded.dataset
+
+
+@pytest.mark.parametrize("table", plan.tables())
+def test_names_in_a_plan_are_known(table: str) -> None:
+    loaded = plan.load(table)
+    assert set(loaded.methods) <= set(methods.names())
+    domains = {code for pair in loaded.known_pairs for code in loaded.domains(pair) if code is not None}
+    if loaded.dataset == "Digits" and toolkit.find().name != "tllib":
+        pytest.skip("Digits is in tllib, which is not installed")
+    if loaded.dataset not in LAYERED:
+        assert domains <= set(toolkit.find().dataset(loaded.dataset).lists)
+
+
+@pytest.mark.parametrize("table", plan.tables())
+def test_settings_are_spelt_as_overrides_are(table: str) -> None:
+    loaded = plan.load(table)
+    adapt = {**loaded.common, **loaded.adapt, **dict.fromkeys(loaded.varied, 0)}
+    assert set(adapt) <= set(options_of("adapt"))
+    for source in loaded.source.values():
+        assert {*loaded.common, *source} <= set(options_of("source"))
+
+
+@pytest.mark.parametrize("table", [name for name in plan.tables() if plan.load(name).published])
+def test_published_columns_are_the_columns_of_the_runs(table: str) -> None:
+    loaded = plan.load(table)
+    for quantity, name in loaded.published.items():
+        for severity in (1, 5):
+            rows = [*_published(name.format(severity=severity)), *numbers.other(name.format(severity=severity))]
+            columns = {pair.split("/")[0] for pair in loaded.pairs}
+            printed = {column for row in rows for column in row.values}
+            if quantity != "class_accuracy":
+                assert columns <= printed
+
+
+def _published(name: str) -> list[numbers.Row]:
+    return numbers.published(name) if name in numbers.tables() else []
+
+
+@pytest.mark.parametrize(
+    ("table", "source_epochs", "epochs", "lr", "batch_size", "arch"),
+    [
+        ("office31", 100, 30, 0.01, 64, "resnet50"),
+        ("officehome", 50, 30, 0.01, 64, "resnet50"),
+        ("visda", 10, 15, 0.001, 64, "resnet101"),
+        ("imagenet-c", None, 20, 0.001, 100, "resnet50"),
+    ],
+)
+def test_the_papers_configuration(table: str, source_epochs, epochs, lr, batch_size, arch) -> None:
+    runs = plan.load(table).runs("ROOT", OUT)
+    sources = [run for run in runs if run.command == "pretrain"]
+    assert {parse(run.words).epochs for run in sources[:1]} == ({source_epochs} if source_epochs else set())
+    args = parse(runs[-1].words)
+    assert (args.epochs, args.lr, args.batch_size, args.arch) == (epochs, lr, batch_size, arch)
+    assert (args.smoothing, args.beta, args.hold_out) == (0.3, 0.9, 0.1)
+
+
+def test_imagenet_c_without_momentum_and_schedule() -> None:
+    args = parse(plan.load("imagenet-c").runs("ROOT", OUT)[0].words)
+    assert (args.momentum, args.lr_gamma, args.weight_decay) == (0, 0, 0)
+    assert (args.checkpoint, args.adapted) == ("imagenet", "all")
+
+
+def test_numbers_of_runs() -> None:
+    runs = plan.load("office31").runs("ROOT", OUT)
+    assert [run.command for run in runs] == ["pretrain"] * 9 + ["adapt"] * (6 * 9 * 3)
+    assert len({run.name for run in runs}) == len(runs)
+    imagenet_c = plan.load("imagenet-c")
+    assert len(imagenet_c.pairs) == 17 * 5
+    assert len(imagenet_c.select(pairs=["standard"]).pairs) == 15 * 5
+
+
+def test_methods_of_a_pair_and_seed_share_the_source_model() -> None:
+    runs = plan.load("officehome").select(pairs=["Ar-Cl", "Ar-Pr"], seeds=[2]).runs("ROOT", OUT)
+    (source,) = (run for run in runs if run.command == "pretrain")
+    adaptations = [run for run in runs if run.command == "adapt"]
+    assert len(adaptations) == 18
+    assert {run.needs for run in adaptations} == {source.name}
+    assert {parse(run.words).checkpoint for run in adaptations} == {str(OUT / source.name / "checkpoints" / "best.pth")}
+
+
+def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_counts() -> None:
+    runs = plan.load("uda").select(pairs=["Ar-Cl", "Ar-Pr"], methods=["ancon"], seeds=[0]).runs("ROOT", OUT)
+    assert [run.name for run in runs if run.command == "pretrain"] == [
+        "source/cdan-Ar-Cl-seed0",
+        "source/cdan-Ar-Pr-seed0",
+        "source/mdd-Ar-Cl-seed0",
+        "source/mdd-Ar-Pr-seed0",
+    ]
+    assert parse(runs[-1].words).checkpoint.endswith("mdd-Ar-Pr-seed0/checkpoints/latest.pth")
+
+
+def test_selection_reuses_the_runs_of_imagenet_c() -> None:
+    both = (plan.load(name).runs("ROOT", OUT) for name in ("imagenet-c", "selection"))
+    first, second = ({run.name: run.arguments for run in runs} for runs in both)
+    assert first == second
+
+
+def test_overrides_replace_settings_and_variants_stay() -> None:
+    loaded = plan.load("sensitivity").select(pairs=["Ar-Pr"], seeds=[0])
+    overrides = Overrides(
+        source={"epochs": 2}, adapt={"epochs": 3, "smoothing": 0.5, "no-hflip": True, "reciprocal": False}
+    )
+    runs = loaded.runs("ROOT", OUT, overrides)
+    assert parse(runs[0].words).epochs == 2
+    adapted = [parse(run.words) for run in runs[1:]]
+    assert {args.epochs for args in adapted} == {3}
+    assert {args.smoothing for args in adapted} == {0.1, 0.3, 0.5, 0.7, 0.9}
+    assert all(args.no_hflip and not args.reciprocal for args in adapted)
+    assert "--epochs" in runs[1].words
+    assert runs[1].words.count("--epochs") == 1
+
+
+def test_the_sweep_has_the_papers_values() -> None:
+    variants = plan.load("sensitivity").variants
+    assert {v["smoothing"] for v in variants if v["beta"] == 0.9 and v["schedule"] == "constant"} == {
+        0.1,
+        0.3,
+        0.5,
+        0.7,
+        0.9,
+    }
+    assert {v["beta"] for v in variants if v["smoothing"] == 0.3 and v["schedule"] == "constant"} == {
+        0.1,
+        0.3,
+        0.5,
+        0.7,
+        0.9,
+    }
+    assert {v["schedule"] for v in variants} == {"constant", "full", "half"}
+
+
+def test_pairs_are_selected_by_name_pattern_and_group() -> None:
+    loaded = plan.load("imagenet-c")
+    assert loaded.select(pairs=["frost/5"]).pairs == ("frost/5",)
+    assert loaded.select(pairs=["frost/*", "frost/5"]).pairs == tuple(f"frost/{severity}" for severity in range(1, 6))
+    assert len(loaded.select(pairs=["*/5"]).pairs) == 18
+    assert "defocus_blur/1" in loaded.select(pairs=["standard"]).pairs
+    with pytest.raises(UserError, match=r"did you mean 'frost/5'"):
+        loaded.select(pairs=["frst/5"])
+
+
+def test_unknown_table_and_entry() -> None:
+    with pytest.raises(UserError, match="did you mean 'office31'"):
+        plan.load("office-31")
+    with pytest.raises(UserError, match="unknown entries epochs"):
+        plan.read("mine", {"title": "", "dataset": "Office31", "pairs": ["A-D"], "methods": ["ancon"], "epochs": 3})
+
+
+def test_a_target_alone_uses_the_plans_source() -> None:
+    loaded = plan.load("imagenet-c-stand-in")
+    assert loaded.domains("contrast/2") == ("clean", "contrast/2")
+    assert replace(loaded, source_domain=None).domains("contrast/2") == (None, "contrast/2")
+    assert loaded.domains("A-D") == ("A", "D")
