@@ -13,7 +13,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.training.adapt import AdaptationOptions
 
 PREFIX = "adapt"
-OF_ADAPT_ALONE = ("module", "checkpoint", "pretrained_weights", "scratch", "bottleneck_dim", "log")
+OF_ADAPT_ALONE = ("module", "checkpoint", "pretrained_weights", "scratch", "log")
 """Arguments of ``adapt`` that do not come from the command of two stages. A backbone that the first stage trained from
 scratch is pre-trained in the second: it learns at a tenth of the rate."""
 METHOD_FLAGS_OF_BOTH = ("--belief-coefficient",)
