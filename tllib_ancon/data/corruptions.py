@@ -6,14 +6,15 @@ compare on corrupted pictures, and nothing about the paper's tables.
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
 import torch
+from PIL import Image
 from torch import Tensor
-from torchvision.io import write_png
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
@@ -44,7 +45,7 @@ contrast, brightness and saturation, bits a channel, JPEG quality, share of the 
 
 
 def corrupt(image: Tensor, corruption: str, strength: int) -> Tensor:
-    """Corrupt one picture by functions of torchvision.transforms.v2.
+    """Corrupt one picture by functions of torchvision.transforms.v2 and, for JPEG, of Pillow.
 
     Args:
         corruption: a key of :data:`STRENGTHS`
@@ -101,7 +102,7 @@ def _write_domain(paths: Sequence[Path], folder: Path, domain: str) -> None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(crc32(f"{domain} {path.parent.name}/{path.name}".encode()))
                 image = corrupt(image, corruption, int(strength))
-        write_png(image, str(copy), compression_level=1)
+        F.to_pil_image(image).save(copy, compress_level=1)
     shutil.move(partial, folder / domain)
 
 
@@ -134,13 +135,15 @@ def _posterize(image: Tensor, bits: int) -> Tensor:
 
 
 def _jpeg_compression(image: Tensor, quality: int) -> Tensor:
-    return F.jpeg(image, quality)
+    file = io.BytesIO()
+    F.to_pil_image(image).save(file, "JPEG", quality=quality)
+    return F.pil_to_tensor(Image.open(file))
 
 
 def _pixelate(image: Tensor, share: float) -> Tensor:
     height, width = image.shape[-2:]
-    small = F.resize(image, [max(1, round(height * share)), max(1, round(width * share))], antialias=True)
-    return F.resize(small, [height, width], interpolation=v2.InterpolationMode.NEAREST)
+    small = F.resize(image.float(), [max(1, round(height * share)), max(1, round(width * share))], antialias=True)
+    return F.resize(small.round().byte(), [height, width], interpolation=v2.InterpolationMode.NEAREST)
 
 
 def _elastic_transform(image: Tensor, displacement: float) -> Tensor:
