@@ -6,13 +6,18 @@ from pathlib import Path
 import pytest
 
 from tllib_ancon.cli.main import parse
+from tllib_ancon.cli.pretrain import resolve
 from tllib_ancon.paper.estimate import hours, images_of, measured_speed, recorded_speed
 
 
 def test_images_of_a_run() -> None:
     sizes = {"A": 100, "D": 30}
-    source = parse(["pretrain", "R", "-s", "A", "--epochs", "2", "--hold-out", "0.1"])
+    source = resolve(parse(["pretrain", "R", "-s", "A", "--epochs", "2", "--hold-out", "0.1"]))
     assert images_of(source, sizes) == pytest.approx(2 * (90 + 10 / 3))
+    adversarial = resolve(
+        parse(["pretrain", "R", "-s", "A", "-t", "D", "--method", "cdan", "--epochs", "2", "-b", "10", "-i", "5"])
+    )
+    assert images_of(adversarial, sizes) == pytest.approx(2 * (2 * 10 * 5 + 30 / 3))
     adapted = parse(["adapt", "R", "-t", "D", "--checkpoint", "x", "--epochs", "3", "--hold-out", "0.1"])
     assert images_of(adapted, sizes) == pytest.approx(3 * (27 + 33 / 3))
 

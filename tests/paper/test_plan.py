@@ -7,7 +7,7 @@ import pytest
 
 from tllib_ancon import methods, toolkit
 from tllib_ancon.cli.main import parse
-from tllib_ancon.cli.stages import options_of
+from tllib_ancon.cli.stages import options_of, parsed
 from tllib_ancon.data.corrupted import LAYERED
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
@@ -37,7 +37,7 @@ def test_every_command_of_a_plan_parses(table: str) -> None:
     loaded = plan.load(table)
     one_pair = loaded.select(pairs=[loaded.pairs[0]], seeds=[1])
     for run in one_pair.runs("ROOT", OUT):
-        args = parse(run.words)
+        args = parsed(run)
         assert (args.root, args.seed, args.log) == ("ROOT", 1, str(OUT / run.name))
         assert args.data == loaded.dataset
 
@@ -90,7 +90,7 @@ def _published(name: str) -> list[numbers.Row]:
 def test_the_papers_configuration(table: str, source_epochs, epochs, lr, batch_size, arch) -> None:
     runs = plan.load(table).runs("ROOT", OUT)
     sources = [run for run in runs if run.command == "pretrain"]
-    assert {parse(run.words).epochs for run in sources[:1]} == ({source_epochs} if source_epochs else set())
+    assert {parsed(run).epochs for run in sources[:1]} == ({source_epochs} if source_epochs else set())
     args = parse(runs[-1].words)
     assert (args.epochs, args.lr, args.batch_size, args.arch) == (epochs, lr, batch_size, arch)
     assert (args.smoothing, args.beta, args.hold_out) == (0.3, 0.9, 0.1)

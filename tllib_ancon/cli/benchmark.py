@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if plan.source:
         overrides.adapt.pop("pretrained-weights", None)
     runs = plan.runs(root, out, overrides)
-    _check(args, runs)
+    _check(runs)
     if args.print_commands:
         print("\n".join(shlex.join(["tllib-ancon", *run.words]) for run in runs))
         return 0
@@ -87,14 +87,12 @@ def _write_stand_in(images: str, folder: str, plan: Plan) -> None:
     write_stand_in(Path(images), Path(folder), plan.pairs, lambda text: print(text, file=sys.stderr))
 
 
-def _check(args: argparse.Namespace, runs: Sequence[Run]) -> None:
+def _check(runs: Sequence[Run]) -> None:
     """Refuse now what every run would refuse."""
-    from tllib_ancon.cli.main import parse
-
     for command in stages.STAGES.values():
         first = next((run for run in runs if run.command == command), None)
         if first is not None:
-            parse(first.words)
+            stages.parsed(first)
 
 
 def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:
@@ -104,9 +102,8 @@ def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:
         UserError: a domain that is missing, or that lacks images it lists (how many, which first)
     """
     from tllib_ancon.cli import building
-    from tllib_ancon.cli.main import parse
 
-    args = parse(runs[-1].words)
+    args = stages.parsed(runs[-1])
     codes = {code for pair in plan.pairs for code in plan.domains(pair) if code is not None}
     sizes = {}
     for code in sorted(codes):
@@ -146,15 +143,9 @@ def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) 
         return "time     nothing is left to run"
     speed, origin = recorded_speed(out), "recorded by runs in the output folder"
     if speed is None:
-        speed, origin = measured_speed(_parsed(todo[-1])), "measured now on this machine, without reading images"
-    images = sum(images_of(_parsed(run), sizes) for run in todo)
+        speed, origin = measured_speed(stages.parsed(todo[-1])), "measured now on this machine, without reading images"
+    images = sum(images_of(stages.parsed(run), sizes) for run in todo)
     return f"time     about {hours(images / speed / jobs)} at {speed:.0f} images/s, {origin}, with {jobs} at a time"
-
-
-def _parsed(run: Run) -> argparse.Namespace:
-    from tllib_ancon.cli.main import parse
-
-    return parse(run.words)
 
 
 def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, jobs: int) -> int:

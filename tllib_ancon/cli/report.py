@@ -118,16 +118,16 @@ def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[di
 
 def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
     """Start -> the settings of the plan, those of the source stage under ``source NAME``."""
-    from tllib_ancon.cli.main import parse
+    from tllib_ancon.cli.stages import parsed
 
     planned: dict[str, dict[str, Any]] = {}
     runs = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
     for run in runs.values():
         start = run.name.split("/")[0]
         if run.command == "adapt" and start not in planned:
-            source = vars(parse(runs[run.needs].words)) if run.needs else {}
+            source = vars(parsed(runs[run.needs])) if run.needs else {}
             planned[start] = {
-                **_settings(vars(parse(run.words))),
+                **_settings(vars(parsed(run))),
                 **{f"source {k}": v for k, v in _settings(source).items()},
             }
     return planned

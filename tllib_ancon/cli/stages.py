@@ -7,7 +7,7 @@ import copy
 import importlib
 from typing import Any
 
-from tllib_ancon.paper.plan import Overrides
+from tllib_ancon.paper.plan import Overrides, Run
 
 STAGES = {"source": "pretrain", "adapt": "adapt"}
 DECIDED = ("source", "target", "data", "method", "seed", "log", "overwrite")
@@ -40,6 +40,19 @@ def _given(args: argparse.Namespace, stage: str, known: dict[str, argparse.Actio
     values = vars(args)
     both = [(name, values[f"both {name}"]) for name in known if f"both {name}" in values]
     return both + [(name, values[f"{stage} {name}"]) for name in known if f"{stage} {name}" in values]
+
+
+def parsed(run: Run) -> argparse.Namespace:
+    """The arguments of a run with every default filled in.
+
+    Raises:
+        UserError: settings that its command refuses
+    """
+    from tllib_ancon.cli.main import parse
+    from tllib_ancon.cli.pretrain import resolve
+
+    args = parse(run.words)
+    return resolve(args) if run.command == "pretrain" else args
 
 
 def options_of(stage: str) -> dict[str, argparse.Action]:

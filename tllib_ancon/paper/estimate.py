@@ -17,9 +17,12 @@ def images_of(args: argparse.Namespace, sizes: Mapping[str, int]) -> float:
     """Images that a run reads, in units of one training step on one image.
 
     Args:
-        args: parsed arguments of ``pretrain`` or ``adapt``
+        args: arguments of ``pretrain`` or ``adapt`` with their defaults
         sizes: images of each domain
     """
+    if hasattr(args, "iters_per_epoch"):
+        steps = 2 * args.batch_size * args.iters_per_epoch
+        return args.epochs * (steps + FORWARD * sum(sizes[code] for code in args.target))
     adapts = hasattr(args, "checkpoint")
     images = sum(sizes[code] for code in (args.target if adapts else args.source))
     evaluated = images * (args.hold_out + adapts)

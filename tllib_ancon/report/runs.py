@@ -178,6 +178,8 @@ def _decides(name: str) -> bool:
 
 
 def _read(path: Path) -> AdaptedRun | None:
+    if not (path / CONFIG).is_file():  # the folder of both stages of ``tllib-ancon run``
+        return None
     try:
         config = json.loads((path / CONFIG).read_text())
         result = json.loads((path / RESULT).read_text())

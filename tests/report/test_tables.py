@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import stdev
+
+import pytest
+
+from tests.report.fabricated import write_run
+from tllib_ancon.errors import UserError
+from tllib_ancon.paper.numbers import Row
+from tllib_ancon.report.runs import read_runs
+from tllib_ancon.report.tables import (
+    ACCURACY,
+    AVERAGE,
+    ECE,
+    Comparison,
+    Line,
+    Quantity,
+    by_class,
+    mce_table,
+    selection_table,
+    table,
+)
+
+
+def line(made, kind: str, label: str) -> Line:
+    (found,) = (line for line in made.lines if (line.kind, line.label) == (kind, label))
+    return found
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path):
+    for method, gain in (("self-training", 0), ("ancon", 5)):
+        for seed in (0, 1):
+            for pair, accuracy in (("A-D", 60.0), ("D-A", 40.0)):
+                last = accuracy + gain + 4 * seed
+                write_run(tmp_path, method, pair, seed, accuracies=(30.0 + seed, 35.0, last))
+    return read_runs([tmp_path])
+
+
+def test_mean_and_deviation_over_seeds(two_seeds) -> None:
+    made = table(ACCURACY, two_seeds, [])
+    assert list(made.columns) == ["A-D", "D-A", AVERAGE]
+    cells = line(made, "measured", "ancon").cells
+    assert (cells["A-D"].mean, cells["A-D"].seeds) == (67.0, 2)
+    assert cells["A-D"].deviation == pytest.approx(stdev([65.0, 69.0]))
+    assert cells[AVERAGE].mean == 57.0
+    assert cells[AVERAGE].deviation == pytest.approx(stdev([55.0, 59.0]))
+    assert line(made, "measured", "source-only").cells["A-D"].mean == 30.5
+
+
+def test_the_best_method_is_marked_and_the_start_is_not(two_seeds) -> None:
+    made = table(ACCURACY, two_seeds, [])
+    assert all(cell.best for cell in line(made, "measured", "ancon").cells.values())
+    for label in ("self-training", "source-only"):
+        assert not any(cell.best for cell in line(made, "measured", label).cells.values())
+    calibration = table(ECE, two_seeds, [])
+    assert line(calibration, "measured", "self-training").cells["A-D"].best
+    assert line(calibration, "measured", "self-training").cells["A-D"].mean == pytest.approx(6.2)
+    assert any("15 equal-width bins" in note for note in calibration.notes)
+
+
+def test_few_seeds_are_noted(two_seeds, tmp_path: Path) -> None:
+    assert any(note.startswith("†n") for note in table(ACCURACY, two_seeds, []).notes)
+    runs = [write_run(tmp_path / "three", "ancon", seed=seed) for seed in range(3)]
+    assert not any(note.startswith("†n") for note in table(ACCURACY, read_runs(runs), []).notes)
+
+
+def test_the_published_row_and_the_difference(two_seeds) -> None:
+    printed = [
+        Row("self-training", {"D-A": 50.0, "A-D": 70.0}, 61.0, "paper"),
+        Row("ancon", {"D-A": 51.0, "A-D": 71.0}, 62.0, "paper"),
+        Row("gce", {"D-A": 52.0, "A-D": 72.0}, 63.0, "paper"),
+    ]
+    made = table(ACCURACY, two_seeds, [], Comparison(printed, [Row("shot", {}, 88.0, "elsewhere")]))
+    assert list(made.columns) == ["D-A", "A-D", AVERAGE]
+    assert line(made, "published", "ancon").cells[AVERAGE].mean == 62.0
+    assert line(made, "difference", "ancon").cells["A-D"].mean == pytest.approx(67.0 - 71.0)
+    assert line(made, "difference", "ancon").cells[AVERAGE].mean == pytest.approx(57.0 - 62.0)
+    assert line(made, "other", "shot").cells[AVERAGE].mean == 88.0
+    assert not any(found.label == "gce" for found in made.lines)
+
+
+def test_averages_beside_a_part_of_the_columns(two_seeds) -> None:
+    printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
+    made = table(ACCURACY, two_seeds, [], Comparison(printed, [Row("shot", {}, 88.0, "elsewhere")]))
+    assert line(made, "published", "ancon").cells[AVERAGE].mean == 65.0
+    assert not any(found.label == "shot" for found in made.lines)
+    assert any("over the columns shown" in note for note in made.notes)
+
+
+def test_a_row_with_a_hole_has_no_average(two_seeds, tmp_path: Path) -> None:
+    more = read_runs([write_run(tmp_path / "more", "elr", "A-D")])
+    cells = line(table(ACCURACY, [*two_seeds, *more], []), "measured", "elr").cells
+    assert set(cells) == {"A-D"}
+
+
+def test_accuracy_by_class(two_seeds) -> None:
+    quantity = Quantity("class_accuracy", "", by_class(["mug", "bike", "desk"]))
+    made = table(quantity, [run for run in two_seeds if run.column == "A-D"], [])
+    assert list(made.columns) == ["mug", "bike", AVERAGE]
+    cells = line(made, "measured", "ancon").cells
+    assert (cells["mug"].mean, cells["bike"].mean, cells[AVERAGE].mean) == (67.0, 69.0, 68.0)
+
+
+def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path, "ancon", seed=seed, smoothing=0.3)
+    write_run(tmp_path, "ancon", smoothing=0.9, accuracies=(1.0, 2.0))
+    made = table(ACCURACY, read_runs([tmp_path]), ["smoothing", "beta"])
+    assert [found.label for found in made.lines] == ["source-only", "ancon", "ancon (smoothing 0.9)"]
+
+
+def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_run(tmp_path / folder, "ancon")
+    with pytest.raises(UserError, match="hold the same run"):
+        table(ACCURACY, read_runs([tmp_path]), [])
+
+
+def test_selection_by_each_criterion(tmp_path: Path) -> None:
+    write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
+    made = selection_table(read_runs([tmp_path]))
+    means = {name: cell.mean for name, cell in made.lines[0].cells.items()}
+    assert means == {"infomax": 20.0, "corr_c": 30.0, "mean_entropy": 20.0, "largest change": 10.0}
+    assert selection_table(read_runs([write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))])) is None
+
+
+def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
+    write_run(tmp_path, "ancon", "frost/1")
+    assert mce_table(read_runs([tmp_path])) is None
