@@ -120,7 +120,8 @@ class Adaptation:
 
         target = target.without_labels()
         adapted, held_out = (target.subset(part) for part in hold_out(len(target), options.hold_out, options.seed))
-        self._make_loaders(target, adapted, held_out if len(held_out) else adapted, train_transform, evaluation_transform)
+        held_out = held_out if len(held_out) else adapted
+        self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
 
         steps = options.epochs * len(self.train_loader)
         self.method = methods.create(
@@ -260,13 +261,17 @@ class Adaptation:
         return 1 + selection.best_epoch([line[self.criterion.name] for line in adapted], self.criterion.name)
 
     def _result(self) -> dict[str, Any]:
-        result: dict[str, Any] = {"method": self.options.method, "criterion": self.criterion.name, "start": self.metrics[0]}
-        if self.options.epochs:
-            selected = self._selected_epoch()
-            result |= {"selected_epoch": selected, "selected": self.metrics[selected], "last": self.metrics[-1]}
-        return result
+        selected = self._selected_epoch()
+        return {
+            "method": self.options.method,
+            "criterion": self.criterion.name,
+            "start": self.metrics[0],
+            "selected_epoch": selected,
+            "selected": self.metrics[selected],
+            "last": self.metrics[-1],
+        }
 
 
 def _require_batch_statistics(model: nn.Module, batch_size: int) -> None:
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise UserError("one image has no batch statistics, which the model's batch-norm needs; pass --batch-size 2 or more")
+        raise UserError("batch-norm needs the statistics of more than one image; pass --batch-size 2 or more")

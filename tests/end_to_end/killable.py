@@ -1,0 +1,107 @@
+"""Commands in processes that a test kills: a fork server loads this module, and with it everything slow, once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import accelerate  # noqa: F401
+import timm  # noqa: F401
+import torch
+import torchmetrics  # noqa: F401
+import torchvision.transforms  # noqa: F401
+
+from tllib_ancon.cli import adapt, pretrain  # noqa: F401
+from tllib_ancon.cli.main import main
+from tllib_ancon.training import files
+from tllib_ancon.training.adapt import Adaptation
+from tllib_ancon.training.run_directory import STATE, RunDirectory
+
+torch.set_num_threads(1)
+
+
+def server() -> Any:
+    """The context that starts processes in milliseconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def start(arguments: list[str], events_until_kill: int | None = None) -> BaseProcess:
+    """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun."""
+    process = server().Process(target=run, args=(arguments, events_until_kill))
+    process.start()
+    return process
+
+
+def run(arguments: list[str], events_until_kill: int | None = None) -> None:
+    multiprocessing.set_start_method("fork", force=True)  # of data-loader workers
+    RunDirectory.discard_state = lambda self: None  # what the last epoch kept is compared
+    if events_until_kill is not None:
+        _kill_at(events_until_kill)
+    sys.exit(main(arguments))
+
+
+def _kill_at(events: int) -> None:
+    left = [events]
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args)
+
+        return call
+
+    Adaptation._step = counted(Adaptation._step)
+    files.HashingFile.write = counted(files.HashingFile.write)
+    os.fsync = counted(os.fsync)
+    os.replace = counted(os.replace)
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """All that a finished run holds except how fast it was."""
+    checkpoints = {name: _load(run, name) for name in ("best.pth", "latest.pth", STATE)}
+    state = checkpoints.pop(STATE)
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    result = json.loads((run / "result.json").read_text())
+    del result["sha256"]
+    return _without_speed({**checkpoints, "state": state["snapshot"], "metrics": metrics, "result": result})
+
+
+def _load(run: Path, name: str) -> Any:
+    return torch.load(run / "checkpoints" / name, weights_only=True)
+
+
+def _without_speed(value: Any) -> Any:
+    if not isinstance(value, dict | list):
+        return value
+    if isinstance(value, list):
+        return [_without_speed(entry) for entry in value]
+    return {name: _without_speed(entry) for name, entry in value.items() if name != "images_per_second"}
+
+
+def differences(first: Any, second: Any, name: str = "run") -> list[str]:
+    """Where two nested values differ by a bit."""
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        return [text for key in first for text in differences(first[key], second[key], f"{name}.{key}")]
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        pairs = enumerate(zip(first, second, strict=True))
+        return [text for number, pair in pairs for text in differences(*pair, f"{name}[{number}]")]
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        same = first.dtype == second.dtype and first.shape == second.shape
+        return [] if same and torch.equal(_bits(first), _bits(second)) else [name]
+    return [] if type(first) is type(second) and first == second else [name]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """So that NaN equals NaN, and -0 differs from 0."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

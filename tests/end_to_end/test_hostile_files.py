@@ -1,0 +1,150 @@
+"""Files that would run code are refused at every flag that takes a file, and do not run."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tllib_ancon
+from tests.domains_on_disk import small_arguments
+from tllib_ancon.cli.main import COMMANDS, main
+
+READ_FLAGS = {
+    ("adapt", "--checkpoint"),
+    ("adapt", "--pretrained-weights"),
+    ("evaluate", "--checkpoint"),
+    ("pretrain", "--pretrained-weights"),
+    ("run", "--pretrained-weights"),
+}
+"""Flags with a file that is loaded."""
+OTHER_FLAGS = {
+    ("adapt", "--subset"),  # a text list, read by data/image_list.py
+    ("evaluate", "--subset"),
+    ("pretrain", "--subset"),
+    ("run", "--subset"),
+    ("evaluate", "--json"),  # written
+    ("evaluate", "--out"),
+}
+PASS_ON = {"benchmark"}
+"""Commands whose files are flags of the commands that they start."""
+
+
+class Bomb:
+    def __init__(self, victim: Path):
+        self.victim = victim
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.victim,)
+
+
+def write_bomb(path: Path, victim: Path, form: str) -> None:
+    bomb = {"backbone.weight": Bomb(victim)}
+    if form == "torch":
+        torch.save(bomb, path)
+    elif form == "old torch":
+        torch.save(bomb, path, _use_new_zipfile_serialization=False)
+    else:
+        path.write_bytes(pickle.dumps(bomb))
+
+
+def test_the_bomb_works(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    pickle.loads(pickle.dumps(Bomb(victim)))
+    assert victim.exists()
+
+
+def file_flags(command: str, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """Options of a command whose value is a file, by the word its help shows."""
+    seen: list[argparse.Action] = []
+
+    def parse_args(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+        (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        seen.extend(commands.choices[command]._actions)
+        return argparse.Namespace(module=argparse.Namespace(run=lambda args: 0))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+        assert main([command]) == 0
+    flags = (action.option_strings for action in seen if action.metavar == "FILE")
+    return {(command, strings[-1]) for strings in flags if strings}
+
+
+def test_every_flag_with_a_file_is_tested_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {flag for command in set(COMMANDS) - PASS_ON for flag in file_flags(command, monkeypatch)}
+    assert found - OTHER_FLAGS == READ_FLAGS
+
+
+@pytest.mark.parametrize("form", ["torch", "old torch", "pickle"])
+@pytest.mark.parametrize("name", ["bomb.pth", "bomb.safetensors"])
+@pytest.mark.parametrize(("command", "flag"), sorted(READ_FLAGS))
+def test_a_pickle_is_refused_and_does_not_run(
+    domains, source_checkpoint, tmp_path, capsys, command: str, flag: str, name: str, form: str
+) -> None:
+    victim = tmp_path / "victim"
+    write_bomb(tmp_path / name, victim, form)
+    words = small_arguments(domains)
+    if command == "evaluate":
+        words = [word for word in words if word not in ("-s", "bright", "--quiet")]
+    words += [] if command == "pretrain" else ["-t", "dark"]
+    words += ["--pretrain", "erm", "--adapt-batch-size", "8"] if command == "run" else []
+    if flag != "--checkpoint" and command == "adapt":
+        words += ["--checkpoint", "imagenet", "-a", "resnet18"]
+    words += ["--log", str(tmp_path / "run")] if command != "evaluate" else []
+    assert main([command, *words, flag, str(tmp_path / name)]) == 2
+    shown = capsys.readouterr().err
+    assert name in shown
+    assert len(shown.strip().splitlines()) == 1
+    assert not victim.exists()
+
+
+FORBIDDEN = {
+    "pickle.load",
+    "pickle.loads",
+    "eval",
+    "exec",
+    "compile",
+    "os.system",
+    "marshal.loads",
+    "tarfile.open",
+    "zipfile.ZipFile",
+    "shutil.unpack_archive",
+    "runpy.run_path",
+}
+MAY_RUN_A_SCRIPT = {"toolkit/script.py"}
+"""``script`` runs the file that the person names."""
+
+
+def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says() -> None:
+    root = Path(tllib_ancon.__file__).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name, keywords = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+                unsafe_load = name == "torch.load" and keywords.get("weights_only") != "True"
+                unsafe_array = name in ("np.load", "numpy.load") and keywords.get("allow_pickle") != "False"
+                shell = keywords.get("shell") == "True" or name == "torch.hub.load"
+                forbidden = name in FORBIDDEN and path.relative_to(root).as_posix() not in MAY_RUN_A_SCRIPT
+                if unsafe_load or unsafe_array or shell or forbidden:
+                    found.append(f"{path.relative_to(root)}:{node.lineno} {name}")
+    assert found == []
+
+
+def test_a_cache_of_objects_is_refused_and_does_not_run(domains, source_checkpoint, tmp_path, capsys) -> None:
+    victim, cache = tmp_path / "victim", tmp_path / "cache"
+    words = ["-t", "dark", "--checkpoint", str(source_checkpoint), "--epochs", "1", "--cache", str(cache)]
+    assert main(["adapt", *small_arguments(domains), *words, "--log", str(tmp_path / "one")]) == 0
+    arrays = sorted(cache.rglob("*.npy"))
+    assert arrays
+    for path in arrays:
+        np.save(path, np.array([Bomb(victim)], dtype=object), allow_pickle=True)
+    assert main(["adapt", *small_arguments(domains), *words, "--log", str(tmp_path / "two")]) == 2
+    assert "damaged" in capsys.readouterr().err
+    assert not victim.exists()
