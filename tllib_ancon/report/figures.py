@@ -172,7 +172,7 @@ def _votes(runs: Mapping[str, AdaptedRun]) -> Picture | None:
         if whole and adapted.any():
             votes = torch.from_numpy(saved.votes[adapted].astype(np.float32))
             curve = accuracy_by_votes(votes, torch.from_numpy(saved.labels[adapted].astype(np.int64)))
-            panel.plot(curve.num_votes, curve.accuracy, marker=".", label=f"{label}, {_place(run)}")
+            panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), marker=".", label=f"{label}, {_place(run)}")
     panel.set_xlabel("confident votes of an image")
     panel.set_ylabel("accuracy of the temporal ensemble (%)")
     panel.grid(alpha=0.3)
@@ -200,7 +200,7 @@ def _draw_reliability(panel: Any, saved: SavedPredictions) -> None:
     probabilities = torch.from_numpy(saved.logits.astype(np.float32)).softmax(1)
     data = reliability_diagram_data(probabilities, torch.from_numpy(saved.labels.astype(np.int64)))
     width = 1 / len(data.counts)
-    panel.bar(data.edges[:-1], data.accuracy.nan_to_num(0), width, align="edge", edgecolor="white")
+    panel.bar(data.edges[:-1].numpy(), data.accuracy.nan_to_num(0).numpy(), width, align="edge", edgecolor="white")
     panel.plot([0, 1], [0, 1], color="black", linestyle=":")
     panel.text(0.03, 0.93, f"ECE {100 * data.expected_calibration_error:.1f} %")
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
@@ -214,7 +214,7 @@ def _draw_confusion(panel: Any, saved: SavedPredictions) -> None:
     labels = torch.from_numpy(saved.labels.astype(np.int64))
     predictions = torch.from_numpy(saved.logits).argmax(1)
     counts = confusion_matrix(predictions, labels, saved.logits.shape[1]).double()
-    panel.imshow(counts / counts.sum(1, keepdim=True).clamp(min=1), cmap="Blues", vmin=0, vmax=1)
+    panel.imshow((counts / counts.sum(1, keepdim=True).clamp(min=1)).numpy(), cmap="Blues", vmin=0, vmax=1)
     panel.set(xlabel="prediction", ylabel="label")
 
 

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tests.report.fabricated import write_predictions, write_run
+from tllib_ancon.report.figures import figures
+from tllib_ancon.report.runs import read_runs
+
+OPTIONAL = {"votes", "reliability", "confusion", "tsne"}
+
+
+def names(folder: Path, *varied: str) -> list[str]:
+    drawn = figures(read_runs([folder]), varied)
+    for picture in drawn:
+        assert np.asarray(Image.open(io.BytesIO(picture.png)).convert("L")).std() > 1
+    return [picture.name for picture in drawn]
+
+
+def test_one_run_gives_curves_alone(tmp_path: Path) -> None:
+    write_run(tmp_path, "ancon")
+    assert names(tmp_path) == ["epochs"]
+
+
+def test_several_runs_give_boxes_of_the_selection(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path, "ancon", seed=seed, accuracies=(1.0, 3.0 + seed, 2.0))
+    assert names(tmp_path) == ["epochs", "selection"]
+
+
+def test_severities_give_a_figure(tmp_path: Path) -> None:
+    for severity in (1, 3):
+        write_run(tmp_path, "ancon", f"frost/{severity}")
+    assert "severity" in names(tmp_path)
+
+
+def test_a_sweep_has_a_figure_for_each_axis_that_was_run(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        for smoothing, beta in ((0.3, 0.9), (0.1, 0.9), (0.3, 0.1)):
+            write_run(tmp_path, "ancon", seed=seed, smoothing=smoothing, beta=beta)
+    assert names(tmp_path, "smoothing", "beta", "schedule") == ["sweep-smoothing", "sweep-beta"]
+
+
+def test_design_choices_have_boxes(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        for weighting in ("relative", "entropy"):
+            write_run(tmp_path, "ancon", seed=seed, weighting=weighting)
+    assert names(tmp_path, "weighting", "temperature") == ["variants"]
+
+
+def test_saved_predictions_give_four_figures(tmp_path: Path) -> None:
+    for method in ("self-training", "ancon"):
+        write_predictions(write_run(tmp_path, method))
+    assert set(names(tmp_path)) & OPTIONAL == OPTIONAL
+
+
+def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "ancon")
+    write_predictions(run)
+    with np.load(run / "predictions.npz") as saved:
+        arrays = {name: saved[name] for name in ("indices", "logits", "labels")}
+    np.savez(run / "predictions.npz", **arrays)
+    assert set(names(tmp_path)) & OPTIONAL == {"reliability", "confusion"}
+    del arrays["labels"]
+    np.savez(run / "predictions.npz", **arrays)
+    assert not set(names(tmp_path)) & OPTIONAL
