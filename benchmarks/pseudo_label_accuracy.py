@@ -1,0 +1,64 @@
+"""How good the pseudo-labels are that an adaptation would start with, dropout off and on.
+
+    python benchmarks/pseudo_label_accuracy.py <arguments of "tllib-ancon adapt">
+
+The start model stays as it is: batch-norm uses the batch's statistics, as in an adaptation's step, and nothing learns.
+Printed are, for dropout off and on, the accuracy (in percent) on one pass of augmented training batches, and how many
+predictions of the same batches a second pass repeats; and the accuracy in evaluation mode, without augmentation.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from tllib_ancon.cli import building
+from tllib_ancon.cli.main import parse
+from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.images import UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.models.classifier import Classifier, adaptation_mode
+from tllib_ancon.training.passes import evaluation_loader, predict_domain
+
+
+def main(words: list[str]) -> None:
+    args = parse(["adapt", *words])
+    target = building.domain(args, args.target)
+    labels = torch.tensor([sample.label for sample in target.samples])
+    backbone = building.backbone(args, pretrained=False)
+    model = building.start_classifier(args, backbone, target.num_classes)
+    train, evaluation = building.transforms(args, backbone)
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for dropout in (False, True):
+        model.load_state_dict(start)
+        sampler = EpochSampler(range(len(target)), len(target), args.seed)
+        images = UnlabelledImages(target, train, args.seed)
+        batches = ImageLoader(images, args.batch_size, args.workers, sampler, drop_last=True)
+        adaptation_mode(model, dropout)
+        accuracy, repeated = _measure(model, batches, labels)
+        print(f"dropout {'on' if dropout else 'off'}: accuracy {accuracy:.2f} %, repeated {repeated:.2f} %")
+    model.load_state_dict(start)
+    print(f"evaluation mode: accuracy {_evaluate(model, target, labels, evaluation, args):.2f} %")
+
+
+@torch.inference_mode()
+def _measure(model: Classifier, batches: ImageLoader, labels: torch.Tensor) -> tuple[float, float]:
+    right = same = total = 0
+    for indices, images in batches:
+        first, second = (model.predict(images)[0].argmax(1) for _ in range(2))
+        right += int((first == labels[indices]).sum())
+        same += int((first == second).sum())
+        total += len(indices)
+    return 100 * right / total, 100 * same / total
+
+
+def _evaluate(model: Classifier, target: Domain, labels: torch.Tensor, transform: object, args: object) -> float:
+    loader = evaluation_loader(target, transform, args.batch_size, args.workers)
+    predictions = predict_domain(model, loader, torch.device("cpu")).logits.argmax(1)
+    return 100 * float((predictions == labels).float().mean())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
