@@ -72,3 +72,12 @@ def test_the_parts_of_a_transform_are_torchvisions_steps(domain: Domain, mean: t
         expected = steps(load_image(sample.path))
         torch.manual_seed(seed)
         assert torch.equal(train_transform(options)(load_image(sample.path)), expected)
+
+
+def test_looking_values_up_is_the_arithmetic_of_a_device() -> None:
+    transform = train_transform(TransformOptions())
+    pixels = torch.randint(256, (2, 5, 7, 3), dtype=torch.uint8)
+    for part in (pixels, pixels[0], pixels[:, ::2], pixels.transpose(1, 2)):
+        expected = transform._arithmetic(part.movedim(-1, -3))
+        assert torch.equal(transform.normalize(part), expected)
+        assert transform.normalize(part).is_contiguous()

@@ -72,7 +72,7 @@ class DomainImages(Dataset):
         generator = torch.default_generator
         state = generator.get_state()
         try:
-            generator.manual_seed(_mix(self.seed, key))
+            generator.manual_seed(item_seed(self.seed, key))
             return self.transform(image)
         finally:
             generator.set_state(state)
@@ -92,7 +92,7 @@ class LabelledImages(DomainImages):
         return self.image(key), self.domain.samples[key % len(self)].label
 
 
-def _mix(seed: int, key: int) -> int:
+def item_seed(seed: int, key: int) -> int:
     """A well-mixed 63-bit number from a seed and a key (the finaliser of SplitMix64)."""
     mask = (1 << 64) - 1
     value = (seed * 0x9E3779B97F4A7C15 + key + 0x9E3779B97F4A7C15) & mask

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -70,14 +71,24 @@ class ImageTransform:
         return self.normalize(self.pixels(image))
 
     def pixels(self, image: Image.Image) -> Tensor:
-        """PIL image -> (C, H, W) uint8."""
+        """PIL image -> (H, W, C) uint8."""
         from torchvision.transforms import functional as F
 
         cropped = self.crop(F.resize(image, [self.side, self.side]))
-        return F.pil_to_tensor(cropped.convert("L") if len(self.mean) == 1 else cropped)
+        if len(self.mean) == 1:
+            cropped = cropped.convert("L")
+        flat = torch.frombuffer(bytearray(cropped.tobytes()), dtype=torch.uint8)
+        return flat.view(cropped.height, cropped.width, -1)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """(..., C, H, W) uint8 -> float32, on the device of ``pixels``."""
+        """(..., H, W, C) uint8 -> (..., C, H, W) float32, on the device of ``pixels``."""
+        pixels = pixels.movedim(-1, -3)
+        if pixels.device.type != "cpu":
+            return self._arithmetic(pixels)
+        every_value = torch.arange(256, dtype=torch.uint8).expand(len(self.mean), 1, 256)
+        return _look_up(self._arithmetic(every_value).flatten(1), pixels)
+
+    def _arithmetic(self, pixels: Tensor) -> Tensor:
         images = pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
         return images.sub_(_a_channel(self.mean, images)).div_(_a_channel(self.std, images))
 
@@ -124,3 +135,12 @@ def evaluation_transform(options: TransformOptions) -> ImageTransform:
 
 def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(images.device, non_blocking=True)
+
+
+def _look_up(table: Tensor, pixels: Tensor) -> Tensor:
+    """``table[c, pixels[..., c, h, w]]``: on a CPU, memory is read and written once and not for each operation."""
+    images = torch.empty(pixels.shape, dtype=table.dtype)
+    for output, plane in zip(images.view(-1, *pixels.shape[-3:]), pixels.unsqueeze(0).flatten(0, -4), strict=True):
+        for values, source, target in zip(table.numpy(), plane.numpy(), output.numpy(), strict=True):
+            np.take(values, source, out=target, mode="clip")
+    return images

@@ -101,6 +101,9 @@ class TemporalEnsemble(nn.Module):
     def update(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> None:
         """Add the prediction that ``logits`` make for these samples, as far as it is confident."""
         check_visit(indices, logits, self.num_samples, self.num_classes)
+        self._add(indices, logits, probabilities)
+
+    def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
         logits = logits.detach().float()
         weights = self.weighting(logits.softmax(1) if probabilities is None else probabilities.float())
         self.vote_share.copy_((weights > 0).float().mean())
@@ -110,12 +113,13 @@ class TemporalEnsemble(nn.Module):
             prediction = (logits / self.temperature).softmax(1)
             self.store.add_distributions(indices, weights[:, None] * prediction)
 
+    @torch.no_grad()
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
         """One visit of these samples: f̄ in the convention's order of reading and adding."""
-        if self.convention == "paper":
-            self.update(indices, logits, probabilities)
-            return self.read(indices)
         check_visit(indices, logits, self.num_samples, self.num_classes)
+        if self.convention == "paper":
+            self._add(indices, logits, probabilities)
+            return self.read(indices)
         ensemble = self.read(indices)
-        self.update(indices, logits, probabilities)
+        self._add(indices, logits, probabilities)
         return ensemble

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tllib_ancon.bench import images, scaling, search, step, votes
+from tllib_ancon.bench.timing import Row
+from tllib_ancon.cli.main import main
+from tllib_ancon.self_training.votes import DenseVotes, SparseVotes
+
+
+def test_the_step_that_is_timed_learns_by_the_method() -> None:
+    for method in ("self-training", "ancon"):
+        run = step.training_step(method, "small_cnn", 16, torch.device("cpu"))
+        run()
+        run()
+
+
+def test_random_votes_are_the_same_for_both_stores() -> None:
+    sparse, dense = SparseVotes(50, 300), DenseVotes(50, 300)
+    for store in (sparse, dense):
+        votes.cast_votes(store, epochs=3)
+    assert torch.equal(sparse.read(torch.arange(50)), dense.read(torch.arange(50)))
+    assert 50 < dense.counts.sum() < 150
+    assert (dense.counts > 0).sum(1).max() > 1
+
+
+def test_memory_counts_the_hosts_part() -> None:
+    assert votes.megabytes(SparseVotes(1000, 500)) == pytest.approx(1000 * (4 * (2 + 4) + 2) / 1e6)
+
+
+def test_the_usual_search_is_what_it_is_compared_with() -> None:
+    bank = search.random_bank(200, 16)
+    indices = torch.arange(0, 200, 7)
+    exact = scaling.ExactSearch(200, 16, search.NEIGHBORS, search.NEIGHBORS)(indices, bank)
+    for ours, theirs in zip(exact, search.usual_search(indices, bank), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_allocations_are_the_new_tensors_alone() -> None:
+    given = torch.zeros(10)
+    with scaling._Allocations() as allocations:
+        made = given + 1
+        made.add_(1)
+        made.view(2, 5)
+        given.topk(2)
+    assert allocations.bytes == 40 + 2 * (4 + 8)
+
+
+def test_images_from_the_cache_are_the_toolkits() -> None:
+    rows = {row.unit: row for row in images.measure(rounds=1, workers=0)}
+    assert rows["%"].value == 100
+    assert rows["images/s"].value > 0
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (step, votes, search, images):
+        monkeypatch.setattr(module, "measure", lambda *_, **__: [Row("speed", 2.0, 1.5, 2.5, "x", at_least=3)])
+    monkeypatch.setattr(scaling, "VOTE_SIZES", {"N": (50, 60), "K": (300, 400), "B": (4, 8)})
+    monkeypatch.setattr(scaling, "SEARCH_SIZES", {"N": (300, 400), "B": (4, 8)})
+    monkeypatch.setattr(scaling, "USUAL", {"N": 50, "K": 300, "B": 4})
+    monkeypatch.setattr(scaling, "USUAL_SEARCH", {"N": 300, "B": 4})
+
+
+def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, capsys) -> None:
+    assert main(["bench", "--out", str(tmp_path)]) == 0
+    assert "1.5 – 2.5  ≥ 3  NOT MET" in capsys.readouterr().out
+    written = json.loads((tmp_path / "bench.json").read_text())
+    assert set(written["figures"]) == {"step", "votes", "search", "images"}
+    assert written["figures"]["votes"][0]["met"] is False
+    assert written["machine"]["cores"] >= 1
+
+
+def test_scaling_draws_curves_and_says_what_more_would_take(quick: None, tmp_path: Path, capsys) -> None:
+    assert main(["bench", "--scaling", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    points = json.loads((tmp_path / "scaling.json").read_text())["points"]
+    assert len(points) == 2 * (2 + 2 + 2) + 2 * (2 + 2)
+    shown = capsys.readouterr().out
+    assert "10^8 images" in shown
+    assert "19.66 TB" in shown

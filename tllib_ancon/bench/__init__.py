@@ -1,0 +1,1 @@
+"""What the command ``tllib-ancon bench`` measures: one file a measurement, each with ``measure(...) -> list[Row]``."""

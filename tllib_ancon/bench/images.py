@@ -1,0 +1,128 @@
+"""Images a second of a training epoch: TLLib's own loader against the one of this package with its cache."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from tllib_ancon import toolkit
+from tllib_ancon.bench.timing import Row, exactly, in_turn, ratio, row
+from tllib_ancon.data.cache import cached_images
+from tllib_ancon.data.domains import Domain, open_domain
+from tllib_ancon.data.image_list import Sample
+from tllib_ancon.data.images import UnlabelledImages, item_seed
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.data.transforms import TransformOptions, train_transform
+
+BATCH = 64
+DRAWN = 512
+
+
+def measure(root: str | None = None, domain: str = "W", rounds: int = 5, workers: int = 2) -> list[Row]:
+    """Epochs after the first.
+
+    Args:
+        root: Office-31 in TLLib's layout. Default: pictures of its size, drawn at random
+        domain: of Office-31
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        images = open_domain(root, "Office31", [domain]) if root else draw_domain(Path(folder))
+        return _compare(images, Path(folder), rounds, workers, f"Office-31 {domain}" if root else "drawn pictures")
+
+
+def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str) -> list[Row]:
+    theirs = toolkit_images(domain, folder)
+    loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
+    plain = _loader(domain, workers, cache=None)
+    cached = _loader(domain, workers, cache=folder / "cache")
+    seconds = in_turn(
+        {
+            "toolkit": lambda: _epoch(loader),
+            "plain": lambda: _epoch(plain),
+            "cached": lambda: _epoch(cached),
+        },
+        rounds,
+        clock=time.perf_counter,
+    )
+    count = len(loader) * BATCH
+    title = f"{title}, {workers} workers"
+    return [
+        row(f"{toolkit.find().name}'s ImageList loader, {title}", [count / s for s in seconds["toolkit"]], "images/s"),
+        ratio(f"images/s without --cache / {toolkit.find().name}'s", seconds["toolkit"], seconds["plain"]),
+        ratio(f"images/s with --cache / {toolkit.find().name}'s", seconds["toolkit"], seconds["cached"], at_least=2),
+        exactly("tensors that are the same given the same seed", _same(theirs, cached), "%", at_least=100),
+    ]
+
+
+def _loader(domain: Domain, workers: int, cache: Path | None) -> ImageLoader:
+    transform = train_transform(TransformOptions())
+    if cache is not None:
+        paths = [sample.path for sample in domain.samples]
+        transform = replace(transform, read=cached_images(cache, paths, transform.side, workers, _no_bar))
+    sampler = EpochSampler(range(len(domain)), len(domain), seed=0)
+    return ImageLoader(UnlabelledImages(domain, transform), BATCH, workers, sampler, drop_last=True)
+
+
+def _no_bar(title: str, steps: int) -> tqdm:
+    return tqdm(total=steps, desc=title, disable=True)
+
+
+def _epoch(loader: Iterable[Any]) -> None:
+    for _ in loader:
+        pass
+
+
+def _same(theirs: Any, cached: ImageLoader) -> float:
+    """Percent of 64 images whose tensor is the toolkit's, when that starts from the same seed."""
+    indices, images = next(iter(cached))
+    same = []
+    for index, image, key in zip(indices.tolist(), images, cached.sampler, strict=False):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(item_seed(0, key))
+            same.append(torch.equal(theirs[index][0], image.cpu()))
+    return 100 * sum(same) / len(same)
+
+
+def toolkit_images(domain: Domain, folder: Path) -> Any:
+    """The toolkit's own ImageList on the same images, with the same steps by torchvision."""
+    from torchvision import transforms as T
+
+    options = TransformOptions()
+    list_file = folder / "list.txt"
+    list_file.write_text("".join(f"{sample.path} {sample.label}\n" for sample in domain.samples))
+    steps = T.Compose(
+        [
+            T.Resize((options.side, options.side)),
+            T.RandomResizedCrop(options.image_size, options.scale, options.ratio),
+            T.RandomHorizontalFlip(),
+            T.ToTensor(),
+            T.Normalize(options.mean, options.std),
+        ]
+    )
+    module = importlib.import_module(f"{toolkit.find().name}.vision.datasets.imagelist")
+    return module.ImageList(str(folder), domain.classes, str(list_file), transform=steps)
+
+
+def draw_domain(folder: Path, count: int = DRAWN) -> Domain:
+    """Pictures of 256² with edges and noise, as JPEG files of about 20 kB."""
+    generator = np.random.default_rng(0)
+    samples = []
+    for number in range(count):
+        coarse = Image.fromarray(generator.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+        pixels = np.asarray(coarse.resize((256, 256))).astype(float) + generator.normal(0, 8, (256, 256, 3))
+        path = folder / f"{number}.jpg"
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=90)
+        samples.append(Sample(str(path), 0))
+    return Domain("drawn", samples, ["picture"])
