@@ -17,7 +17,7 @@ from tllib_ancon.report.tables import ACCURACY, Cell, Line, Table, table
 
 HOSTILE = "<script>alert(1)</script> & \"quoted\" 'too'"
 MEASURE = """<script>
-const overflow = document.documentElement.scrollWidth - innerWidth;
+const overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 const drawn = [...document.images].filter(image => image.complete && image.naturalWidth > 0).length;
 const rows = document.querySelectorAll("tbody tr").length;
 parent.document.title = `width ${innerWidth} overflow ${overflow} images ${drawn} rows ${rows}`;
