@@ -132,7 +132,7 @@ def add_method_arguments(parser: argparse.ArgumentParser, default: str) -> None:
         if isinstance(option.default, bool):
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         else:
-            group.add_argument(flag, type=type(option.default), choices=option.metadata["choices"], **common)
+            group.add_argument(flag, type=option.metadata["parse"], choices=option.metadata["choices"], **common)
 
 
 def method_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training.aad import AttractingDispersing
+from tllib_ancon.self_training.adaptive_smoothing import AdaptiveSmoothing
 from tllib_ancon.self_training.anchored import SCHEDULES, AnchoredConfidence
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.self_training.confidence import CONFIDENCES, DirichletMean, MonteCarloDropout
@@ -23,10 +24,17 @@ from tllib_ancon.self_training.shot import CentroidPseudoLabels, information_max
 from tllib_ancon.self_training.weighting import CONVENTIONS, WEIGHTINGS
 
 ENTRY_POINT_GROUP = "tllib_ancon.methods"
+ADAPTIVE = "adaptive"
 
 
-def _option(default: Any, help_text: str, choices: tuple[str, ...] | None = None) -> Any:
-    return field(default=default, metadata={"help": help_text, "choices": choices})
+def _option(default: Any, help_text: str, choices: tuple[str, ...] | None = None, parse: Any = None) -> Any:
+    metadata = {"help": help_text, "choices": choices, "parse": parse or type(default)}
+    return field(default=default, metadata=metadata)
+
+
+def parse_smoothing(text: str) -> float | str:
+    """``"0.3"`` -> 0.3, and ``"adaptive"`` as it is; :class:`ValueError` for anything else."""
+    return text if text == ADAPTIVE else float(text)
 
 
 @dataclass(frozen=True)
@@ -34,10 +42,12 @@ class MethodOptions:
     """Every hyper-parameter a built-in method reads; each part takes its own and ignores the others'.
 
     The first group belongs to AnCon (:class:`~tllib_ancon.self_training.AnchoredConfidence`), the rest to the part
-    that names it. Each field's metadata holds the help text and the choices of its command-line flag.
+    that names it. Each field's metadata holds the help text, the choices and the type of its command-line flag.
     """
 
-    smoothing: float = _option(0.3, "AnCon's λ in [0, 1]: weight of the temporal ensemble in the target")
+    smoothing: float | str = _option(
+        0.3, "AnCon's λ in [0, 1]: weight of the temporal ensemble in the target; or adaptive", parse=parse_smoothing
+    )
     schedule: str = _option("constant", "of λ: constant, full (m/I) or half (min(1, 2m/I))", SCHEDULES)
     beta: float = _option(0.9, "AnCon's β in [0, 1): decay of the confidence's moving average")
     convention: str = _option(
@@ -239,15 +249,30 @@ class EnsembleAnchor(nn.Module):
         return self.ensemble(indices, logits, probabilities)
 
 
-def _anchored(task: Task, options: MethodOptions) -> AnchoredConfidence:
+def _anchored(task: Task, options: MethodOptions) -> AnchoredConfidence | AdaptiveSmoothing:
+    if options.smoothing == ADAPTIVE:
+        if options.schedule != "constant":
+            raise UserError(
+                f"schedule={options.schedule!r} is one of λ, and smoothing='adaptive' has no λ; leave it out"
+            )
+        return AdaptiveSmoothing(task.num_samples, task.num_classes, **options.ensemble())
     return AnchoredConfidence(
         task.num_samples,
         task.num_classes,
-        smoothing=options.smoothing,
+        smoothing=_fixed_smoothing(options),
         schedule=options.schedule,
         total_steps=task.total_steps,
         **options.ensemble(),
     )
+
+
+def _fixed_smoothing(options: MethodOptions) -> float:
+    if isinstance(options.smoothing, str):
+        raise UserError(
+            f"smoothing={options.smoothing!r}: expected a number in [0, 1], or 'adaptive' with a method that smooths "
+            "pseudo-labels; nrc and aad mix the votes with a fixed weight"
+        )
+    return options.smoothing
 
 
 def _regularizer(task: Task, options: MethodOptions) -> EarlyLearningRegularization:
@@ -289,7 +314,7 @@ def _nrc(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
         expanded_neighbors=options.expanded_neighbors,
         reciprocal=options.reciprocal,
         mixing=options.mixing,
-        anchor_weight=options.smoothing,
+        anchor_weight=_fixed_smoothing(options),
         search=options.search,
     )
     return {"objective": Neighborhood(neighborhood)}
@@ -303,7 +328,7 @@ def _aad(task: Task, options: MethodOptions) -> dict[str, nn.Module]:
         neighbors=options.neighbors,
         beta=options.aad_beta,
         total_steps=task.total_steps,
-        anchor_weight=options.smoothing,
+        anchor_weight=_fixed_smoothing(options),
     )
     return {"objective": Neighborhood(neighborhood)}
 
