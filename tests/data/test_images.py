@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_list import Sample
 from tllib_ancon.data.images import LabelledImages, UnlabelledImages, load_image
 from tllib_ancon.data.sampling import EpochSampler, hold_out
@@ -119,6 +119,21 @@ def test_truncated_and_missing_pictures_are_named(tmp_path: Path) -> None:
         load_image(str(path))
     with pytest.raises(UserError, match=r"none\.jpg: file not found"):
         load_image(str(tmp_path / "none.jpg"))
+
+
+def test_of_an_animated_picture_the_first_frame_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "moving.gif"
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    assert load_image(str(path)).getpixel((0, 0)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_picture_with_values_that_are_not_finite_is_refused(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "float.tif"
+    Image.new("F", (4, 4), value).save(path)
+    with pytest.raises(UserError, match=r"float\.tif: cannot be decoded \(it holds values that are not finite\)"):
+        load_image(str(path))
 
 
 def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

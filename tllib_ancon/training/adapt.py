@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tllib_ancon import selection
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler, hold_out
@@ -21,6 +21,7 @@ from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.training.precision import create_accelerator
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
@@ -109,15 +110,15 @@ class Adaptation:
         record: Record | None = None,
         progress: Progress | None = None,
     ):
-        from accelerate import Accelerator
-
         self.options = options
         self.run = run
         self.record = record
         self.progress = progress or Progress()
-        self.accelerator = Accelerator(mixed_precision=options.mixed_precision)
+        self.accelerator = create_accelerator(options.mixed_precision)
         self.criterion = selection.find_criterion(options.criterion)
 
+        if model.num_classes < 2:
+            raise UserError(f"domain {target.name} has one class: every image is of it, and there is nothing to adapt")
         target = target.without_labels()
         adapted, held_out = (target.subset(part) for part in hold_out(len(target), options.hold_out, options.seed))
         held_out = held_out if len(held_out) else adapted

@@ -18,6 +18,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd
+from tllib_ancon.training.precision import create_accelerator
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
@@ -83,13 +84,11 @@ class SourceTraining(ABC):
         loss: Any = None,
         state: Mapping[str, Stateful] | None = None,
     ):
-        from accelerate import Accelerator
-
         self.loaders = loaders
         self.options = options
         self.run = run
         self.progress = progress
-        self.accelerator = Accelerator(mixed_precision=options.mixed_precision)
+        self.accelerator = create_accelerator(options.mixed_precision)
         self.device = self.accelerator.device
         self.interruption = Interruption()
         groups = model.get_parameters(options.lr)
