@@ -15,7 +15,7 @@ import torch
 
 from tllib_ancon.cli import building
 from tllib_ancon.cli.main import parse
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler

@@ -16,7 +16,7 @@ import torch
 from tests.data.test_images import AUGMENTATION, domain
 from tllib_ancon.data import cache
 from tllib_ancon.data.cache import CachedImages, cached_images
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages, load_image
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler

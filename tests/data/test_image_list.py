@@ -40,6 +40,12 @@ def test_lists_as_people_write_them(tmp_path: Path, content: bytes | str, expect
     assert read(tmp_path, content, num_classes=4) == expected
 
 
+def test_lists_that_count_classes_from_one(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.png 1\nb.png 3\n", num_classes=3, first_label=1) == [("a.png", 0), ("b.png", 2)]
+    with pytest.raises(UserError, match="label 0 is out of range; it must be at least 1 and below 4"):
+        read(tmp_path, "a.png 0\n", num_classes=3, first_label=1)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

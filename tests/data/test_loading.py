@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.data.test_images import AUGMENTATION, domain
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import LabelledImages, UnlabelledImages, load_image
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler

@@ -12,7 +12,8 @@ from torch import nn
 from tests.domains_on_disk import write_domains
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.cli.building import recorder
-from tllib_ancon.data.domains import Domain, open_domain
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.image_list import UNLABELLED, Sample
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError

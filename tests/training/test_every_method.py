@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from tests.domains_on_disk import write_domain
 from tllib_ancon import methods
-from tllib_ancon.data.domains import Domain, open_domain
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.image_list import Sample
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.training.adapt import Adaptation, AdaptationOptions

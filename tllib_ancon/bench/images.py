@@ -19,7 +19,8 @@ from tqdm import tqdm
 from tllib_ancon import toolkit
 from tllib_ancon.bench.timing import Row, exactly, in_turn, ratio, row
 from tllib_ancon.data.cache import cached_images
-from tllib_ancon.data.domains import Domain, open_domain
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.image_list import Sample
 from tllib_ancon.data.images import UnlabelledImages, item_seed
 from tllib_ancon.data.loading import ImageLoader

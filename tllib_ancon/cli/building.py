@@ -14,7 +14,8 @@ from tllib_ancon import evaluation
 from tllib_ancon.cli.arguments import pick
 from tllib_ancon.data.cache import cached_images
 from tllib_ancon.data.class_folders import class_folders, require_same_order
-from tllib_ancon.data.domains import Domain, open_domain
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError

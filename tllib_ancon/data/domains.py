@@ -1,67 +1,18 @@
-"""A domain: a named list of images on disk with the classes of its dataset."""
+"""Opening the domains of a dataset that lies on disk."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from tllib_ancon.data.class_folders import class_folders, require_named_order, require_same_order
+from tllib_ancon.data.corrupted import LAYERED, open_corrupted
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_list import UNLABELLED, Sample, read_image_list
 from tllib_ancon.errors import UserError, unknown_name
 
 IMAGE_LIST = "ImageList"
 """Name of the generic dataset: ``ROOT/image_list/<domain>.txt``, and class names in ``image_list/classes.txt``."""
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Images of one domain, or of several joined.
-
-    Attributes:
-        name: domain codes joined by "+", e.g. ``A`` or ``Ar+Cl``
-        samples: path and label of each image
-        classes: names of the classes, in the order of the labels
-        skipped: why images of the list were left out, one text each
-    """
-
-    name: str
-    samples: list[Sample]
-    classes: list[str]
-    skipped: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
-
-    @property
-    def labelled(self) -> bool:
-        return all(sample.label != UNLABELLED for sample in self.samples)
-
-    def subset(self, indices: Iterable[int]) -> Domain:
-        """The images at these positions, in this order."""
-        return Domain(self.name, [self.samples[int(index)] for index in indices], self.classes)
-
-    def without_labels(self) -> Domain:
-        """The same images with every label removed: what adaptation is given."""
-        return Domain(self.name, [Sample(sample.path, UNLABELLED) for sample in self.samples], self.classes)
-
-    def fingerprint(self, root: str | Path) -> str:
-        """SHA-256 of the paths below ``root`` and the labels, in their order."""
-        digest = hashlib.sha256()
-        for sample in self.samples:
-            digest.update(f"{sample.path.removeprefix(str(root))} {sample.label}\n".encode(errors="surrogateescape"))
-        return digest.hexdigest()
-
-    def require_labels(self) -> Domain:
-        """This domain, or :class:`UserError` if an image has no label."""
-        if not self.labelled:
-            raise UserError(f"domain {self.name}: its image list has no labels, and a source domain needs them")
-        return self
 
 
 def open_domain(
@@ -90,8 +41,6 @@ def open_domain(
         UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list; class
             orders that differ
     """
-    from tllib_ancon.data.corrupted import LAYERED, open_corrupted
-
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
@@ -103,11 +52,11 @@ def open_domain(
         raise UserError(f"--subset is for {' and '.join(LAYERED)}; {dataset} has image lists")
     if dataset == IMAGE_LIST:
         classes = _generic_classes(root, codes, num_classes, allow_outside)
-        lists = [(root, _generic_list(root, code)) for code in codes]
+        lists, first_label = [(root, _generic_list(root, code)) for code in codes], 0
     else:
-        classes, lists = _toolkit_lists(root, dataset, codes, split)
+        classes, lists, first_label = _toolkit_lists(root, dataset, codes, split)
     by_code = {
-        code: read_image_list(list_file, base, len(classes), allow_outside)
+        code: read_image_list(list_file, base, len(classes), allow_outside, first_label)
         for code, (base, list_file) in zip(codes, lists, strict=True)
     }
     _require_one_order(by_code)
@@ -161,7 +110,7 @@ def _generic_classes(root: Path, codes: Sequence[str], num_classes: int | None, 
 
 def _toolkit_lists(
     root: Path, dataset: str, codes: Sequence[str], split: str
-) -> tuple[list[str], list[tuple[Path, Path]]]:
+) -> tuple[list[str], list[tuple[Path, Path]], int]:
     from tllib_ancon import toolkit
 
     table = toolkit.find().dataset(dataset)
@@ -177,4 +126,4 @@ def _toolkit_lists(
             hint = f"; missing folders: {', '.join(missing)}" if missing else ""
             raise UserError(f"{root} does not hold {dataset}: {list_file.relative_to(root)} not found{hint}")
         lists.append((base, list_file))
-    return list(table.classes), lists
+    return list(table.classes), lists, table.first_label

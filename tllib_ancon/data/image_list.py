@@ -19,7 +19,7 @@ class Sample(NamedTuple):
 
 
 def read_image_list(
-    list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False
+    list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
 ) -> list[Sample]:
     """Read an image list.
 
@@ -32,6 +32,7 @@ def read_image_list(
         root (Path): folder that relative paths start from
         num_classes (int, optional): labels must lie in [0, num_classes)
         allow_outside (bool): accept images that lie outside ``root``. Default: False
+        first_label (int): the list's number of the first class, which becomes 0. Default: 0
 
     Returns: the samples in the list's order
 
@@ -49,11 +50,11 @@ def read_image_list(
             parsed = _label(line)
             if parsed is None:
                 raise UserError(f"{where}: no integer label at the end of {line!r} (other lines of the list have one)")
-            label = parsed
+            label = parsed - first_label
             path = line.rsplit(maxsplit=1)[0]
             if label < 0 or (num_classes is not None and label >= num_classes):
-                limit = "" if num_classes is None else f" and below {num_classes}, the number of classes"
-                raise UserError(f"{where}: label {label} is out of range; it must be at least 0{limit}")
+                end = "" if num_classes is None else f" and below {first_label + num_classes}: {num_classes} classes"
+                raise UserError(f"{where}: label {parsed} is out of range; it must be at least {first_label}{end}")
         samples.append(Sample(_resolve(path, root, where, allow_outside), label))
     if not samples:
         raise UserError(f"{list_file}: the list is empty; it must name at least one image")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError
 

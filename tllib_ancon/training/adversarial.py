@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tllib_ancon import selection
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.models.backbones import Backbone
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, GradientReversal

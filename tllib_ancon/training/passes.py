@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.models.classifier import Classifier

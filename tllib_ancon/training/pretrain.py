@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tllib_ancon.data.domains import Domain
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import LabelledImages
 from tllib_ancon.data.sampling import hold_out
 from tllib_ancon.errors import UserError, unknown_name
