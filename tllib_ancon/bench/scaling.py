@@ -84,9 +84,13 @@ def _search(varied: str, size: int) -> list[Point]:
 
 def _point(what: str, varied: str, size: int, step: Callable[[], object]) -> Point:
     seconds = median(in_turn({what: step}, ROUNDS[what])[what])
+    return Point(what, varied, size, seconds, int(median(_allocated(step) for _ in range(3))))
+
+
+def _allocated(step: Callable[[], object]) -> int:
     with _Allocations() as allocations:
         step()
-    return Point(what, varied, size, seconds, allocations.bytes)
+    return allocations.bytes
 
 
 def draw(points: Sequence[Point], path: Path) -> None:

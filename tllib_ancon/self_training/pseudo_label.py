@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """(B,) int64 -> (B, K) float32."""
-    return nn.functional.one_hot(labels, num_classes).float()
+    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
 
 
 class OneHotPseudoLabel(nn.Module):
