@@ -118,8 +118,8 @@ def _sweep_boxes(runs: Sequence[AdaptedRun], name: str, swept: Sequence[str]) ->
 def _variant_boxes(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Picture | None:
     usual = usual_settings(runs, varied)
     values: dict[str, list[float]] = {}
-    for run in runs:
-        values.setdefault(variant(run, usual) or "AnCon", []).append(run.measured(SELECTED)["accuracy"])
+    for run in sorted(runs, key=lambda run: bool(variant(run, usual))):
+        values.setdefault(variant(run, usual) or run.method, []).append(run.measured(SELECTED)["accuracy"])
     title = "Accuracy by design choice; a box over pairs and seeds, triangles are means"
     return _boxes("variants", title, values, "accuracy (%)") if _enough(values) else None
 
@@ -131,7 +131,7 @@ def _enough(values: Mapping[str, Sequence[float]]) -> bool:
 def _boxes(name: str, title: str, values: Mapping[str, Sequence[float]], axis: str) -> Picture:
     figure, (panel,) = _new(1)
     panel.boxplot(list(values.values()), showmeans=True)
-    crowded = max(map(len, values)) > 12
+    crowded = sum(map(len, values)) > 60
     panel.set_xticks(
         range(1, len(values) + 1), list(values), rotation=60 if crowded else 0, ha="right" if crowded else "center"
     )
