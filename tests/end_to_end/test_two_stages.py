@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,13 @@ def test_a_script_of_another_kind(domains, tmp_path, capsys) -> None:
     path.write_text("print('hello')\n")
     assert main(["script", str(path), *ADAPTATION]) == 2
     assert "is for TLLib's image classification scripts" in capsys.readouterr().err
+
+
+def test_run_on_an_unlabelled_target(domains: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(domains, tmp_path / "domains"))
+    lists = root / "image_list" / "dark.txt"
+    lists.write_text("".join(line.rsplit(" ", 1)[0] + "\n" for line in lists.read_text().splitlines()))
+    assert main(run_arguments(root, tmp_path / "run", "cdan")) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert "accuracy" not in result["selected"]
+    assert "accuracy" not in result["pretrain"]["last"]
