@@ -62,8 +62,13 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     _kill_and_compare(command, tmp_path, random.Random(method), KILLS_BY_TIME, KILLS_BY_EVENT)
 
 
-def test_the_training_of_a_source_model_continues_too(domains: Path, tmp_path: Path) -> None:
-    _kill_and_compare(lambda name: arguments("pretrain", domains, tmp_path / name), tmp_path, random.Random(0), 1, 3)
+@pytest.mark.parametrize("method", ["erm", "cdan"])
+def test_the_training_of_a_source_model_continues_too(domains: Path, tmp_path: Path, method: str) -> None:
+    def command(name: str) -> list[str]:
+        more = ("--method", method, *(("-t", "dark", "-i", "5") if method == "cdan" else ()))
+        return arguments("pretrain", domains, tmp_path / name, *more)
+
+    _kill_and_compare(command, tmp_path, random.Random(0), 1, 2)
 
 
 def _kill_and_compare(command, tmp_path: Path, generator: random.Random, by_time: int, by_event: int) -> None:
@@ -134,6 +139,19 @@ def test_another_process_that_writes_there_is_refused_until_it_is_dead(
         time.sleep(0.01)
     third.kill()
     third.join()
+
+
+def test_a_finished_run_says_so(domains: Path, source_checkpoint: Path, tmp_path: Path, capsys) -> None:
+    words = arguments("adapt", domains, tmp_path / "run", "-t", "dark", "--checkpoint", str(source_checkpoint))
+    words.remove("--quiet")
+    assert main(words) == 0
+    result = (tmp_path / "run" / "result.json").read_bytes()
+    first = capsys.readouterr().out
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert f"{tmp_path / 'run'} holds this run already, finished" in shown.err
+    assert shown.out == first
+    assert (tmp_path / "run" / "result.json").read_bytes() == result
 
 
 def test_two_runs_of_one_seed_are_identical_with_any_number_of_workers(
