@@ -69,16 +69,13 @@ def _kill_at(events: int) -> None:
 
 def outcome(run: Path) -> dict[str, Any]:
     """All that a finished run holds except how fast it was."""
-    checkpoints = {name: _load(run, name) for name in ("best.pth", "latest.pth", STATE)}
+    paths = sorted((run / "checkpoints").iterdir())
+    checkpoints = {path.name: torch.load(path, weights_only=True) for path in paths}
     state = checkpoints.pop(STATE)
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((run / "result.json").read_text())
     del result["sha256"]
     return _without_speed({**checkpoints, "state": state["snapshot"], "metrics": metrics, "result": result})
-
-
-def _load(run: Path, name: str) -> Any:
-    return torch.load(run / "checkpoints" / name, weights_only=True)
 
 
 def _without_speed(value: Any) -> Any:

@@ -59,13 +59,16 @@ def assert_finite(log: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_corrupt_images_are_skipped_counted_and_listed(
-    copied: Path, source_checkpoint: Path, tmp_path: Path, workers: str
+    copied: Path, source_checkpoint: Path, tmp_path: Path, capsys, workers: str
 ) -> None:
     broken = {"red/003.png": b"no picture", "green/010.png": b"", "blue/020.png": None}
     for name, content in broken.items():
         path = copied / "dark" / name
         path.unlink() if content is None else path.write_bytes(content)
-    assert main(adapt(copied, source_checkpoint, tmp_path / "run", "--skip-corrupt", "-j", workers)) == 0
+    words = adapt(copied, source_checkpoint, tmp_path / "run", "--skip-corrupt", "-j", workers)
+    words.remove("--quiet")
+    assert main(words) == 0
+    assert "3 of the 48 images of domain dark are left out" in capsys.readouterr().err
     images = json.loads((tmp_path / "run" / "config.json").read_text())["inputs"]["images"]["dark"]
     assert images["number"] == 45
     assert len(images["skipped"]) == 3

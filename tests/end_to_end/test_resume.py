@@ -112,6 +112,14 @@ def test_a_signal_ends_the_step_and_the_run_continues(
     assert differences(outcome(tmp_path / "whole"), outcome(tmp_path / "cut")) == []
 
 
+def test_ctrl_c_before_the_first_step_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", interrupted)
+    assert main(["adapt"]) == 128 + signal.SIGINT
+
+
 def _wait_for(path: Path) -> None:
     deadline = time.monotonic() + 30
     while not path.is_file():

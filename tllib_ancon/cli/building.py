@@ -39,10 +39,12 @@ def domain(args: argparse.Namespace, codes: Sequence[str], split: str = "train")
     opened = open_domain(args.root, args.data, codes, split, args.num_classes, args.allow_outside_root, args.subset)
     if not getattr(args, "skip_corrupt", False):
         return opened
-    opened = without_unreadable(opened, args.workers)
-    for reason in opened.skipped:
-        Progress(getattr(args, "quiet", False)).line(f"skipped: {reason}")
-    return opened
+    readable = without_unreadable(opened, args.workers)
+    progress = Progress(getattr(args, "quiet", False))
+    progress.line(f"{len(readable.skipped)} of the {len(opened)} images of domain {opened.name} are left out")
+    for reason in readable.skipped:
+        progress.line(f"  {reason}")
+    return readable
 
 
 def inputs(args: argparse.Namespace, *domains: Domain) -> dict[str, Any]:
