@@ -24,7 +24,7 @@ def test_images_of_a_run() -> None:
 
 def test_the_recorded_speed_is_of_adaptations(tmp_path: Path) -> None:
     assert recorded_speed(tmp_path) is None
-    for name, speeds in (("source/erm-A/x", [1, 1, 1]), ("erm/A-D/ancon-seed0", [30, 10, 20])):
+    for name, speeds in (("source/erm-A-seed0", [1, 1, 1]), ("erm/A-D/ancon-seed0", [30, 10, 20])):
         (tmp_path / name).mkdir(parents=True)
         lines = [json.dumps({"epoch": 0}), *(json.dumps({"images_per_second": speed}) for speed in speeds)]
         (tmp_path / name / "metrics.jsonl").write_text("\n".join(lines) + "\n")

@@ -33,7 +33,7 @@ def recorded_speed(out: Path) -> float | None:
     """Images a second of the adaptations in this folder: the median over their epochs, if there are any."""
     speeds = [
         line["images_per_second"]
-        for path in out.glob("[!s]*/*/*/metrics.jsonl")
+        for path in out.glob("*/*/*/metrics.jsonl")
         for line in map(json.loads, path.read_text().splitlines())
         if "images_per_second" in line
     ]
