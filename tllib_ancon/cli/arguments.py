@@ -11,6 +11,8 @@ from tllib_ancon.data.transforms import EVALUATION_RESIZINGS, TRAIN_RESIZINGS
 from tllib_ancon.models.parameters import ADAPTED_PARAMETERS
 
 MIXED_PRECISIONS = ("no", "fp16", "bf16")
+SPEED_FIELDS = ("mixed_precision", "channels_last", "compile", "fused")
+"""Options of every training that change its speed, and of the numbers the rounding."""
 
 
 def add_domain_arguments(
@@ -94,6 +96,9 @@ def add_optimization_arguments(parser: argparse.ArgumentParser, defaults: Any) -
     group.add_argument("--wd", "--weight-decay", dest="weight_decay", type=float, default=defaults.weight_decay, help="of SGD")
     group.add_argument("--hold-out", type=float, default=defaults.hold_out, help="fraction that selects the epoch")
     group.add_argument("--mixed-precision", default="no", choices=MIXED_PRECISIONS, help="of forward and backward")
+    group.add_argument("--channels-last", action="store_true", help="memory layout of images that GPUs prefer")
+    group.add_argument("--compile", action="store_true", help="torch.compile; needs Triton, or a C++ compiler on a CPU")
+    group.add_argument("--fused", action="store_true", help="SGD in one kernel, where the device has it")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, log: str) -> None:

@@ -14,7 +14,7 @@ from tllib_ancon.training.source_training import SourceTraining, SourceTrainingO
 
 OPTIONS: dict[str, type[SourceTrainingOptions]] = {"erm": ErmOptions, "cdan": CdanOptions, "mdd": MddOptions}
 CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
-SHARED_FIELDS = ("momentum", "seed", "workers", "print_freq", "mixed_precision")
+SHARED_FIELDS = ("momentum", "seed", "workers", "print_freq", *arguments.SPEED_FIELDS)
 """Options with one default for every method."""
 
 

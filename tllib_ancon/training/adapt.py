@@ -21,7 +21,7 @@ from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
-from tllib_ancon.training.precision import create_accelerator
+from tllib_ancon.training.precision import create_accelerator, lay_out
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
@@ -53,6 +53,8 @@ class AdaptationOptions:
         workers: processes that load images
         print_freq: steps between two readings of the meters
         mixed_precision: ``no``, ``fp16`` or ``bf16``
+        channels_last, compile: see :func:`~tllib_ancon.training.precision.lay_out`
+        fused: update the parameters in one kernel
     """
 
     method: str = "ancon"
@@ -73,6 +75,9 @@ class AdaptationOptions:
     workers: int = 2
     print_freq: int = 20
     mixed_precision: str = "no"
+    channels_last: bool = False
+    compile: bool = False
+    fused: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "print_freq"):
@@ -136,7 +141,9 @@ class Adaptation:
         )
         _require_batch_statistics(model, options.batch_size)
         choose_adapted_parameters(model, options.adapted)
-        optimizer = create_sgd(model.get_parameters(options.lr), options.momentum, options.weight_decay)
+        lay_out(model, options)
+        groups = model.get_parameters(options.lr)
+        optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.method.to(self.accelerator.device)
         self.schedule = relative_decay(self.optimizer.optimizer, options.lr_gamma, options.lr_decay, steps)

@@ -7,10 +7,31 @@ from typing import Any
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
+from tllib_ancon.errors import UserError
 
-def create_sgd(groups: list[dict[str, Any]], momentum: float, weight_decay: float) -> SGD:
-    """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``."""
-    return SGD(groups, lr=0.0, momentum=momentum, weight_decay=weight_decay, nesterov=momentum > 0)
+
+def create_sgd(
+    groups: list[dict[str, Any]], momentum: float, weight_decay: float, fused: bool = False
+) -> SGD:
+    """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``.
+
+    Args:
+        groups: parameters and learning rates
+        momentum: in [0, 1)
+        weight_decay: of every group
+        fused: update each group in one kernel
+
+    Raises:
+        UserError: ``fused`` on a device or a torch that has no such kernel
+    """
+    try:
+        return SGD(
+            groups, lr=0.0, momentum=momentum, weight_decay=weight_decay, nesterov=momentum > 0, fused=fused or None
+        )
+    except RuntimeError as error:
+        if not fused:
+            raise
+        raise UserError(f"this device has no fused SGD ({error}); leave out --fused") from error
 
 
 def relative_decay(optimizer: SGD, gamma: float, decay: float, total_steps: int) -> LambdaLR:

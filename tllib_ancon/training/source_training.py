@@ -18,7 +18,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd
-from tllib_ancon.training.precision import create_accelerator
+from tllib_ancon.training.precision import create_accelerator, lay_out
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
@@ -40,6 +40,8 @@ class SourceTrainingOptions:
         workers: processes that load images
         print_freq: steps between two readings of the meters
         mixed_precision: ``no``, ``fp16`` or ``bf16``
+        channels_last, compile: see :func:`~tllib_ancon.training.precision.lay_out`
+        fused: update the parameters in one kernel
     """
 
     epochs: int
@@ -54,6 +56,9 @@ class SourceTrainingOptions:
     workers: int = 2
     print_freq: int = 20
     mixed_precision: str = "no"
+    channels_last: bool = False
+    compile: bool = False
+    fused: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "iters_per_epoch", "bottleneck_dim"):
@@ -91,10 +96,11 @@ class SourceTraining(ABC):
         self.accelerator = create_accelerator(options.mixed_precision)
         self.device = self.accelerator.device
         self.interruption = Interruption()
+        lay_out(model, options)
         groups = model.get_parameters(options.lr)
         if loss is not None:
             groups = [*groups, *loss.to(self.device).get_parameters(options.lr)]
-        optimizer = create_sgd(groups, options.momentum, options.weight_decay)
+        optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.steps = min(len(loader) for loader in loaders)
         self.schedule = self._schedule(self.optimizer.optimizer)
