@@ -5,7 +5,7 @@ from statistics import stdev
 
 import pytest
 
-from tests.report.fabricated import write_run
+from tests.report.fabricated import write_run, write_source
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper.numbers import Row
 from tllib_ancon.report.runs import read_runs
@@ -58,6 +58,15 @@ def test_the_best_method_is_marked_and_the_start_is_not(two_seeds) -> None:
     assert line(calibration, "measured", "self-training").cells["A-D"].best
     assert line(calibration, "measured", "self-training").cells["A-D"].mean == pytest.approx(6.2)
     assert any("15 equal-width bins" in note for note in calibration.notes)
+
+
+def test_each_start_has_a_best_of_its_own(tmp_path: Path) -> None:
+    for start, accuracy in (("cdan", 90.0), ("mdd", 50.0)):
+        for method, gain in (("self-training", 0.0), ("ancon", 1.0)):
+            write_run(tmp_path / start, method, accuracies=(40.0, accuracy + gain))
+        write_source(tmp_path / start, "A", 0, method=start)
+    made = table(ACCURACY, read_runs([tmp_path]), [])
+    assert [found.label for found in made.lines if found.cells["A-D"].best] == ["cdan: ancon", "mdd: ancon"]
 
 
 def test_few_seeds_are_noted(two_seeds, tmp_path: Path) -> None:

@@ -125,14 +125,14 @@ def table(
     columns = _columns(values, compared)
     seeds = {len(by_seed) for row in values.values() for by_seed in row.values()}
     measured = {key: _summary(row, columns) for key, row in values.items()}
-    best = _best([cells for key, cells in measured.items() if key[1] != SOURCE_ONLY], quantity.higher_is_better)
+    best = {start: _best(measured, start, quantity.higher_is_better) for start, *_ in measured}
     lines = []
     for key, cells in measured.items():
-        lines += _lines(key, _with_best(cells, best) if key[1] != SOURCE_ONLY else cells, columns, compared)
+        lines += _lines(key, _with_best(cells, best[key[0]]) if key[1] != SOURCE_ONLY else cells, columns, compared)
     lines += [_printed("other", row, columns, compared) for row in compared.others]
     lines = [line for line in lines if line.cells]
     notes = [*_seed_notes(seeds), *quantity.notes]
-    if compared.published and not compared.covers(columns):
+    if len(columns) > 1 and compared.published and not compared.covers(columns):
         notes.append("averages, the printed rows' too, are over the columns shown")
     average = (AVERAGE,) if len(columns) > 1 else ()
     return Table(quantity.name, quantity.title, (*columns, *average), lines, notes)
@@ -244,8 +244,9 @@ def _cell(values: Sequence[float]) -> Cell:
     return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
-def _best(rows: Sequence[Mapping[str, Cell]], higher_is_better: bool) -> dict[str, float]:
-    """Column -> its best mean to the printed digits, where several rows compete."""
+def _best(measured: Mapping[RowKey, Mapping[str, Cell]], start: str, higher_is_better: bool) -> dict[str, float]:
+    """Column -> the best mean of the methods from one start, to the printed digits, where several compete."""
+    rows = [cells for key, cells in measured.items() if key[0] == start and key[1] != SOURCE_ONLY]
     best: dict[str, float] = {}
     for column in {column for cells in rows for column in cells}:
         means = [round(cells[column].mean, 2) for cells in rows if column in cells]
