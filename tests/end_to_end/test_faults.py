@@ -18,6 +18,7 @@ from tests.end_to_end.killable import differences
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.self_training.methods import Method
+from tllib_ancon.training.adapt import Adaptation
 from tllib_ancon.training.reproducibility import make_reproducible
 
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")
@@ -286,6 +287,44 @@ def test_a_source_loss_that_is_not_finite_stops_with_its_step(domains, tmp_path,
     words = ["pretrain", *small_arguments(domains), "--lr", "1e30", "-p", "1", "--log", str(tmp_path / "run")]
     target = ["-t", "dark", "--method", "cdan", "-i", "5"] if method == "cdan" else []
     assert "not finite at epoch 1, step" in refusal([*words, *target, "--epochs", "2"], capsys)
+
+
+# Continuing, by method
+
+
+CHOICES = (
+    "ancon --confidence mc-dropout",
+    "ancon --confidence belief-matching",
+    "ancon --storage sparse",
+    "ancon --smoothing adaptive",
+    "ancon --schedule full",
+    "ancon --prediction soft --convention paper",
+    "nrc+ancon --search cached",
+)
+
+
+@pytest.mark.parametrize("method", [*methods.names(), *CHOICES])
+def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, monkeypatch, method: str
+) -> None:
+    def words(name: str) -> list[str]:
+        return adapt(domains, source_checkpoint, tmp_path / name, "--lr", "0.1", "--method", *method.split())
+
+    assert main(words("whole")) == 0
+    train_epoch = Adaptation._train_epoch
+
+    def killed_in_the_second(self: Adaptation, epoch: int) -> dict[str, float]:
+        values = train_epoch(self, epoch)
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return values
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Adaptation, "_train_epoch", killed_in_the_second)
+        assert main(words("cut")) == 130
+    assert main(words("cut")) == 0
+    for file in ("best.pth", "latest.pth"):
+        assert differences(checkpoint(tmp_path / "whole", file), checkpoint(tmp_path / "cut", file)) == []
 
 
 # Randomness
