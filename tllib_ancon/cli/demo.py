@@ -47,12 +47,12 @@ def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, dict[str, Any]]:
     """The source model of one seed and its adaptations, each the run that its own command line would make."""
     from tllib_ancon.cli import adapt, pretrain
     from tllib_ancon.cli.main import parse
-    from tllib_ancon.data.demo import SIDE, SOURCE, TARGET
+    from tllib_ancon.data.demo import CROP, SOURCE, TARGET
 
     source = _directory(args, "source", seed)
     common = [
         *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn"),
-        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
+        *("--image-size", str(CROP), "--scale", "0.5", "1", "--no-hflip"),
         *("--seed", str(seed), "-j", str(args.workers), *(["--quiet"] if args.quiet else [])),
     ]
     length = ["--scratch", "--epochs", str(args.source_epochs)]

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 SOURCE, TARGET = "rendered", "handwritten"
 IMAGES_PER_CLASS = 400
-SIDE, RESOLUTION = 32, 8
+SIDE, RESOLUTION, CROP = 32, 8, 28
 FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10")
 """Beginnings of the names of matplotlib's fonts that have ordinary digits."""
 
