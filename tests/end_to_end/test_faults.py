@@ -308,7 +308,8 @@ def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(
     domains: Path, source_checkpoint: Path, tmp_path: Path, monkeypatch, method: str
 ) -> None:
     def words(name: str) -> list[str]:
-        return adapt(domains, source_checkpoint, tmp_path / name, "--lr", "0.1", "--method", *method.split())
+        more = ("--epochs", "4", "--lr", "0.1", "--method", *method.split())
+        return adapt(domains, source_checkpoint, tmp_path / name, *more)
 
     assert main(words("whole")) == 0
     train_epoch = Adaptation._train_epoch
