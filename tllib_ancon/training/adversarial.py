@@ -156,7 +156,6 @@ class AdversarialTraining(SourceTraining):
         )
         loaders = [training_loader(domain, options, length) for domain in images]
         self.reversal = GradientReversal(model, loss)
-        model.to(memory_format=torch.channels_last)
         super().__init__(model, loaders, options, run, progress, loss, {"reversal": self.reversal})
         self.adversary = loss
         self.target_loader = evaluation_loader(target, evaluation_transform, options.batch_size, options.workers)
