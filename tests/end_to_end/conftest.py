@@ -16,5 +16,5 @@ def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = tmp_path_factory.mktemp("source") / "run"
-    assert main(["pretrain", *small_arguments(domains), "--epochs", "3", "--log", str(log)]) == 0
+    assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
     return log / "checkpoints" / "best.pth"

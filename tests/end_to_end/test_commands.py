@@ -22,7 +22,7 @@ def adapt_arguments(domains: Path, checkpoint: Path, log: Path, *more: str) -> l
 def test_pretrain_leaves_a_run_directory(source_checkpoint: Path) -> None:
     run = source_checkpoint.parents[1]
     assert json.loads((run / "config.json").read_text())["arch"] == "small_cnn"
-    assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 12
     assert json.loads((run / "result.json").read_text())["selected"]["accuracy"] > 90
 
 
