@@ -50,9 +50,7 @@ def naive_ece(probabilities: torch.Tensor, labels: torch.Tensor, num_bins: int) 
 @SETTINGS
 def test_accuracy_is_a_percentage_of_hits(problem: tuple[int, int, int]) -> None:
     logits, labels = random_problem(*problem)
-    hits = sum(
-        row.index(max(row)) == label for row, label in zip(logits.tolist(), labels.tolist(), strict=True)
-    )
+    hits = sum(row.index(max(row)) == label for row, label in zip(logits.tolist(), labels.tolist(), strict=True))
     assert accuracy(logits, labels) == pytest.approx(100 * hits / len(labels))
     assert accuracy(logits.softmax(dim=1), labels) == pytest.approx(100 * hits / len(labels))
 
@@ -105,9 +103,7 @@ def test_a_confidence_of_one_shares_the_last_bin() -> None:
 
 
 def test_a_confidence_on_an_edge_belongs_to_the_bin_above() -> None:
-    diagram = reliability_diagram_data(
-        torch.tensor([[0.5, 0.5], [0.75, 0.25]]), torch.tensor([0, 0]), num_bins=4
-    )
+    diagram = reliability_diagram_data(torch.tensor([[0.5, 0.5], [0.75, 0.25]]), torch.tensor([0, 0]), num_bins=4)
     assert diagram.counts.tolist() == [0, 0, 1, 1]
     assert diagram.edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
 

@@ -40,9 +40,7 @@ def draw(seed: int, num_points: int = 16, dimension: int = 3, num_classes: int =
     """A random problem, parameters away from its optimum, pseudo-labels there, and a soft ensemble."""
     generator = torch.Generator().manual_seed(seed)
     problem = random_problem(num_points, dimension, num_classes, generator)
-    parameters = problem.optimum + 2 * torch.randn(
-        dimension, num_classes, generator=generator, dtype=torch.float64
-    )
+    parameters = problem.optimum + 2 * torch.randn(dimension, num_classes, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_points, num_classes, generator=generator, dtype=torch.float64)
     ensemble = (problem.label_probabilities.log() + noise).softmax(dim=1)
     return problem, parameters, problem.pseudo_labels(parameters), ensemble
@@ -123,9 +121,7 @@ def test_minibatch_moments_are_exact(batch_size: int) -> None:
     torch.testing.assert_close(problem.minibatch_inner_product(first, second, batch_size), expected)
 
 
-def naive_size(
-    problem: LinearProblem, pseudo_labels: Tensor, ensemble: Tensor, gamma: float, lam: float
-) -> float:
+def naive_size(problem: LinearProblem, pseudo_labels: Tensor, ensemble: Tensor, gamma: float, lam: float) -> float:
     """N(λ) as printed in Theorem 3.2, over every minibatch of two."""
     student = minibatch_gradients(problem, problem.predict(problem.optimum) - pseudo_labels, 2)
     teacher = minibatch_gradients(problem, ensemble - pseudo_labels, 2)

@@ -98,9 +98,7 @@ def test_does_not_depend_on_the_order_of_samples_or_classes(name: str, shape: tu
     rows = torch.randperm(shape[0], generator=generator)
     columns = torch.randperm(shape[1], generator=generator)
     function = CRITERIA[name].function
-    assert function(probabilities[rows][:, columns]) == pytest.approx(
-        function(probabilities), rel=1e-12, abs=1e-12
-    )
+    assert function(probabilities[rows][:, columns]) == pytest.approx(function(probabilities), rel=1e-12, abs=1e-12)
 
 
 def test_one_hot_predictions_spread_evenly_are_the_best_there_is() -> None:

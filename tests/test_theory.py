@@ -170,9 +170,7 @@ def test_marginal_total_variation() -> None:
     assert marginal_total_variation(torch.zeros(5, dtype=torch.long), torch.full((3,), 2), 3) == 1
 
 
-@pytest.mark.parametrize(
-    "bad", [torch.tensor([0.0]), torch.tensor([[0]]), torch.tensor([], dtype=torch.long)]
-)
+@pytest.mark.parametrize("bad", [torch.tensor([0.0]), torch.tensor([[0]]), torch.tensor([], dtype=torch.long)])
 def test_marginals_are_of_integers(bad: torch.Tensor) -> None:
     with pytest.raises(UserError, match="expected"):
         marginal_total_variation(torch.tensor([0]), bad, 3)

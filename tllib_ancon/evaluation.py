@@ -112,9 +112,7 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
 
     probabilities = _labelled_probabilities(probabilities, labels, num_bins)
     num_classes = probabilities.shape[1]
-    return float(
-        multiclass_calibration_error(probabilities, labels, num_classes, num_bins, "l1", validate_args=False)
-    )
+    return float(multiclass_calibration_error(probabilities, labels, num_classes, num_bins, "l1", validate_args=False))
 
 
 @dataclass(frozen=True)
@@ -140,9 +138,7 @@ class ReliabilityDiagram:
         return float((gaps * self.counts).sum() / self.counts.sum())
 
 
-def reliability_diagram_data(
-    probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS
-) -> ReliabilityDiagram:
+def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> ReliabilityDiagram:
     """What a reliability diagram shows, with the bins of :func:`expected_calibration_error`.
 
     Args, Inputs, Shape and Raises: those of :func:`expected_calibration_error`.
@@ -204,9 +200,7 @@ def _predictions(outputs: Tensor) -> Tensor:
 
 def _check_classes(what: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
     if classes.shape != (num_samples,) or num_samples == 0:
-        raise UserError(
-            f"{what} have shape {tuple(classes.shape)}; give one for each of {num_samples} samples"
-        )
+        raise UserError(f"{what} have shape {tuple(classes.shape)}; give one for each of {num_samples} samples")
     if classes.is_floating_point() or classes.dtype == torch.bool:
         raise UserError(f"{what} have dtype {classes.dtype}; give integer classes")
     lowest, highest = int(classes.min()), int(classes.max())

@@ -312,9 +312,7 @@ def adapt(
     )
 
 
-def corollary_bound(
-    problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float
-) -> Tensor:
+def corollary_bound(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> Tensor:
     r"""Corollary 3.2.1's upper bound (Eq. 9) of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
 
     .. math:: \rho^{T(m-1)} (l(\theta_0) - l^*) + \sum_{i<m} \rho^{T(m-1-i)}

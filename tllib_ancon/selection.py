@@ -230,9 +230,7 @@ def checked_probabilities(probabilities: Tensor) -> Tensor:
     """
     if probabilities.ndim != 2 or probabilities.shape[0] == 0 or probabilities.shape[1] < 2:
         shape = tuple(probabilities.shape)
-        raise UserError(
-            f"probabilities have shape {shape}; give (N, K): a row per sample, two or more classes"
-        )
+        raise UserError(f"probabilities have shape {shape}; give (N, K): a row per sample, two or more classes")
     if not probabilities.is_floating_point():
         raise UserError(f"probabilities have dtype {probabilities.dtype}; give a floating-point tensor")
     if probabilities.device.type == "mps":  # which has no float64

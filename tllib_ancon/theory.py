@@ -151,13 +151,9 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None 
         UserError: for other shapes, and for votes that are negative or not whole.
     """
     if votes.ndim != 2 or len(votes) == 0 or labels.shape != (len(votes),):
-        raise UserError(
-            f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1"
-        )
+        raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
     if (votes < 0).any() or (votes != votes.round()).any():
-        raise UserError(
-            "votes are whole numbers from 0; those of a weighted or normalised ensemble have no Q(x)"
-        )
+        raise UserError("votes are whole numbers from 0; those of a weighted or normalised ensemble have no Q(x)")
     if predictions is None:
         predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
     if predictions.shape != labels.shape:
@@ -192,9 +188,7 @@ def marginal_total_variation(first: Tensor, second: Tensor, num_classes: int) ->
 
 def _marginal(pseudo_labels: Tensor, num_classes: int) -> Tensor:
     if pseudo_labels.ndim != 1 or len(pseudo_labels) == 0 or pseudo_labels.is_floating_point():
-        raise UserError(
-            f"pseudo-labels {tuple(pseudo_labels.shape)}, {pseudo_labels.dtype}: expected (N,) integers"
-        )
+        raise UserError(f"pseudo-labels {tuple(pseudo_labels.shape)}, {pseudo_labels.dtype}: expected (N,) integers")
     if pseudo_labels.min() < 0 or pseudo_labels.max() >= num_classes:
         raise UserError(f"pseudo-labels lie outside 0 to {num_classes - 1}: {_extremes(pseudo_labels)}")
     return pseudo_labels.bincount(minlength=num_classes).double() / len(pseudo_labels)

@@ -143,8 +143,7 @@ def more_votes_fewer_errors(generator: Generator) -> Finding:
 
 def correct_in_the_limit(generator: Generator) -> Finding:
     errors = {
-        f"error at Q = {q}": majority_error(torch.full((q,), 0.5 + 1 / q, dtype=torch.float64))
-        for q in (11, 101, 1001)
+        f"error at Q = {q}": majority_error(torch.full((q,), 0.5 + 1 / q, dtype=torch.float64)) for q in (11, 101, 1001)
     }
     return Finding(
         "p̄ > 1/2 makes the ensemble asymptotically correct as Q → ∞",
@@ -523,9 +522,7 @@ def _misleading_smoothing(problem: LinearProblem, pseudo_labels: Tensor) -> floa
     return float(terms.optimal_smoothing.min())
 
 
-def _gradient_error(
-    problem: LinearProblem, pseudo_labels: Tensor, ensemble: Tensor, smoothing: float
-) -> float:
+def _gradient_error(problem: LinearProblem, pseudo_labels: Tensor, ensemble: Tensor, smoothing: float) -> float:
     """Largest difference between ∇ H(f, Ỹ) by automatic differentiation and ∇l̃ − λĝ, at the optimum."""
     parameters = problem.optimum.clone().requires_grad_()
     targets = torch.lerp(pseudo_labels, ensemble, smoothing)

@@ -282,6 +282,7 @@ def test_weights_that_are_not_finite_are_refused_before_the_first_epoch(
 def test_numbers_out_of_range_are_refused(domains, source_checkpoint, tmp_path, capsys, words: tuple[str, str]) -> None:
     assert "must be at least" in refusal(adapt(domains, source_checkpoint, tmp_path / "run", *words), capsys)
 
+
 @pytest.mark.parametrize("method", ["erm", "cdan"])
 def test_a_source_loss_that_is_not_finite_stops_with_its_step(domains, tmp_path, capsys, method: str) -> None:
     words = ["pretrain", *small_arguments(domains), "--lr", "1e30", "-p", "1", "--log", str(tmp_path / "run")]

@@ -15,9 +15,7 @@ SPEED_FIELDS = ("mixed_precision", "channels_last", "compile", "fused")
 """Options of every training that change its speed, and of the numbers the rounding."""
 
 
-def add_domain_arguments(
-    parser: argparse.ArgumentParser, source: bool, target: bool, required: bool = True
-) -> None:
+def add_domain_arguments(parser: argparse.ArgumentParser, source: bool, target: bool, required: bool = True) -> None:
     """``ROOT -d DATASET -s SOURCE -t TARGET``; not ``required`` for a command that can do without data."""
     group = parser.add_argument_group("domains")
     group.add_argument("root", metavar="ROOT", nargs=None if required else "?", help="folder of the dataset")
@@ -49,9 +47,15 @@ def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float,
     group.add_argument("--train-resizing", default="default", choices=TRAIN_RESIZINGS, help="of training images")
     group.add_argument("--val-resizing", default="default", choices=EVALUATION_RESIZINGS, help="of evaluated images")
     group.add_argument("--resize-size", type=int, default=224, metavar="PX", help="side for the resizing res.")
-    group.add_argument("--image-size", type=int, default=224, metavar="PX", help="side of the crop; resized to 8/7 of it before")
-    group.add_argument("--scale", type=float, nargs=2, default=scale, metavar=("MIN", "MAX"), help="area of the random crop")
-    group.add_argument("--ratio", type=float, nargs=2, default=(3 / 4, 4 / 3), metavar=("MIN", "MAX"), help="its aspect")
+    group.add_argument(
+        "--image-size", type=int, default=224, metavar="PX", help="side of the crop; resized to 8/7 of it before"
+    )
+    group.add_argument(
+        "--scale", type=float, nargs=2, default=scale, metavar=("MIN", "MAX"), help="area of the random crop"
+    )
+    group.add_argument(
+        "--ratio", type=float, nargs=2, default=(3 / 4, 4 / 3), metavar=("MIN", "MAX"), help="its aspect"
+    )
     group.add_argument("--no-hflip", action="store_true", help="no horizontal flips in training")
     group.add_argument("--cache", metavar="DIR", help="keep decoded and resized images here, 0.2 MB each at 256 pixels")
     for name in ("mean", "std"):
@@ -67,8 +71,12 @@ def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float,
 def add_model_arguments(parser: argparse.ArgumentParser, bottleneck_dim: int | str = 256) -> None:
     """``-a ARCH`` and what belongs to it; ``bottleneck_dim`` is the default of that flag."""
     group = parser.add_argument_group("model")
-    group.add_argument("-a", "--arch", default="resnet18", metavar="ARCH", help="torchvision ResNet, any timm model, small_cnn")
-    group.add_argument("--arch-option", nargs="+", default=[], metavar="KEY=VALUE", help="of the timm model: pad_type=same")
+    group.add_argument(
+        "-a", "--arch", default="resnet18", metavar="ARCH", help="torchvision ResNet, any timm model, small_cnn"
+    )
+    group.add_argument(
+        "--arch-option", nargs="+", default=[], metavar="KEY=VALUE", help="of the timm model: pad_type=same"
+    )
     group.add_argument(
         "--bottleneck-dim", type=int, default=bottleneck_dim, metavar="D", help="width of the bottleneck"
     )
@@ -93,7 +101,9 @@ def add_optimization_arguments(parser: argparse.ArgumentParser, defaults: Any) -
     group.add_argument("--lr-gamma", type=float, default=defaults.lr_gamma, help="lr (1 + gamma step/steps)^-decay")
     group.add_argument("--lr-decay", type=float, default=defaults.lr_decay, help="lr (1 + gamma step/steps)^-decay")
     group.add_argument("--momentum", type=float, default=defaults.momentum, help="of SGD, Nesterov")
-    group.add_argument("--wd", "--weight-decay", dest="weight_decay", type=float, default=defaults.weight_decay, help="of SGD")
+    group.add_argument(
+        "--wd", "--weight-decay", dest="weight_decay", type=float, default=defaults.weight_decay, help="of SGD"
+    )
     group.add_argument("--hold-out", type=float, default=defaults.hold_out, help="fraction that selects the epoch")
     group.add_argument("--mixed-precision", default="no", choices=MIXED_PRECISIONS, help="of forward and backward")
     group.add_argument("--channels-last", action="store_true", help="memory layout of images that GPUs prefer")
@@ -127,7 +137,9 @@ def add_method_arguments(parser: argparse.ArgumentParser, default: str) -> None:
 
     group = parser.add_argument_group("method")
     group.add_argument("--method", default=default, metavar="METHOD", help=", ".join(names()))
-    group.add_argument("--criterion", default="infomax", choices=tuple(CRITERIA), help="selects the epoch, without labels")
+    group.add_argument(
+        "--criterion", default="infomax", choices=tuple(CRITERIA), help="selects the epoch, without labels"
+    )
     group.add_argument("--adapted", default="all-but-head", choices=ADAPTED_PARAMETERS, help="parameters that learn")
     group.add_argument("--dropout", action="store_true", help="leave dropout on while pseudo-labels are taken")
     group.add_argument("--save-epochs", action="store_true", help="keep the model of every epoch")

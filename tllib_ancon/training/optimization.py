@@ -10,9 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tllib_ancon.errors import UserError
 
 
-def create_sgd(
-    groups: list[dict[str, Any]], momentum: float, weight_decay: float, fused: bool = False
-) -> SGD:
+def create_sgd(groups: list[dict[str, Any]], momentum: float, weight_decay: float, fused: bool = False) -> SGD:
     """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``.
 
     Args:

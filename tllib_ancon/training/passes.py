@@ -22,9 +22,7 @@ class Predictions(NamedTuple):
     logits: Tensor
 
 
-def evaluation_loader(
-    domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int
-) -> ImageLoader:
+def evaluation_loader(domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int) -> ImageLoader:
     """A loader of (index, image) over a domain in its own order."""
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers)
 
