@@ -155,5 +155,10 @@ def test_weights_that_do_not_fit_are_listed() -> None:
         load_into(SmallCNN(), state, "file.pth")
 
 
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_resnets_are_those_of_torchvision_as_in_tllib(name: str) -> None:
+    assert type(create_backbone(name, pretrained=False).network).__module__ == "torchvision.models.resnet"
+
+
 def test_names_hold_every_source() -> None:
     assert {"small_cnn", "lenet", "resnet50", "mobilenetv2_100"} <= set(names())

@@ -118,9 +118,9 @@ def _block(channels_in: int, channels_out: int, kernel: int) -> list[nn.Module]:
 
 
 def _torchvision_resnets() -> list[str]:
-    from torchvision import models
+    from torchvision.models import resnet
 
-    return [name for name in models.list_models(models.resnet) if "quantized" not in name]
+    return [name for name in resnet.__all__ if name.islower()]
 
 
 def _torchvision_resnet(name: str, pretrained: bool) -> Backbone:
