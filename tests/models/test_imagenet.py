@@ -54,3 +54,8 @@ def test_what_cannot_be_a_start(weights: Path, tmp_path: Path) -> None:
         imagenet_classifier("resnet34", weights_file=weights)
     with pytest.raises(UserError, match="does not exist"):
         imagenet_classifier("resnet18", weights_file=tmp_path / "none.pth")
+
+
+def test_resnets_are_those_of_torchvision() -> None:
+    network = imagenet_classifier("resnet18", pretrained=False).backbone
+    assert type(network).__module__ == "torchvision.models.resnet"

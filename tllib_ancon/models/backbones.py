@@ -56,7 +56,7 @@ def names() -> list[str]:
     """Every backbone that :func:`create_backbone` knows on this machine."""
     import timm
 
-    return [SMALL_CNN, *DIGIT_NETWORKS, *_torchvision_resnets(), *timm.list_models()]
+    return [SMALL_CNN, *DIGIT_NETWORKS, *torchvision_resnets(), *timm.list_models()]
 
 
 def create_backbone(
@@ -81,7 +81,7 @@ def create_backbone(
         backbone = Backbone(SmallCNN(), False, (0.5,) * 3, (0.5,) * 3, pretrained=False)
     elif name in DIGIT_NETWORKS:
         backbone = _digit_network(name)
-    elif name in _torchvision_resnets():
+    elif name in torchvision_resnets():
         backbone = _torchvision_resnet(name, pretrained and weights_file is None)
     else:
         backbone = _timm_model(name, pretrained and weights_file is None, options)
@@ -117,7 +117,8 @@ def _block(channels_in: int, channels_out: int, kernel: int) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
 
-def _torchvision_resnets() -> list[str]:
+def torchvision_resnets() -> list[str]:
+    """Names that TLLib takes from torchvision rather than from timm."""
     from torchvision.models import resnet
 
     return [name for name in resnet.__all__ if name.islower()]

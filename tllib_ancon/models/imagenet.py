@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.models.backbones import torchvision_resnets
 from tllib_ancon.models.classifier import Classifier
 
 IMAGENET = "imagenet"
@@ -51,7 +52,7 @@ def _network(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     from torchvision import models
 
     try:
-        if name in models.list_models(models.resnet):
+        if name in torchvision_resnets():
             return models.get_model(name, weights=models.get_model_weights(name).IMAGENET1K_V1 if pretrained else None)
         if timm.is_model(name):
             return timm.create_model(name, pretrained=pretrained, **options)
@@ -59,7 +60,7 @@ def _network(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         raise UserError(
             f"{name} could not be built with its ImageNet weights ({error}); pass --pretrained-weights FILE"
         ) from error
-    raise unknown_name("network with an ImageNet head", name, [*models.list_models(models.resnet), *timm.list_models()])
+    raise unknown_name("network with an ImageNet head", name, [*torchvision_resnets(), *timm.list_models()])
 
 
 def _take_head(network: nn.Module) -> nn.Module:
