@@ -146,12 +146,14 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
 
 @dataclass(frozen=True)
 class Criterion:
-    """A label-free criterion: its name, its function, which end is better, and where it comes from."""
+    """A label-free criterion: its name, its function, which end is better, where it comes from, and how many samples it
+    needs."""
 
     name: str
     function: Callable[[Tensor], float]
     higher_is_better: bool
     source: str
+    fewest_samples: int = 1
 
 
 CRITERIA: dict[str, Criterion] = {
@@ -161,16 +163,17 @@ CRITERIA: dict[str, Criterion] = {
         Criterion("corr_c", corr_c, False, "Tu et al., 2022"),
         Criterion("mean_entropy", mean_entropy, False, "Morerio et al., 2017"),
         Criterion("marginal_entropy", marginal_entropy, False, "Ent as the paper prints it"),
-        Criterion("snd", snd, True, "Saito et al., 2021"),
+        Criterion("snd", snd, True, "Saito et al., 2021", fewest_samples=2),
     )
 }
 
 
-def score_all(probabilities: Tensor, criteria: Iterable[str] = tuple(CRITERIA)) -> dict[str, float]:
+def score_all(probabilities: Tensor, criteria: Iterable[str] | None = None) -> dict[str, float]:
     """Scores one evaluation pass by every criterion.
 
     Args:
-        criteria: names in :data:`CRITERIA`; all of them unless told. ``snd`` alone needs time quadratic in N.
+        criteria: names in :data:`CRITERIA`; by default all that N samples are enough for. ``snd`` alone needs time
+            quadratic in N.
 
     Inputs:
         - probabilities: one probability vector per sample.
@@ -183,6 +186,8 @@ def score_all(probabilities: Tensor, criteria: Iterable[str] = tuple(CRITERIA)) 
         UserError: see :func:`infomax`; also for an unknown name.
     """
     probabilities = checked_probabilities(probabilities)
+    if criteria is None:
+        criteria = [name for name, known in CRITERIA.items() if len(probabilities) >= known.fewest_samples]
     return {name: find_criterion(name).function(probabilities) for name in criteria}
 
 

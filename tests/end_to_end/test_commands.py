@@ -104,6 +104,18 @@ def test_an_unlabelled_target_is_adapted_without_a_record(
     assert result["selected"]["infomax"] > 0
 
 
+def test_one_held_out_image_is_scored_by_what_one_image_is_enough_for(
+    domains, source_checkpoint, tmp_path, capsys
+) -> None:
+    arguments = adapt_arguments(domains, source_checkpoint, tmp_path / "run", "--hold-out", "0.02")
+    assert main(arguments) == 0
+    selected = json.loads((tmp_path / "run" / "result.json").read_text())["selected"]
+    assert "infomax" in selected
+    assert "snd" not in selected
+    assert main([*arguments, "--overwrite", "--criterion", "snd"]) == 2
+    assert "--criterion snd needs more than the one image" in capsys.readouterr().err
+
+
 def test_no_smoothing_equals_self_training(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
     for name, more in (("ancon", ["--smoothing", "0"]), ("self-training", [])):
         assert main(adapt_arguments(domains, source_checkpoint, tmp_path / name, "--method", name, *more)) == 0

@@ -83,12 +83,15 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _print(scores: dict[str, Any], classes: list[str]) -> None:
+    from tllib_ancon.selection import CRITERIA
+
     if "accuracy" in scores:
         print(f"accuracy             {scores['accuracy']:.2f} %")
         print(f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %")
         print(f"ECE (15 bins)        {scores['ece']:.4f}")
-    for name in ("infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd"):
-        print(f"{name:<20} {scores[name]:.4f}")
+    for name in CRITERIA:
+        if name in scores:
+            print(f"{name:<20} {scores[name]:.4f}")
     if "per_class_accuracy" in scores:
         for name, accuracy in zip(classes, scores["per_class_accuracy"], strict=False):
             print(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
