@@ -113,7 +113,7 @@ def test_one_held_out_image_is_scored_by_what_one_image_is_enough_for(
     assert "infomax" in selected
     assert "snd" not in selected
     assert main([*arguments, "--overwrite", "--criterion", "snd"]) == 2
-    assert "--criterion snd needs more than the one image" in capsys.readouterr().err
+    assert "--criterion snd needs more than the one image that is held out" in capsys.readouterr().err
 
 
 def test_no_smoothing_equals_self_training(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:

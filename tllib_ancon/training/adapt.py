@@ -128,7 +128,7 @@ class Adaptation:
         adapted, held_out = (target.subset(part) for part in hold_out(len(target), options.hold_out, options.seed))
         held_out = held_out if len(held_out) else adapted
         if len(held_out) < self.criterion.fewest_samples:
-            raise UserError(f"--criterion {self.criterion.name} needs more than the one image that --hold-out leaves it")
+            raise UserError(f"--criterion {self.criterion.name} needs more than the one image that is held out")
         self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
 
         steps = options.epochs * len(self.train_loader)
