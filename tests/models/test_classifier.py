@@ -86,6 +86,18 @@ def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool)
     assert [module.training for module in model] == [True, dropout, dropout, dropout, dropout]
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "side"),
+    [("mobilenetv2_100", {"drop_rate": 0.5}, 64), ("test_vit", {"attn_drop_rate": 0.5, "patch_drop_rate": 0.5}, 160)],
+)
+def test_dropout_inside_a_network_is_off_too(name: str, options: dict[str, float], side: int) -> None:
+    backbone = create_backbone(name, pretrained=False, options=options)
+    model = adaptation_mode(shot_classifier(backbone.network, 3, 8, backbone.pool_layer()))
+    images = torch.randn(4, 3, side, side)
+    (first, _), (second, _) = model(images), model(images)
+    assert torch.equal(first, second)
+
+
 def test_backbones_know_their_normalisation() -> None:
     assert create_backbone("resnet18", pretrained=False).mean == (0.485, 0.456, 0.406)
     vit = create_backbone("test_vit", pretrained=False)

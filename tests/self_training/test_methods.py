@@ -86,3 +86,22 @@ def test_a_state_that_is_saved_and_loaded_goes_on_the_same(name: str) -> None:
 def test_what_is_refused(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         create(name, **options)
+
+
+class EntryPoint:
+    """What ``importlib.metadata`` gives for ``name = module:factory``."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def load(self):
+        return lambda task, options: methods.Method(methods.GeneralizedCrossEntropy(options.q))
+
+
+def test_another_package_adds_a_method_and_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "entry_points", lambda group: [EntryPoint("mine"), EntryPoint("ancon")])
+    assert methods.names().count("ancon") == 1
+    assert methods.names()[-1] == "mine"
+    assert isinstance(methods.create("mine", num_samples=4, num_classes=3).objective, methods.GeneralizedCrossEntropy)
+    built_in = methods.create("ancon", num_samples=4, num_classes=3)
+    assert isinstance(built_in.objective, methods.CrossEntropy)

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source-epochs", type=int, default=10, help="of each source model")
     parser.add_argument("--epochs", type=int, default=30, help="of each adaptation")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
+    parser.add_argument("--overwrite", action="store_true", help="start every run anew")
     parser.add_argument("--quiet", action="store_true", help="show the table only")
 
 
@@ -53,7 +54,7 @@ def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, dict[str, Any]]:
     common = [
         *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn"),
         *("--image-size", str(CROP), "--scale", "0.5", "1", "--no-hflip"),
-        *("--seed", str(seed), "-j", str(args.workers), *(["--quiet"] if args.quiet else [])),
+        *("--seed", str(seed), "-j", str(args.workers), *(flag for flag in ("--quiet", "--overwrite") if getattr(args, flag[2:]))),
     ]
     length = ["--scratch", "--epochs", str(args.source_epochs)]
     pretrain.pretrain(parse(["pretrain", *common, *length, "--log", str(source.path)]))

@@ -97,23 +97,21 @@ def global_average_pool() -> nn.Module:
 
 
 def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
-    """Training mode with dropout off: batch statistics in batch-norm, as in the authors' code, and no noise in the
-    pseudo-labels, which are taken from this same forward pass.
+    """Batch statistics in batch-norm, as in the authors' code, and no noise in the pseudo-labels, which are taken from
+    this same forward pass.
+
+    Everything but batch-norm is in evaluation mode, so that dropout inside a network's own functions is off as well; the
+    model itself counts as training, so that calling it gives logits and features.
 
     Args:
-        model (nn.Module): put into training mode
-        dropout (bool): leave dropout and stochastic depth on. Default: False
+        model (nn.Module): its mode is set
+        dropout (bool): leave dropout and stochastic depth on, as the authors do. Default: False
     """
-    model.train()
+    if dropout:
+        return model.train()
+    model.eval()
+    model.training = True
     for module in model.modules():
-        if not dropout and _is_dropout(module):
-            module.eval()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train()
     return model
-
-
-def _is_dropout(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ in (
-        "DropPath",
-        "StochasticDepth",
-        "DropBlock2d",
-    )

@@ -356,9 +356,7 @@ _NOT_MEANINGFUL = {"shot-im+ancon": "information maximisation uses no pseudo-lab
 
 def names() -> list[str]:
     """All methods that :func:`create` knows, built-in ones first, then those of other packages."""
-    composed = [base + extra for base in _BASES for extra in ("", "+elr", "+ancon")]
-    short = {long: name for name, long in _SHORT_NAMES.items()}
-    builtin = [short.get(name, name) for name in composed if name not in _NOT_MEANINGFUL]
+    builtin = _builtin_names()
     return builtin + [entry.name for entry in _third_party() if entry.name not in builtin]
 
 
@@ -394,13 +392,19 @@ def create(
     method_options = _options(options)
     if name in _NOT_MEANINGFUL:
         raise UserError(f"method {name!r} is not offered: {_NOT_MEANINGFUL[name]}")
+    if name in _builtin_names():
+        base, _, extra = _SHORT_NAMES.get(name, name).partition("+")
+        return _compose(base, extra, task, method_options)
     for entry in _third_party():
         if entry.name == name:
             return entry.load()(task, method_options)
-    if name not in names():
-        raise unknown_name("method", name, names())
-    base, _, extra = _SHORT_NAMES.get(name, name).partition("+")
-    return _compose(base, extra, task, method_options)
+    raise unknown_name("method", name, names())
+
+
+def _builtin_names() -> list[str]:
+    composed = [base + extra for base in _BASES for extra in ("", "+elr", "+ancon")]
+    short = {long: name for name, long in _SHORT_NAMES.items()}
+    return [short.get(name, name) for name in composed if name not in _NOT_MEANINGFUL]
 
 
 def _compose(base: str, extra: str, task: Task, options: MethodOptions) -> Method:
