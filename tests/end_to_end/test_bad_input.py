@@ -115,3 +115,41 @@ def test_unknown_pretraining_method(domains, tmp_path, capsys) -> None:
 
 def test_unknown_command(capsys) -> None:
     assert "did you mean 'adapt'" in refused(["adpt"], capsys)
+
+
+@pytest.mark.parametrize("command", ["pretrain", "adapt"])
+@pytest.mark.parametrize(
+    ("flag", "values"),
+    [
+        ("--print-freq", ["0"]),
+        ("--workers", ["-1"]),
+        ("--batch-size", ["0", "-4"]),
+        ("--epochs", ["0"]),
+        ("--hold-out", ["1", "-0.1", "nan"]),
+        ("--lr", ["0", "-1", "inf", "nan"]),
+        ("--weight-decay", ["-1", "inf", "nan"]),
+        ("--momentum", ["1", "-0.1", "nan"]),
+        ("--lr-gamma", ["-1", "nan"]),
+        ("--lr-decay", ["-1", "nan"]),
+    ],
+)
+def test_numbers_out_of_range(domains, source_checkpoint, tmp_path, capsys, command, flag, values) -> None:
+    words = {
+        "adapt": adapt(domains, source_checkpoint, tmp_path / "run"),
+        "pretrain": ["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(tmp_path / "run")],
+    }
+    for value in values:
+        assert f"{flag} must be" in refused([*words[command], f"{flag}={value}"], capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_pretrain_refuses_a_batch_of_one_with_batch_norm(domains, tmp_path, capsys) -> None:
+    words = ["pretrain", *small_arguments(domains), "-b", "1", "--log", str(tmp_path / "run")]
+    assert "batch-norm" in refused(words, capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_source_model_that_diverged_in_its_last_step_is_not_kept(domains, tmp_path, capsys) -> None:
+    words = ["pretrain", *small_arguments(domains), "-b", "40", "--epochs", "1", "--lr", "1e30"]
+    assert "not finite after epoch 1" in refused([*words, "--log", str(tmp_path / "run")], capsys)
+    assert not (tmp_path / "run" / "checkpoints" / "best.pth").exists()

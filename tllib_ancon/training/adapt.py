@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon import selection
 from tllib_ancon.data.domain import Domain
@@ -23,6 +23,7 @@ from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
 from tllib_ancon.training.precision import create_accelerator, lay_out
 from tllib_ancon.training.progress import Progress, epoch_summary
+from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
@@ -80,11 +81,7 @@ class AdaptationOptions:
     fused: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "print_freq"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.hold_out < 1:
-            raise UserError(f"--hold-out must be at least 0 and below 1, got {self.hold_out}")
+        check_ranges(self)
 
 
 class Adaptation:
@@ -141,7 +138,7 @@ class Adaptation:
             head=model.head,
             **options.method_options,
         )
-        _require_batch_statistics(model, options.batch_size)
+        require_batch_statistics(model, options.batch_size)
         choose_adapted_parameters(model, options.adapted)
         lay_out(model, options)
         groups = model.get_parameters(options.lr)
@@ -280,8 +277,3 @@ class Adaptation:
             "selected": self.metrics[selected],
             "last": self.metrics[-1],
         }
-
-
-def _require_batch_statistics(model: nn.Module, batch_size: int) -> None:
-    if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise UserError("batch-norm needs the statistics of more than one image; pass --batch-size 2 or more")

@@ -190,6 +190,7 @@ class AdversarialTraining(SourceTraining):
 
     def _scores(self, epoch: int) -> dict[str, Any]:
         predictions = self._predict_target(epoch)
+        self._require_finite_scores(predictions.logits, epoch)
         scores: dict[str, Any] = selection.score_all(predictions.logits.softmax(1))
         return scores if self.record is None else {**scores, **self.record(predictions)}
 

@@ -21,6 +21,7 @@ from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.training.optimization import relative_decay
 from tllib_ancon.training.passes import evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.ranges import require_batch_statistics
 from tllib_ancon.training.run_directory import BEST, RunDirectory
 from tllib_ancon.training.source_training import (
     SourceTraining,
@@ -89,6 +90,7 @@ class SourceOnly(SourceTraining):
         progress: Progress,
     ):
         source.require_labels()
+        require_batch_statistics(model, options.batch_size)
         kept, held = hold_out(len(source), options.hold_out, options.seed)
         train, held_out = source.subset(kept), source.subset(held if len(held) else kept)
         loader = training_loader(LabelledImages(train, train_transform, options.seed), options)
@@ -108,7 +110,9 @@ class SourceOnly(SourceTraining):
 
     def _scores(self, epoch: int) -> dict[str, Any]:
         held_out = self.interruption.watch(self.held_out_loader, epoch)
-        predictions = predict_domain(self.model, held_out, self.device).logits.argmax(1).cpu()
+        logits = predict_domain(self.model, held_out, self.device).logits
+        self._require_finite_scores(logits, epoch)
+        predictions = logits.argmax(1).cpu()
         return {"accuracy": 100 * float((predictions == self.held_out_labels).float().mean())}
 
     def _is_best(self) -> bool:

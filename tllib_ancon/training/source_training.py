@@ -20,6 +20,7 @@ from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd
 from tllib_ancon.training.precision import create_accelerator, lay_out
 from tllib_ancon.training.progress import Progress, epoch_summary
+from tllib_ancon.training.ranges import check_ranges
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
@@ -61,9 +62,7 @@ class SourceTrainingOptions:
     fused: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "iters_per_epoch", "bottleneck_dim"):
-            if getattr(self, name, 1) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        check_ranges(self)
 
 
 class SourceTraining(ABC):
@@ -186,6 +185,13 @@ class SourceTraining(ABC):
     def _divergence(self, epoch: int, step: int) -> UserError:
         kept = f"; {self.run.checkpoints / LATEST} holds the model of epoch {epoch - 1}" if self.metrics else ""
         return UserError(f"the loss is not finite at epoch {epoch}, step {step}{kept}. A smaller --lr usually helps")
+
+    def _require_finite_scores(self, logits: Tensor, epoch: int) -> None:
+        if not logits.isfinite().all():
+            kept = f"; {self.run.checkpoints} holds the model of epoch {epoch - 1}" if self.metrics else ""
+            raise UserError(
+                f"the model's logits are not finite after epoch {epoch}{kept}. A smaller --lr usually helps"
+            )
 
     def _finish_epoch(self, metrics: dict[str, Any]) -> None:
         self.metrics.append(metrics)
