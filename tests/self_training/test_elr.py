@@ -1,34 +1,37 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
-from tests.self_training.naive import softmax
+from tests.self_training.naive import NaiveELR
+from tests.self_training.test_anchored import OWN_GOLDEN
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import EarlyLearningRegularization
 
 
-def naive_loss(memory: dict[int, list[float]], indices, logits, coefficient: float, beta: float) -> float:
-    total = 0.0
-    for index, row in zip(indices, logits, strict=True):
-        predictions = [min(max(p, 1e-4), 1 - 1e-4) for p in softmax(row)]
-        old = memory.get(index, [0.0] * len(row))
-        memory[index] = [beta * t + (1 - beta) * p / sum(predictions) for t, p in zip(old, predictions, strict=True)]
-        agreement = sum(t * p for t, p in zip(memory[index], predictions, strict=True))
-        total += math.log(1 - agreement)
-    return coefficient * total / len(indices)
-
-
 def test_against_a_naive_transcription() -> None:
     generator = torch.Generator().manual_seed(0)
-    elr, memory = EarlyLearningRegularization(10, 4, coefficient=2.0, beta=0.7), {}
+    elr, naive = EarlyLearningRegularization(10, 4, coefficient=2.0, beta=0.7), NaiveELR(2.0, 0.7)
     for _ in range(8):
-        indices, logits = torch.randperm(10, generator=generator)[:5], 3 * torch.randn(5, 4, generator=generator)
-        expected = naive_loss(memory, indices.tolist(), logits.tolist(), 2.0, 0.7)
-        assert float(elr(indices, logits)) == pytest.approx(expected, rel=1e-5)
+        indices = torch.randperm(10, generator=generator)[:5]
+        logits = (3 * torch.randn(5, 4, generator=generator)).requires_grad_()
+        loss, gradient = naive.visit(indices.tolist(), logits.tolist())
+        measured = elr(indices, logits)
+        measured.backward()
+        assert float(measured.detach()) == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(logits.grad, torch.tensor(gradient), rtol=1e-4, atol=1e-7)
+
+
+def test_values_recorded_from_the_naive_transcription() -> None:
+    with np.load(OWN_GOLDEN, allow_pickle=False) as golden:
+        elr = EarlyLearningRegularization(int(golden["num_samples"]), 5)
+        for step, indices in enumerate(golden["indices"]):
+            logits = torch.from_numpy(golden["logits"][step]).requires_grad_()
+            loss = elr(torch.from_numpy(indices), logits)
+            loss.backward()
+            np.testing.assert_allclose(loss.detach().numpy(), golden["elr"][step], rtol=1e-5)
+            np.testing.assert_allclose(logits.grad.numpy(), golden["elr_grad"][step], rtol=1e-5, atol=1e-7)
 
 
 def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) -> None:
