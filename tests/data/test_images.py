@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from torch.utils.data import DataLoader
 
 from tllib_ancon.data.domain import Domain
@@ -87,6 +89,31 @@ def test_hold_out_splits_without_overlap(fraction: float, held: int) -> None:
     assert torch.equal(hold_out(100, fraction, seed=0)[1], held_out)
 
 
+@pytest.mark.parametrize(("num_samples", "fraction", "held"), [(4, 0.1, 1), (2, 1e-9, 1), (1, 0.5, 0), (4, 0.0, 0)])
+def test_a_small_hold_out_has_an_image(num_samples: int, fraction: float, held: int) -> None:
+    assert [len(part) for part in hold_out(num_samples, fraction, seed=0)] == [num_samples - held, held]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 0}, "image-size"),
+        ({"resize_size": 0}, "resize-size"),
+        ({"mean": (0.5, 0.5), "std": (0.5, 0.5)}, "norm-mean"),
+        ({"mean": (0.5,)}, "norm-mean"),
+        ({"mean": (0.5, float("nan"), 0.5)}, "norm-mean"),
+        ({"std": (0.0, 0.0, 0.0)}, "norm-std"),
+        ({"scale": (2.0, 1.0)}, "scale"),
+        ({"scale": (0.0, 1.0)}, "scale"),
+        ({"ratio": (2.0, 1.0)}, "ratio"),
+        ({"ratio": (1.0, float("nan"))}, "ratio"),
+    ],
+)
+def test_transforms_out_of_range(options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=f"--{message}"):
+        TransformOptions(**options)
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "I;16", "F"])
 def test_every_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
     path = tmp_path / ("picture.tif" if mode in ("F", "CMYK") else "picture.png")
@@ -164,3 +191,22 @@ def test_plain_resizing_and_normalisation() -> None:
 def test_unknown_resizing(maker: object) -> None:
     with pytest.raises(UserError, match="resizing"):
         maker(TransformOptions(train_resizing="resize", val_resizing="resize"))
+
+
+def test_a_picture_that_another_program_would_decode_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "picture.jpg"
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch {victim}\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    Image.new("RGB", (8, 8)).save(path, format="EPS")
+    with suppress(OSError):  # the program leaves no picture
+        Image.open(path).load()
+    assert victim.exists()
+    victim.unlink()
+    with pytest.raises(UserError, match=r"picture\.jpg: cannot be decoded"):
+        load_image(str(path))
+    assert not victim.exists()

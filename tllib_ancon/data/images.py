@@ -16,6 +16,9 @@ from tllib_ancon.errors import UserError
 
 Transform = Callable[[Image.Image], Any]
 
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
+
 
 def load_image(path: str) -> Image.Image:
     """Decode one image as RGB.
@@ -26,7 +29,7 @@ def load_image(path: str) -> Image.Image:
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return _require_finite(_eight_bit(Image.open(file))).convert("RGB")
+            return _require_finite(_eight_bit(Image.open(file, formats=FORMATS))).convert("RGB")
     except FileNotFoundError:
         raise UserError(f"image {path}: file not found") from None
     except Exception as error:  # Pillow's decoders raise many types
