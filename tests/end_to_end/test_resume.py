@@ -3,15 +3,18 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import differences, outcome, start
 from tllib_ancon.cli.main import main
+from tllib_ancon.training.run_directory import RunDirectory
 
 METHODS = ("self-training", "elr", "ancon", "gce", "nrc+ancon")
 KILLS_BY_TIME, KILLS_BY_EVENT = 3, 4
@@ -175,3 +178,36 @@ def test_two_runs_of_one_seed_are_identical_with_any_number_of_workers(
     more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "--train-resizing", "default")
     finish(arguments("adapt", domains, tmp_path / "other", *more, "--image-size", "16", "--seed", "8"))
     assert differences(outcomes[0]["latest.pth"], outcome(tmp_path / "other")["latest.pth"])
+
+
+@pytest.mark.parametrize("command", ["adapt", "pretrain"])
+def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("-t", "dark", "--checkpoint", str(source_checkpoint)) if command == "adapt" else ()
+    words = arguments(command, domains, tmp_path / "run", *more)
+    save = RunDirectory.save_epoch
+
+    def save_and_signal(self: RunDirectory, snapshot: Any, metrics: list[dict[str, Any]], selected: bool) -> None:
+        save(self, snapshot, metrics, selected)
+        if metrics[-1]["epoch"] == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "save_epoch", save_and_signal)
+        assert main(words) == 128 + signal.SIGTERM
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert main(words) == 0
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_run_refused_at_an_image_starts_with_the_corrected_command(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(shutil.copytree(domains, tmp_path / "domains"))
+    for path in (root / "dark").rglob("*7.png"):
+        path.write_bytes(b"no image")
+    words = arguments("adapt", root, tmp_path / "run", "-t", "dark", "--checkpoint", str(source_checkpoint))
+    assert main(words) == 2
+    assert "cannot be decoded" in capsys.readouterr().err
+    assert main([*words, "--skip-corrupt"]) == 0

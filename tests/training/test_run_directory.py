@@ -241,6 +241,25 @@ def test_what_follows_from_the_state_is_written_again(tmp_path: Path, name: str,
     assert_whole(tmp_path)
 
 
+def test_a_run_that_kept_no_epoch_leaves_its_folder_to_other_settings(tmp_path: Path) -> None:
+    RunDirectory(tmp_path).begin({**CONFIG, "lr": 1.0})
+    train(tmp_path)
+    assert RunDirectory(tmp_path).config()["lr"] == CONFIG["lr"]
+    assert_whole(tmp_path)
+
+
+def test_a_checkpoint_of_an_epoch_belongs_to_the_finished_run(tmp_path: Path) -> None:
+    cut_or_whole(tmp_path, finished=False)
+    run = RunDirectory(tmp_path)
+    run.begin(CONFIG)
+    run.resume()
+    run.keep_epoch(2)
+    run.finish({})
+    run.epoch_checkpoint(2).write_bytes(b"another")
+    with pytest.raises(UserError, match=r"epoch-002\.pth is not the file"):
+        RunDirectory(tmp_path).begin(CONFIG)
+
+
 def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     torch.save(weights(0), tmp_path / "checkpoints" / "best.pth")
@@ -254,6 +273,14 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> Non
     cut_or_whole(tmp_path, finished=False)
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError, match=r"config\.json .*--overwrite"):
+        RunDirectory(tmp_path).begin(CONFIG)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"sha256": null}', '{"sha256": {}}', "3"])
+def test_a_result_of_another_program_is_refused(tmp_path: Path, content: str) -> None:
+    train(tmp_path)
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(UserError, match=r"result\.json holds no result of a run.*--overwrite"):
         RunDirectory(tmp_path).begin(CONFIG)
 
 
@@ -292,6 +319,33 @@ def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path: Path, sea
     with pytest.raises(UserError, match="damaged" if not sealed else "not the state of a run"):
         train(tmp_path / "run")
     assert not victim.exists()
+
+
+STATE_OF_A_RUN = {
+    "snapshot": {"parts": {"model": weights(0)}},
+    "metrics": [{"epoch": 0}],
+    "selected": False,
+    "best": None,
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {},
+        weights(0),
+        *({**STATE_OF_A_RUN, name: 3} for name in STATE_OF_A_RUN),
+        {**STATE_OF_A_RUN, "snapshot": {"parts": {}}},
+        {**STATE_OF_A_RUN, "metrics": []},
+        {**STATE_OF_A_RUN, "metrics": [3]},
+    ],
+)
+def test_a_state_with_other_content_and_a_right_checksum_is_refused(tmp_path: Path, content: Any) -> None:
+    cut_or_whole(tmp_path, finished=False)
+    files.write_whole(tmp_path / "checkpoints" / STATE, lambda file: run_directory._write_sealed(file, content))
+    with pytest.raises(UserError, match=r"state\.pth is not the state of a run.*--overwrite"):
+        train(tmp_path)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

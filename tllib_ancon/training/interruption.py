@@ -21,6 +21,9 @@ class Interruption:
 
     Data-loader workers may be sent the signal too (Ctrl-C goes to every process of a terminal) and be gone before the
     step ends: the error of their loss becomes the interruption that caused it.
+
+    Raises:
+        Interrupted: on leaving the context, if a signal came after the last batch
     """
 
     def __init__(self) -> None:
@@ -38,6 +41,8 @@ class Interruption:
         self._restore()
         if self.signal is not None and isinstance(error, RuntimeError):
             raise Interrupted(self.signal, "while images were loaded") from error
+        if self.signal is not None and error is None:
+            raise Interrupted(self.signal, "after the last epoch")
 
     def watch(self, batches: Iterable[Batch], epoch: int) -> Iterator[Batch]:
         """The same batches, as long as no signal comes; what the loop does with the last one is finished first.

@@ -64,7 +64,7 @@ class RunDirectory:
 
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> None:
         """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
-        which :attr:`finished` tells.
+        which :attr:`finished` tells. A run that kept no epoch leaves the directory to any other.
 
         Raises:
             UserError: the directory belongs to a run with other settings (which), another process writes there, files
@@ -88,10 +88,10 @@ class RunDirectory:
         except OSError as error:
             raise UserError(f"run directory {self.path} cannot be written ({error})") from error
         recorded = None if overwrite else self._recorded_config()
-        if recorded is not None:
-            _refuse_other_settings(self.path, recorded, wanted)
         self._refuse_remains(recorded is not None)
-        if recorded is None:
+        if recorded is not None and (self.checkpoints / STATE).is_file():
+            _refuse_other_settings(self.path, recorded, wanted)
+        else:
             self.write_json(CONFIG, {**wanted, "versions": versions()})
 
     def config(self) -> dict[str, Any]:
@@ -160,7 +160,9 @@ class RunDirectory:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
-        names = {f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST) if name in self._sha256} | {METRICS}
+        kept = [path.name for path in self.checkpoints.glob("epoch-*.pth")]
+        written = [name for name in (LATEST, BEST) if name in self._sha256]
+        names = {f"{CHECKPOINTS}/{name}" for name in (*written, *kept)} | {METRICS}
         self.write_json(RESULT, {**result, "sha256": {name: sha256(self.path / name) for name in sorted(names)}})
         self.discard_state()
         if self._lock is not None:
@@ -180,11 +182,13 @@ class RunDirectory:
 
     def _verify_result(self) -> None:
         try:
-            self._verify(self.result().get("sha256", {}))
+            result = self.result()
         except ValueError as error:
-            if isinstance(error, UserError):
-                raise
             raise UserError(f"{self.path / RESULT} is not valid JSON ({error}); {_anew()}") from error
+        digests = result.get("sha256") if isinstance(result, dict) else None
+        if not isinstance(digests, dict) or METRICS not in digests:
+            raise UserError(f"{self.path / RESULT} holds no result of a run of this program; {_anew()}")
+        self._verify(digests)
 
     def _verify(self, digests: Mapping[str, str]) -> None:
         for name, digest in digests.items():
@@ -263,9 +267,29 @@ def _read_sealed(path: Path) -> dict[str, Any]:
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {_anew()}")
     try:
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many types on a file that is not its own
         raise UserError(f"{path} is not the state of a run; {_anew()}") from error
+    if not _is_state(state):
+        raise UserError(f"{path} is not the state of a run: its entries are others; {_anew()}")
+    return state
+
+
+def _is_state(content: Any) -> bool:
+    """Whether this has the form of what :meth:`RunDirectory.save_epoch` writes."""
+    if not isinstance(content, dict) or set(content) != {"snapshot", "metrics", "selected", "best"}:
+        return False
+    snapshot, metrics = content["snapshot"], content["metrics"]
+    parts = snapshot.get("parts") if isinstance(snapshot, dict) else None
+    return (
+        isinstance(parts, dict)
+        and isinstance(parts.get("model"), dict)
+        and isinstance(metrics, list)
+        and len(metrics) > 0
+        and all(isinstance(line, dict) and "epoch" in line for line in metrics)
+        and isinstance(content["selected"], bool)
+        and isinstance(content["best"], str | None)
+    )
 
 
 def _anew() -> str:
