@@ -104,3 +104,19 @@ def test_a_list_that_cannot_be_read_or_is_empty(few_classes: Path) -> None:
 def test_a_subset_of_another_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--subset is for ImageNetC and CorruptedImages"):
         open_domain(tmp_path, "OfficeHome", ["Ar"], subset="list.txt")
+
+
+def test_links_that_lead_outside_the_root(few_classes: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_classes(root / "frost/5", ["bike"], images=1)
+    outside = tmp_path / "fog" / "1" / WNIDS[0] / "000.JPEG"
+    (root / "frost/5/bike/link.JPEG").symlink_to(outside)
+    (tmp_path / "list.txt").write_text("bike/link.JPEG\n")
+    for subset in (None, str(tmp_path / "list.txt")):
+        with pytest.raises(UserError, match=r"bike/link.JPEG leads outside .* --allow-outside-root"):
+            open_domain(root, "CorruptedImages", ["frost/5"], subset=subset)
+        assert open_domain(root, "CorruptedImages", ["frost/5"], subset=subset, allow_outside=True).num_classes == 1
+    (root / "fog").symlink_to(tmp_path / "fog")
+    with pytest.raises(UserError, match="'fog/1' leads outside"):
+        open_domain(root, "CorruptedImages", ["fog/1"])
+    assert len(open_domain(root, "CorruptedImages", ["fog/1"], allow_outside=True)) == 6

@@ -13,7 +13,7 @@ from tllib_ancon.errors import UserError
 def root(tmp_path: Path) -> Path:
     lists = tmp_path / "image_list"
     lists.mkdir()
-    (lists / "art.txt").write_text("art/a.png 0\nart/b.png 2\n")
+    (lists / "art.txt").write_text("art/a.png 0\nart/b.png 2\nart/c.png 2\n")
     (lists / "photo.txt").write_text("photo/a.png 1\n")
     (lists / "wild.txt").write_text("wild/a.png\nwild/b.png\n")
     return tmp_path
@@ -22,13 +22,38 @@ def root(tmp_path: Path) -> Path:
 def test_generic_dataset_with_class_names(root: Path) -> None:
     (root / "image_list" / "classes.txt").write_text("bike\nbottle\nmug\n")
     domain = open_domain(root, "ImageList", ["art", "photo"])
-    assert (domain.name, len(domain), domain.classes) == ("art+photo", 3, ["bike", "bottle", "mug"])
-    assert [sample.label for sample in domain.samples] == [0, 2, 1]
+    assert (domain.name, len(domain), domain.classes) == ("art+photo", 4, ["bike", "bottle", "mug"])
+    assert [sample.label for sample in domain.samples] == [0, 2, 2, 1]
 
 
 def test_generic_dataset_counts_its_classes(root: Path) -> None:
     assert open_domain(root, "ImageList", ["art"]).classes == ["0", "1", "2"]
     assert open_domain(root, "ImageList", ["photo"], num_classes=3).num_classes == 3
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_number_of_classes_out_of_range(root: Path, number: int) -> None:
+    with pytest.raises(UserError, match=f"--num-classes must be at least 1, got {number}"):
+        open_domain(root, "ImageList", ["art"], num_classes=number)
+
+
+def test_number_of_classes_and_class_names_agree(root: Path) -> None:
+    (root / "image_list" / "classes.txt").write_text("bike\nbottle\nmug\n")
+    assert open_domain(root, "ImageList", ["art"], num_classes=3).num_classes == 3
+    with pytest.raises(UserError, match=r"--num-classes 4, but .*classes.txt names 3 classes"):
+        open_domain(root, "ImageList", ["art"], num_classes=4)
+
+
+def test_class_names_that_are_no_text(root: Path) -> None:
+    (root / "image_list" / "classes.txt").write_bytes(b"bike\nb\xfcgel\nmug\n")
+    with pytest.raises(UserError, match=r"classes.txt: cannot be read as UTF-8"):
+        open_domain(root, "ImageList", ["art"])
+
+
+def test_a_label_beyond_the_number_of_images(root: Path) -> None:
+    (root / "image_list" / "typo.txt").write_text("art/a.png 0\nart/b.png 1000000000\n")
+    with pytest.raises(UserError, match=r"typo.txt: label 1000000000.*--num-classes.*classes.txt"):
+        open_domain(root, "ImageList", ["art", "typo"])
 
 
 def test_unlabelled_domain(root: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_list import Sample
+from tllib_ancon.data.image_list import _is_inside as is_inside
 from tllib_ancon.errors import UserError, unknown_name
 
 IMAGENET_C, CORRUPTED_IMAGES = "ImageNetC", "CorruptedImages"
@@ -17,7 +18,9 @@ LAYERED = (IMAGENET_C, CORRUPTED_IMAGES)
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 
 
-def open_corrupted(root: Path, dataset: str, codes: Sequence[str], subset: str | None = None) -> Domain:
+def open_corrupted(
+    root: Path, dataset: str, codes: Sequence[str], subset: str | None = None, allow_outside: bool = False
+) -> Domain:
     """Open folders of corrupted images.
 
     Args:
@@ -26,16 +29,20 @@ def open_corrupted(root: Path, dataset: str, codes: Sequence[str], subset: str |
             order of ImageNet classifiers; ``CorruptedImages``: the sorted class folders
         codes: ``corruption/severity``, e.g. ``gaussian_noise/5``; several are joined
         subset: a list of the images to use, one ``class/name`` a line, the same for every corruption. Default: all
+        allow_outside: accept folders and images that links lead to outside ``root``. Default: False
 
     Raises:
-        UserError: a folder or an image that is missing (which), an unknown class, an incomplete ImageNet-C
+        UserError: a folder or an image that is missing or leads outside ``root`` (which), an unknown class, an
+            incomplete ImageNet-C
     """
-    folders = [_folder(root, code) for code in codes]
+    folders = [_folder(root, code, allow_outside) for code in codes]
     found = {name for folder in folders for name in _class_folders(folder)}
     classes = imagenet_classes() if dataset == IMAGENET_C else sorted(found)
     _check_classes(root, found, classes, incomplete_allowed=subset is not None)
     labels = {name: label for label, name in enumerate(classes)}
     paths = [path for folder in folders for path in (_images(folder) if subset is None else _listed(folder, subset))]
+    if not allow_outside:
+        _require_inside(paths, root)
     samples = [Sample(path, labels[Path(path).parent.name]) for path in paths]
     if not samples:
         raise UserError(f"{', '.join(map(str, folders))}: no image here")
@@ -49,10 +56,12 @@ def imagenet_classes() -> list[str]:
     return sorted(ImageNetInfo("imagenet-1k").label_names())
 
 
-def _folder(root: Path, code: str) -> Path:
+def _folder(root: Path, code: str, allow_outside: bool) -> Path:
     folder = root / code
-    if not folder.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"domain {code!r} leads outside the dataset root {root}")
+    if not allow_outside and not is_inside(os.path.realpath(folder), os.path.realpath(root)):
+        raise UserError(
+            f"domain {code!r} leads outside the dataset root {root}; pass --allow-outside-root to accept it"
+        )
     if not folder.is_dir():
         found = [path.relative_to(root).as_posix() for path in root.glob("*/[1-5]") if path.is_dir()]
         if not found:
@@ -61,6 +70,13 @@ def _folder(root: Path, code: str) -> Path:
             )
         raise unknown_name(f"domain of {root}:", code, found)
     return folder
+
+
+def _require_inside(paths: Sequence[str], root: Path) -> None:
+    real_root = os.path.realpath(root)
+    for path in paths:
+        if not is_inside(os.path.realpath(path), real_root):
+            raise UserError(f"{path} leads outside the dataset root; pass --allow-outside-root to accept it")
 
 
 def _class_folders(folder: Path) -> list[str]:

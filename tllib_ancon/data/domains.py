@@ -33,7 +33,7 @@ def open_domain(
             folders of :mod:`tllib_ancon.data.corrupted`
         codes: the toolkit's domain codes (``A``, ``Ar``, ...), or names of lists; several are joined
         split: ``train`` or ``test``, where the dataset has two lists a domain
-        num_classes: for ``ImageList`` without ``classes.txt``
+        num_classes: for ``ImageList`` without ``classes.txt``. Default: one more than the largest label
         allow_outside: accept images outside ``root``
         subset: list of the images to use, for ``ImageNetC`` and ``CorruptedImages``
 
@@ -47,7 +47,7 @@ def open_domain(
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}")
     if dataset in LAYERED:
-        return open_corrupted(root, dataset, codes, subset)
+        return open_corrupted(root, dataset, codes, subset, allow_outside)
     if subset is not None:
         raise UserError(f"--subset is for {' and '.join(LAYERED)}; {dataset} has image lists")
     if dataset == IMAGE_LIST:
@@ -94,18 +94,43 @@ def _generic_list(root: Path, code: str) -> Path:
 
 def _generic_classes(root: Path, codes: Sequence[str], num_classes: int | None, allow_outside: bool) -> list[str]:
     class_file = root / "image_list" / "classes.txt"
+    if num_classes is not None and num_classes < 1:
+        raise UserError(f"--num-classes must be at least 1, got {num_classes}")
     if class_file.is_file():
-        classes = [line.strip() for line in class_file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        if len(set(classes)) != len(classes) or not classes:
-            raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
+        classes = _named_classes(class_file)
+        if num_classes not in (None, len(classes)):
+            raise UserError(f"--num-classes {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
         return classes
     if num_classes is None:
-        lists = [read_image_list(_generic_list(root, code), root, allow_outside=allow_outside) for code in codes]
-        largest = max(sample.label for samples in lists for sample in samples)
-        if largest == UNLABELLED:
-            raise UserError(f"{class_file} is missing and the lists have no labels: name the classes in that file")
-        num_classes = largest + 1
+        num_classes = _count_classes(root, codes, allow_outside)
     return _numbered(num_classes)
+
+
+def _named_classes(class_file: Path) -> list[str]:
+    try:
+        lines = class_file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{class_file}: cannot be read as UTF-8 text ({error})") from error
+    classes = [line.strip() for line in lines if line.strip()]
+    if len(set(classes)) != len(classes) or not classes:
+        raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
+    return classes
+
+
+def _count_classes(root: Path, codes: Sequence[str], allow_outside: bool) -> int:
+    """One more than the largest label; more classes than images are taken for a slip of the pen."""
+    labels = [
+        (sample.label, path)
+        for path in (_generic_list(root, code) for code in codes)
+        for sample in read_image_list(path, root, allow_outside=allow_outside)
+    ]
+    largest, path = max(labels)
+    advice = f"pass --num-classes, or name the classes in {root / 'image_list' / 'classes.txt'}"
+    if largest == UNLABELLED:
+        raise UserError(f"image_list/classes.txt is missing and the lists have no labels: {advice}")
+    if largest >= len(labels):
+        raise UserError(f"{path}: label {largest}, but the lists have only {len(labels)} images; {advice}")
+    return largest + 1
 
 
 def _toolkit_lists(
@@ -114,7 +139,6 @@ def _toolkit_lists(
     from tllib_ancon import toolkit
 
     table = toolkit.find().dataset(dataset)
-    missing = [folder for folder in table.folders if not (root / folder).exists()]
     lists = []
     for code in codes:
         if code not in table.lists:
@@ -123,6 +147,7 @@ def _toolkit_lists(
         base = root / table.root_of.get(code, "")
         list_file = base / (by_split[split] if split in by_split else by_split["all"])
         if not list_file.is_file():
+            missing = table.missing(root, list(codes))
             hint = f"; missing folders: {', '.join(missing)}" if missing else ""
             raise UserError(f"{root} does not hold {dataset}: {list_file.relative_to(root)} not found{hint}")
         lists.append((base, list_file))
