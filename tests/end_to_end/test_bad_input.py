@@ -153,3 +153,56 @@ def test_a_source_model_that_diverged_in_its_last_step_is_not_kept(domains, tmp_
     words = ["pretrain", *small_arguments(domains), "-b", "40", "--epochs", "1", "--lr", "1e30"]
     assert "not finite after epoch 1" in refused([*words, "--log", str(tmp_path / "run")], capsys)
     assert not (tmp_path / "run" / "checkpoints" / "best.pth").exists()
+
+
+@pytest.mark.parametrize("value", [("--adapt-lr", "-1"), ("--adapt-epochs", "0"), ("--adapt-hold-out", "1")])
+def test_a_bad_second_stage_is_refused_before_the_first(domains, tmp_path, capsys, value: tuple[str, str]) -> None:
+    words = ["run", *small_arguments(domains), "-t", "dark", "--pretrain", "erm", "--log", str(tmp_path / "run")]
+    assert "the adaptation after the first stage: --" in refused([*words, *value], capsys)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--image-size", "0"),
+        ("--resize-size", "0"),
+        ("--norm-mean", ".5", ".5"),
+        ("--norm-std", "0", "0", "0"),
+        ("--scale", "2", "1"),
+    ],
+)
+def test_transforms_that_no_image_can_have(domains, source_checkpoint, tmp_path, capsys, words: list[str]) -> None:
+    assert words[0] in refused(adapt(domains, source_checkpoint, tmp_path / "run", *words), capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def evaluate(root: Path, checkpoint: Path, *more: str) -> list[str]:
+    start = ["evaluate", str(root), "-d", "ImageList", "-t", "dark", "--checkpoint", str(checkpoint)]
+    size = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "-j", "0"]
+    return [*start, "-a", "small_cnn", "--bottleneck-dim", "8", *size, *more]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [(("-j", "-1"), "--workers must be"), (("-b", "0"), "--batch-size must be")]
+)
+def test_evaluate_refuses_numbers_out_of_range(domains, source_checkpoint, capsys, words, message: str) -> None:
+    assert message in refused(evaluate(domains, source_checkpoint, *words), capsys)
+
+
+def test_evaluate_refuses_a_folder_that_is_missing_before_it_evaluates(
+    domains, source_checkpoint, tmp_path, capsys, monkeypatch
+) -> None:
+    from tllib_ancon.training import passes
+
+    monkeypatch.setattr(passes, "predict_domain", lambda *_: pytest.fail("evaluated first"))
+    shown = refused(evaluate(domains, source_checkpoint, "--json", str(tmp_path / "none" / "x.json")), capsys)
+    assert "does not exist" in shown
+
+
+def test_evaluate_writes_its_numbers_whole(domains, source_checkpoint, tmp_path) -> None:
+    import json
+
+    assert main(evaluate(domains, source_checkpoint, "--json", str(tmp_path / "x.json"))) == 0
+    assert "accuracy" in json.loads((tmp_path / "x.json").read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]

@@ -62,8 +62,11 @@ def evaluate(args: argparse.Namespace) -> int:
 
     from tllib_ancon import selection
     from tllib_ancon.cli import building
+    from tllib_ancon.training.files import write_whole
     from tllib_ancon.training.passes import evaluation_loader, predict_domain
 
+    if args.json and not Path(args.json).parent.is_dir():
+        raise UserError(f"--json {args.json}: the folder {Path(args.json).parent} does not exist; create it first")
     target = building.domain(args, args.target, split="test")
     building.require_same_classes(args.checkpoint, target)
     backbone = building.backbone(args, pretrained=False)
@@ -78,7 +81,8 @@ def evaluate(args: argparse.Namespace) -> int:
         scores |= record(predictions)
     _print(scores, target.classes if args.per_class_eval else [])
     if args.json:
-        Path(args.json).write_text(json.dumps(scores, indent=2) + "\n")
+        content = (json.dumps(scores, indent=2) + "\n").encode()
+        write_whole(Path(args.json), lambda file: file.write(content))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ def check(args: argparse.Namespace, num_images: int | None = None) -> None:
 
     sizes = {"num_samples": 2 * args.adapt_batch_size, "num_classes": 2, "feature_dim": 1, "total_steps": 1}
     methods.create(args.method, head=nn.Linear(1, 2), **sizes, **_method_options(args))
+    try:
+        AdaptationOptions(**_options(args))
+    except UserError as error:
+        raise UserError(f"the adaptation after the first stage: {error}") from error
     if num_images is not None:
         adapted, _ = hold_out(num_images, args.adapt_hold_out, args.seed)
         if len(adapted) < args.adapt_batch_size:
@@ -84,9 +89,21 @@ def adapt_arguments(given: Mapping[str, Any], checkpoint: Path, log: Path) -> ar
     return args
 
 
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of :class:`AdaptationOptions` that the command has."""
+    given = vars(_unprefixed(args))
+    return {option.name: given[option.name] for option in fields(AdaptationOptions) if option.name in given}
+
+
 def _method_options(args: argparse.Namespace) -> dict[str, Any]:
-    prefixed = {name.removeprefix(f"{PREFIX}_"): value for name, value in vars(args).items() if name.startswith(PREFIX)}
-    return arguments.method_options(argparse.Namespace(**{**vars(args), **prefixed}))
+    return arguments.method_options(_unprefixed(args))
+
+
+def _unprefixed(args: argparse.Namespace) -> argparse.Namespace:
+    """The second stage's arguments under the names that ``adapt`` gives them."""
+    prefix = f"{PREFIX}_"
+    prefixed = {name.removeprefix(prefix): value for name, value in vars(args).items() if name.startswith(prefix)}
+    return argparse.Namespace(**{**vars(args), **prefixed})
 
 
 class _Prefixed:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from tllib_ancon.data.images import DomainImages
 from tllib_ancon.data.transforms import ImageTransform
+from tllib_ancon.errors import UserError
 
 
 class ImageLoader:
@@ -26,6 +27,9 @@ class ImageLoader:
         workers: processes that read images
         sampler: keys of the dataset. Default: its own order
         drop_last: drop an incomplete last batch. Default: False
+
+    Raises:
+        UserError: a batch of no image, a negative number of workers
     """
 
     def __init__(
@@ -36,6 +40,10 @@ class ImageLoader:
         sampler: Sampler[int] | None = None,
         drop_last: bool = False,
     ):
+        if batch_size < 1:
+            raise UserError(f"--batch-size must be at least 1, got {batch_size}")
+        if workers < 0:
+            raise UserError(f"--workers must be at least 0, got {workers}")
         self.normalize = None
         if isinstance(dataset.transform, ImageTransform):
             self.normalize = dataset.transform.normalize

@@ -44,10 +44,11 @@ def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[torch.Tensor
 
     Args:
         num_samples (int): N
-        fraction (float): of the samples to hold out, in [0, 1); at least one sample is kept
+        fraction (float): of the samples to hold out, in [0, 1); at least one sample is kept, and unless it is 0 at
+            least one of several is held out
         seed (int): of the split
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(num_samples, generator=generator)
-    held = min(round(num_samples * fraction), num_samples - 1)
+    held = min(max(round(num_samples * fraction), int(fraction > 0)), num_samples - 1)
     return order[held:].sort().values, order[:held].sort().values

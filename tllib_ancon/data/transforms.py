@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from tllib_ancon.data.images import load_image
-from tllib_ancon.errors import unknown_name
+from tllib_ancon.errors import UserError, unknown_name
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -31,7 +32,10 @@ class TransformOptions:
         image_size: side in pixels of the crop; TLLib's 224
         scale, ratio: of the random resized crop
         horizontal_flip: flip half of the training images
-        mean, std: normalisation a channel
+        mean, std: normalisation a channel, 3 or 1; one channel makes the image grey
+
+    Raises:
+        UserError: a size, range or normalisation that no image can be given
     """
 
     train_resizing: str = "default"
@@ -43,6 +47,23 @@ class TransformOptions:
     horizontal_flip: bool = True
     mean: Sequence[float] = IMAGENET_MEAN
     std: Sequence[float] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        for name in ("resize_size", "image_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} must be at least 1 pixel, got {getattr(self, name)}")
+        for name in ("scale", "ratio"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high < math.inf:
+                raise UserError(f"--{name} {low} {high}: expected MIN and MAX with 0 < MIN <= MAX")
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
+            raise UserError(
+                f"--norm-mean has {len(self.mean)} values and --norm-std {len(self.std)}; both need 3, or 1 for grey"
+            )
+        if not all(map(math.isfinite, self.mean)):
+            raise UserError(f"--norm-mean must be finite, got {_words(self.mean)}")
+        if not all(0 < value < math.inf for value in self.std):
+            raise UserError(f"--norm-std must be above 0 and finite, got {_words(self.std)}")
 
     @property
     def side(self) -> int:
@@ -125,6 +146,10 @@ def evaluation_transform(options: TransformOptions) -> ImageTransform:
         case "res.":
             return ImageTransform(options.resize_size, T.Compose([]), options.mean, options.std)
     raise unknown_name("evaluation resizing", options.val_resizing, EVALUATION_RESIZINGS)
+
+
+def _words(values: Sequence[float]) -> str:
+    return " ".join(map(str, values))
 
 
 def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
