@@ -154,6 +154,19 @@ def test_schedules(schedule: str, expected: list[float]) -> None:
     assert smoothings == pytest.approx(expected)
 
 
+def test_an_empty_batch_changes_nothing() -> None:
+    ancon = AnchoredConfidence(2, 3)
+    ancon(torch.arange(2), torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+    threshold = ancon.threshold.clone()
+    assert ancon(torch.zeros(0, dtype=torch.long), torch.zeros(0, 3)).shape == (0, 3)
+    assert torch.equal(ancon.threshold, threshold)
+
+
+def test_probabilities_of_another_shape_are_refused() -> None:
+    with pytest.raises(UserError, match="probabilities have shape"):
+        AnchoredConfidence(2, 3)(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
+
+
 def test_pseudo_labels_may_be_given() -> None:
     targets = AnchoredConfidence(1, 3)(torch.tensor([0]), torch.tensor([[5.0, 0.0, 0.0]]), torch.tensor([2]))
     assert targets.argmax(1).item() == 2
@@ -201,6 +214,7 @@ def test_one_class_and_one_sample() -> None:
         (torch.tensor([0]), torch.zeros(2, 3), "indices have shape"),
         (torch.tensor([0, 1]), torch.zeros(2, 5), "logits have shape"),
         (torch.tensor([0.0, 1.0]), torch.zeros(2, 3), "integer"),
+        (torch.tensor([True, False]), torch.zeros(2, 3), "integer"),
     ],
 )
 def test_bad_visits(indices: torch.Tensor, logits: torch.Tensor, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
@@ -19,7 +20,7 @@ def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: 
         raise UserError(
             f"indices have shape {tuple(indices.shape)}; expected ({logits.shape[0]},), one per row of logits"
         )
-    if indices.is_floating_point() or indices.is_complex():
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise UserError(f"indices have dtype {indices.dtype}; expected an integer type")
     if indices.device.type == "cpu" and len(indices):
         lowest, highest = indices.aminmax()

@@ -104,6 +104,8 @@ class TemporalEnsemble(nn.Module):
         self._add(indices, logits, probabilities)
 
     def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
+        if probabilities is not None and probabilities.shape != logits.shape:
+            raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.detach().float()
         weights = self.weighting(logits.softmax(1) if probabilities is None else probabilities.float())
         self.vote_share.copy_((weights > 0).float().mean())

@@ -46,6 +46,8 @@ class RelativeThreshold(nn.Module):
 
     def forward(self, probabilities: Tensor) -> Tensor:
         confidence = probabilities.amax(1)
+        if not len(confidence):
+            return confidence
         mean = confidence.mean()
         moved = self.beta * self.threshold + (1 - self.beta) * mean
         self.threshold.copy_(torch.where(self.threshold.isnan(), mean, moved))
