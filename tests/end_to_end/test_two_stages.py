@@ -129,6 +129,15 @@ def test_run_refuses_before_it_trains(domains, tmp_path, capsys, more: list[str]
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_run_refuses_the_directory_of_another_command(domains, source_checkpoint, tmp_path, capsys, overwrite) -> None:
+    log = source_checkpoint.parent.parent
+    before = {path: path.read_bytes() for path in log.rglob("*") if path.is_file()}
+    message = refused([*run_arguments(domains, log, "erm"), *overwrite], capsys)
+    assert "holds config.json and checkpoints of a run of another command" in message
+    assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
+
+
 def test_pretrain_needs_a_target_for_cdan(domains: Path, tmp_path: Path, capsys) -> None:
     arguments = ["pretrain", *small_arguments(domains), "--method", "cdan", "--log", str(tmp_path / "run")]
     assert "pass -t DOMAIN" in refused(arguments, capsys)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import adapt, arguments, pretrain, second_stage
+from tllib_ancon.errors import UserError
 
 FIRST, SECOND = "pretrain", "adapt"
 """Folders of the two stages in the run directory."""
@@ -30,11 +31,15 @@ def run_both(args: argparse.Namespace) -> dict[str, Any]:
 
     What is finished is not made again. ``result.json`` in the run directory is that of the adaptation, with the numbers
     of its start beside those of the selected and the last model, and the first stage's under ``pretrain``.
+
+    Raises:
+        UserError: the run directory is that of one of the two commands alone, or bad input to a stage
     """
     from tllib_ancon.cli import building
     from tllib_ancon.training.run_directory import RESULT, RunDirectory
 
     log = Path(args.log)
+    _refuse_single_run(log)
     second_stage.check(args, len(building.domain(args, args.target)))
     source_model = pretrain.pretrain(_first_stage(args, log / FIRST))
     checkpoint = RunDirectory(log / FIRST).checkpoints / source_model["checkpoint"]
@@ -42,6 +47,17 @@ def run_both(args: argparse.Namespace) -> dict[str, Any]:
     result = {"pretrain": _numbers(source_model), **_numbers(adapted)}
     RunDirectory(log).write_json(RESULT, result)
     return result
+
+
+def _refuse_single_run(log: Path) -> None:
+    from tllib_ancon.training.run_directory import CHECKPOINTS, CONFIG, RESULT
+
+    present = [name for name in (CONFIG, CHECKPOINTS) if (log / name).exists()]
+    if present:
+        raise UserError(
+            f"run directory {log} holds {' and '.join(present)} of a run of another command, whose {RESULT} would be "
+            "replaced; choose another --log"
+        )
 
 
 def _first_stage(args: argparse.Namespace, log: Path) -> argparse.Namespace:
