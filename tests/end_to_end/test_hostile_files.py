@@ -15,6 +15,7 @@ import torch
 import tllib_ancon
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import COMMANDS, main
+from tllib_ancon.errors import UserError
 
 READ_FLAGS = {
     ("adapt", "--checkpoint"),
@@ -148,3 +149,28 @@ def test_a_cache_of_objects_is_refused_and_does_not_run(domains, source_checkpoi
     assert main(["adapt", *small_arguments(domains), *words, "--log", str(tmp_path / "two")]) == 2
     assert "damaged" in capsys.readouterr().err
     assert not victim.exists()
+
+
+WORKER = """Caught UserError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "images.py", line 31, in load_image
+ValueError: bad
+tllib_ancon.errors.UserError: image x.jpg: cannot be decoded (two
+  lines)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (WORKER, "image x.jpg: cannot be decoded (two lines)"),
+        ("checkpoint x.pth cannot be read (first\n\n\tsecond)\n", "checkpoint x.pth cannot be read (first second)"),
+    ],
+)
+def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text: str, shown: str, monkeypatch, capsys) -> None:
+    def fail(words: list[str]) -> None:
+        raise UserError(text)
+
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", fail)
+    assert main(["adapt"]) == 2
+    assert capsys.readouterr().err == f"tllib-ancon: error: {shown}\n"

@@ -364,7 +364,9 @@ def test_a_head_that_does_not_fit_the_bottleneck():
 
 
 def test_another_number_of_classes():
-    with pytest.raises(UserError, match="for 7 classes, the dataset has 65"):
+    with pytest.raises(
+        UserError, match=r"for 7 classes, the dataset has 65 \(head\.\S+ has shape \(7, \d+\), expected \(65, \d+\)\)"
+    ):
         start_model(states()["mdd"], Backbone(), 65)
 
 
@@ -468,3 +470,40 @@ def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
     except UserError:
         return
     assert all(isinstance(tensor, Tensor) for tensor in state.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("tensor", "said"),
+    [
+        (torch.eye(3).to_sparse(), "is sparse"),
+        (torch.eye(3).to_sparse_csr(), "is sparse"),
+        (torch.empty(3, device="meta"), "is on the device meta"),
+        (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "is quantised"),
+        (torch.ones(3, dtype=torch.complex64), "is complex"),
+        (torch.zeros(1).expand(10**6, 10**6), "has shape .*the file holds fewer numbers"),
+    ],
+)
+def test_peculiar_tensors_are_named(tensor: Tensor, said: str, nested: bool, tmp_path):
+    content = {"layers.weight": tensor}
+    path = write(tmp_path / "odd.pth", {"G": content, "F1": content, "F2": content} if nested else content)
+    with pytest.raises(UserError, match=rf"odd\.pth: its tensor {'G.' if nested else ''}layers\.weight {said}"):
+        load_state_dict(path)
+
+
+def test_a_slice_of_a_larger_tensor_is_plain(tmp_path):
+    path = write(tmp_path / "slice.pth", {"weight": torch.arange(12.0).view(3, 4)[1:, ::2]})
+    assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
+
+
+def test_the_error_of_a_reader_is_one_short_line_with_the_file(tmp_path, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("first\n\tsecond " + "x" * 1000)
+
+    path = write(tmp_path / "model.pth", {"weight": torch.zeros(1)})
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(UserError, match=r"model\.pth cannot be read.*\(first second x{100}") as error:
+        load_state_dict(path)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < len(str(path)) + 300

@@ -67,5 +67,4 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def _one_line(error: UserError) -> str:
     """The message alone: a data-loader worker wraps it in the text of a traceback."""
-    last = str(error).strip().splitlines()[-1]
-    return last.split("UserError: ", 1)[-1]
+    return " ".join(str(error).rpartition("UserError: ")[2].split())

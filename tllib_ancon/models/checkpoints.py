@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.weights import load_into
+from tllib_ancon.models.weights import load_into, one_line
 from tllib_ancon.toolkit.networks import AveragePool
 
 MCD_PARTS = {"G", "F1", "F2"}
@@ -104,6 +104,7 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     if path.stat().st_size == 0:
         raise UserError(f"checkpoint {path} is empty")
     content = _read(path)
+    _require_plain_tensors(content, path)
     if isinstance(content, Mapping) and set(content) == MCD_PARTS and all(map(_is_state_dict, content.values())):
         return {f"{part}.{name}": state[name] for part, state in content.items() for name in state}
     if not _is_state_dict(content):
@@ -150,9 +151,11 @@ def start_model(state: Mapping[str, Tensor], backbone: nn.Module, num_classes: i
     """
     layout = recognize(state)
     if layout.num_classes != num_classes:
+        name = _head_weights(layout.tensors["head"])[1]
+        shape = tuple(layout.tensors["head"][name].shape)
         raise UserError(
-            f"the checkpoint is for {layout.num_classes} classes, the dataset has {num_classes}; give the "
-            "checkpoint of a model trained on the same classes"
+            f"the checkpoint is for {layout.num_classes} classes, the dataset has {num_classes} (head.{name} has shape "
+            f"{shape}, expected {(num_classes, *shape[1:])}); give a checkpoint of the same classes"
         )
     bottleneck, features_dim = _build_bottleneck(layout)
     head = _build_head(layout, features_dim)
@@ -179,7 +182,37 @@ def _read(path: Path) -> Any:
             "code of the file. Save the weights alone: torch.save(model.state_dict(), FILE)"
         ) from error
     except Exception as error:  # damaged bytes can lead the readers to any error
-        raise UserError(f"checkpoint {path} cannot be read: it is damaged or incomplete ({error})") from error
+        raise UserError(f"checkpoint {path} cannot be read: it is damaged or incomplete ({one_line(error)})") from error
+
+
+def _require_plain_tensors(content: Any, path: Path, prefix: str = "") -> None:
+    """Refuse tensors that cannot be copied into a network, or whose numbers are not all in the file."""
+    if not isinstance(content, Mapping):
+        return
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            _require_plain_tensors(value, path, f"{prefix}{name}.")
+        elif isinstance(value, Tensor):
+            problem = _peculiarity(value)
+            if problem:
+                raise UserError(
+                    f"checkpoint {path}: its tensor {prefix}{name} {problem}; save plain tensors, "
+                    "torch.save(model.state_dict(), FILE)"
+                )
+
+
+def _peculiarity(tensor: Tensor) -> str | None:
+    if tensor.is_meta:
+        return "is on the device meta and has no numbers"
+    if tensor.is_quantized:
+        return "is quantised"
+    if tensor.layout != torch.strided:
+        return "is sparse"
+    if tensor.is_complex():
+        return "is complex"
+    if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+        return f"has shape {tuple(tensor.shape)}, and the file holds fewer numbers"
+    return None
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -243,10 +276,16 @@ def _places(layers: tuple[str, ...]) -> set[str]:
 
 def _sizes(head: Mapping[str, Tensor]) -> tuple[int, int]:
     """Outputs and inputs of a head."""
-    first, last = ("0.weight", "3.weight") if "3.weight" in head else ("weight", "weight")
-    if "weight" not in head and "0.weight" not in head:
-        first = last = "parametrizations.weight.original1"
+    first, last = _head_weights(head)
     return _shape(head, last)[0], _shape(head, first)[1]
+
+
+def _head_weights(head: Mapping[str, Tensor]) -> tuple[str, str]:
+    """Names of the weights of a head's first and last layer."""
+    if "3.weight" in head:
+        return "0.weight", "3.weight"
+    name = "weight" if {"weight", "0.weight"} & set(head) else "parametrizations.weight.original1"
+    return name, name
 
 
 def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:

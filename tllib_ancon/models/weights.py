@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tllib_ancon.errors import UserError
 
 MOST_LISTED = 6
+MOST_CHARACTERS = 200
 
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
@@ -37,4 +38,12 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
     if problems:
         more = f", and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
         raise UserError(f"{source} does not fit the network: {'; '.join(problems[:MOST_LISTED])}{more}")
-    network.load_state_dict({name: state[name] for name in expected if name in state}, strict=False)
+    try:
+        network.load_state_dict({name: state[name] for name in expected if name in state}, strict=False)
+    except RuntimeError as error:
+        raise UserError(f"{source} cannot be loaded into the network ({one_line(error)})") from error
+
+
+def one_line(error: Exception) -> str:
+    """The beginning of a library's message."""
+    return " ".join(str(error).split())[:MOST_CHARACTERS]
