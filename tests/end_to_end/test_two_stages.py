@@ -138,6 +138,28 @@ def test_run_refuses_the_directory_of_another_command(domains, source_checkpoint
     assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
 
 
+def test_the_source_of_an_adaptation_is_a_domain_but_needs_no_image(
+    domains, source_checkpoint, tmp_path, capsys
+) -> None:
+    root = Path(shutil.copytree(domains, tmp_path / "domains"))
+    shutil.rmtree(root / "bright")
+    words = ["adapt", *small_arguments(root), "-t", "dark", "--checkpoint", str(source_checkpoint), "--epochs", "1"]
+    words += ["--log", str(tmp_path / "run")]
+    misspelt = ["brihgt" if word == "bright" else word for word in words]
+    assert "source domain of ImageList: 'brihgt'; did you mean 'bright'" in refused(misspelt, capsys)
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize("inputs", [None, [], "text"])
+def test_a_configuration_without_inputs_beside_a_checkpoint_is_passed_over(
+    domains, source_checkpoint, tmp_path, inputs: object
+) -> None:
+    log = Path(shutil.copytree(source_checkpoint.parent.parent, tmp_path / "source"))
+    (log / "config.json").write_text(json.dumps({"command": "pretrain", "inputs": inputs}))
+    words = ["-t", "dark", "--checkpoint", str(log / "checkpoints" / "best.pth"), "--epochs", "1"]
+    assert main(["adapt", *small_arguments(domains), *words, "--log", str(tmp_path / "run")]) == 0
+
+
 def test_pretrain_needs_a_target_for_cdan(domains: Path, tmp_path: Path, capsys) -> None:
     arguments = ["pretrain", *small_arguments(domains), "--method", "cdan", "--log", str(tmp_path / "run")]
     assert "pass -t DOMAIN" in refused(arguments, capsys)

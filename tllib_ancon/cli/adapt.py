@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import arguments
+from tllib_ancon.errors import unknown_name
 from tllib_ancon.training.adapt import AdaptationOptions
 
 
@@ -34,6 +36,7 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
     from tllib_ancon.training.adapt import Adaptation
     from tllib_ancon.training.run_directory import RunDirectory
 
+    _require_known_source(args)
     target = building.domain(args, args.target)
     building.require_same_classes(args.checkpoint, target)
     backbone = building.backbone(args, pretrained=False)
@@ -54,6 +57,24 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
     if directory.finished:
         progress.line(f"{args.log} holds this run already, finished")
     return directory.result() if directory.finished else adaptation()
+
+
+def _require_known_source(args: argparse.Namespace) -> None:
+    """``-s`` is only written down here, and names a domain of the dataset all the same; no image of it is needed."""
+    from tllib_ancon import toolkit
+    from tllib_ancon.data.corrupted import LAYERED
+    from tllib_ancon.data.domains import IMAGE_LIST
+
+    if not args.source or args.data in LAYERED:
+        return
+    if args.data == IMAGE_LIST:
+        lists = (Path(args.root) / "image_list").glob("*.txt")
+        known = {path.stem for path in lists} - {"classes"}
+    else:
+        known = set(toolkit.find().dataset(args.data).lists)
+    for code in args.source:
+        if code not in known:
+            raise unknown_name(f"source domain of {args.data}:", code, known)
 
 
 def options(args: argparse.Namespace) -> AdaptationOptions:

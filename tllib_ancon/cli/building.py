@@ -80,6 +80,8 @@ def require_same_classes(checkpoint: str, domain: Domain) -> None:
         recorded = RunDirectory(run).config().get("inputs", {})
     except UserError:  # not one of our runs
         return
+    if checkpoint == IMAGENET or not isinstance(recorded, dict):
+        return
     for label, (there, here) in enumerate(zip(recorded.get("classes", ()), domain.classes, strict=False)):
         if str(label) not in (there, here) and there != here:
             raise UserError(
