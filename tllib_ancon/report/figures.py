@@ -110,7 +110,7 @@ def _sweep_boxes(runs: Sequence[AdaptedRun], name: str, swept: Sequence[str]) ->
     values: dict[str, list[float]] = {}
     for run in sorted(runs, key=lambda run: str(run.config[name])):
         if all(run.config[other] == usual[other] for other in others):
-            values.setdefault(str(run.config[name]), []).append(run.measured(SELECTED)["accuracy"])
+            values.setdefault(_plain(str(run.config[name])), []).append(run.measured(SELECTED)["accuracy"])
     title = f"Accuracy by {SWEPT[name]}; a box over pairs and seeds, triangles are means"
     return _boxes(f"sweep-{name}", title, values, "accuracy (%)") if _enough(values) and len(values) > 1 else None
 
@@ -119,7 +119,7 @@ def _variant_boxes(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Picture
     usual = usual_settings(runs, varied)
     values: dict[str, list[float]] = {}
     for run in sorted(runs, key=lambda run: bool(variant(run, usual))):
-        values.setdefault(variant(run, usual) or run.method, []).append(run.measured(SELECTED)["accuracy"])
+        values.setdefault(_plain(variant(run, usual) or run.method), []).append(run.measured(SELECTED)["accuracy"])
     title = "Accuracy by design choice; a box over pairs and seeds, triangles are means"
     return _boxes("variants", title, values, "accuracy (%)") if _enough(values) else None
 
@@ -145,7 +145,7 @@ def _from_predictions(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iter
     shown: dict[str, AdaptedRun] = {}
     for run in runs:
         if run.predictions is not None:
-            shown.setdefault(", ".join(filter(None, (_label(run), variant(run, usual)))), run)
+            shown.setdefault(", ".join(filter(None, (_label(run), _plain(variant(run, usual))))), run)
     labelled = {label: run for label, run in list(shown.items())[:MOST_PANELS] if run.predictions.labels is not None}
     if not labelled:
         return
@@ -232,11 +232,16 @@ _ECE = f"ECE ({NUM_BINS} bins)"
 
 
 def _label(run: AdaptedRun) -> str:
-    return run.method if run.start in ("erm", "imagenet", "checkpoint") else f"{run.start}: {run.method}"
+    return _plain(run.method if run.start in ("erm", "imagenet", "checkpoint") else f"{run.start}: {run.method}")
 
 
 def _place(run: AdaptedRun) -> str:
-    return f"{run.column}{'' if run.severity is None else f'/{run.severity}'}, seed {run.seed}"
+    return _plain(f"{run.column}{'' if run.severity is None else f'/{run.severity}'}, seed {run.seed}")
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _new(panels: int, side: float = 5.0) -> tuple[Any, Sequence[Any]]:
