@@ -36,8 +36,8 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
     from tllib_ancon.training.adapt import Adaptation
     from tllib_ancon.training.run_directory import RunDirectory
 
-    _require_known_source(args)
     target = building.domain(args, args.target)
+    _require_known_source(args)
     building.require_same_classes(args.checkpoint, target)
     backbone = building.backbone(args, pretrained=False)
     model = building.start_classifier(args, backbone, target.num_classes)

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="ancon-demo", metavar="DIR", help="folder for data, runs and results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="a source model and three runs each")
     parser.add_argument("--source-epochs", type=int, default=10, help="of each source model")
-    parser.add_argument("--epochs", type=int, default=30, help="of each adaptation")
+    parser.add_argument("--epochs", type=int, default=20, help="of each adaptation")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
     parser.add_argument("--overwrite", action="store_true", help="start every run anew")
     parser.add_argument("--quiet", action="store_true", help="show the table only")

@@ -86,10 +86,10 @@ def _resolve(path: str, root: Path, where: str, allow_outside: bool) -> str:
     if "\0" in path:
         raise UserError(f"{where}: the path holds a null character")
     full = os.path.normpath(os.path.join(root, path))
-    if not allow_outside and not _is_inside(os.path.realpath(full), os.path.realpath(root)):
+    if not allow_outside and not is_inside(os.path.realpath(full), os.path.realpath(root)):
         raise UserError(f"{where}: {path!r} leads outside the dataset root; pass --allow-outside-root to accept it")
     return full
 
 
-def _is_inside(path: str, folder: str) -> bool:
+def is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip(os.sep) + os.sep)
