@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.image_list import Sample
-from tllib_ancon.data.image_list import is_inside
+from tllib_ancon.data.image_list import Sample, is_inside
 from tllib_ancon.errors import UserError, unknown_name
 
 IMAGENET_C, CORRUPTED_IMAGES = "ImageNetC", "CorruptedImages"

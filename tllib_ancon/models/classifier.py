@@ -100,8 +100,8 @@ def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
     """Batch statistics in batch-norm, as in the authors' code, and no noise in the pseudo-labels, which are taken from
     this same forward pass.
 
-    Everything but batch-norm is in evaluation mode, so that dropout inside a network's own functions is off as well; the
-    model itself counts as training, so that calling it gives logits and features.
+    Everything but batch-norm is in evaluation mode, so that dropout inside a network's own functions is off as well;
+    the model itself counts as training, so that calling it gives logits and features.
 
     Args:
         model (nn.Module): its mode is set
