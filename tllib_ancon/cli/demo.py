@@ -54,13 +54,8 @@ def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, dict[str, Any]]:
     common = [
         *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn"),
         *("--image-size", str(CROP), "--scale", "0.5", "1", "--no-hflip"),
-        *(
-            "--seed",
-            str(seed),
-            "-j",
-            str(args.workers),
-            *(flag for flag in ("--quiet", "--overwrite") if getattr(args, flag[2:])),
-        ),
+        *("--seed", str(seed), "-j", str(args.workers)),
+        *(flag for flag in ("--quiet", "--overwrite") if getattr(args, flag[2:])),
     ]
     length = ["--scratch", "--epochs", str(args.source_epochs)]
     pretrain.pretrain(parse(["pretrain", *common, *length, "--log", str(source.path)]))
