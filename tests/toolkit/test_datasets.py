@@ -21,7 +21,7 @@ def test_both_toolkits_know_the_datasets_of_the_paper(toolkit, name, domains, nu
     table = toolkit.dataset(name)
     assert name in toolkit.dataset_names()
     assert (table.name, table.domains, len(table.classes)) == (name, domains, num_classes)
-    assert set(domains) <= set(table.lists) == set(table.root_of) == set(table.mode_of)
+    assert set(domains) <= set(table.lists) == set(table.root_of)
     assert "image_list" in table.folders
     assert set(table.root_of.values()) == {""}
 
@@ -59,7 +59,6 @@ def test_digits_lie_in_one_folder_a_domain():
     }
     assert table.lists["SVHNRGB"] == {"all": "image_list/svhn_balanced.txt"}
     assert table.root_of["USPSRGB"] == "USPSRGB"
-    assert (table.mode_of["USPS"], table.mode_of["USPSRGB"]) == ("L", "RGB")
     assert len(table.classes) == 10
 
 

@@ -27,7 +27,6 @@ class DatasetTable:
         folders: what has to lie in the dataset's root for TLLib not to download something
         root_of: code -> the domain's root, relative to the dataset's; "" if they are the same
         folders_of: code -> what has to lie in the dataset's root for this domain, besides ``folders``
-        mode_of: code -> the mode that images are read in, ``RGB`` or ``L`` (one channel)
         first_label: the number of the first class in the lists
     """
 
@@ -38,7 +37,6 @@ class DatasetTable:
     folders: list[str]
     root_of: dict[str, str]
     folders_of: dict[str, list[str]] = field(default_factory=dict)
-    mode_of: dict[str, str] = field(default_factory=dict)
     first_label: int = 0
 
     def missing(self, root: str | Path, domains: list[str]) -> list[str]:
@@ -60,7 +58,6 @@ def dataset_table(name: str, dataset: Any) -> DatasetTable:
         lists=lists,
         folders=[entry[0] for entry in dataset.download_list],
         root_of=dict.fromkeys(lists, ""),
-        mode_of=dict.fromkeys(lists, "RGB"),
         first_label=FIRST_LABELS.get(name, 0),
     )
 
@@ -77,7 +74,6 @@ def digits_table(datasets: dict[str, Any]) -> DatasetTable:
         folders_of={
             code: [f"{code}/{entry[0]}" for entry in dataset.download_list] for code, dataset in datasets.items()
         },
-        mode_of={code: "RGB" if code.endswith("RGB") else "L" for code in datasets},
     )
 
 
