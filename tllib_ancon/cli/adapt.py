@@ -50,6 +50,7 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
         directory,
         *building.cached(args, building.transforms(args, backbone), target),
         record=building.recorder(target),
+        keep=building.keeper(target, directory) if args.save_predictions else None,
         progress=progress,
     )
     inputs = building.inputs(args, target)

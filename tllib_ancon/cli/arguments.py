@@ -143,6 +143,11 @@ def add_method_arguments(parser: argparse.ArgumentParser, default: str) -> None:
     group.add_argument("--adapted", default="all-but-head", choices=ADAPTED_PARAMETERS, help="parameters that learn")
     group.add_argument("--dropout", action="store_true", help="leave dropout on while pseudo-labels are taken")
     group.add_argument("--save-epochs", action="store_true", help="keep the model of every epoch")
+    group.add_argument(
+        "--save-predictions",
+        action="store_true",
+        help="keep logits, features and votes of every image as predictions.npz",
+    )
     for option in fields(MethodOptions):
         flag = "--" + option.name.replace("_", "-")
         common = {"default": option.default, "help": option.metadata["help"]}

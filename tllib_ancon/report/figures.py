@@ -13,9 +13,9 @@ import numpy as np
 from tllib_ancon import selection
 from tllib_ancon.evaluation import NUM_BINS
 from tllib_ancon.report.curves import draw_curves
-from tllib_ancon.report.predictions import SavedPredictions
 from tllib_ancon.report.runs import SELECTED, START, AdaptedRun
 from tllib_ancon.report.tables import SOURCE_ONLY, accuracies_by_criterion, usual_settings, variant
+from tllib_ancon.training.saved_predictions import SavedPredictions
 
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
 MOST_PANELS = 4

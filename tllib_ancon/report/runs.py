@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.report.predictions import SavedPredictions, read_predictions
 from tllib_ancon.self_training import methods
 from tllib_ancon.self_training.methods import MethodOptions
 from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
+from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
 
 SELECTED, START = "selected", "start"
 IDENTITY = (
@@ -27,6 +27,7 @@ IDENTITY = (
     "checkpoint",
     "pretrained_weights",
     "save_epochs",
+    "save_predictions",
     "inputs",
 )
 """What tells runs of one table apart, or where their files lie."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.self_training.aad import AttractingDispersing
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.gce import generalized_cross_entropy
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
 from tllib_ancon.self_training.pseudo_label import OneHotPseudoLabel, cross_entropy
@@ -69,10 +70,16 @@ class Method(nn.Module):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Scalars of the last step, on its device: AnCon's threshold δ and the share of predictions that voted."""
-        for part in self.modules():
-            if hasattr(part, "vote_share"):
-                return {"threshold": part.threshold, "votes": part.vote_share}
-        return {}
+        ensemble = self._ensemble()
+        return {} if ensemble is None else {"threshold": ensemble.threshold, "votes": ensemble.vote_share}
+
+    def votes(self, indices: Tensor) -> Tensor | None:
+        """f̄ of these samples before normalisation, (B, K) float32; None if no part keeps an ensemble."""
+        ensemble = self._ensemble()
+        return None if ensemble is None else ensemble.votes(indices)
+
+    def _ensemble(self) -> TemporalEnsemble | None:
+        return next((part for part in self.modules() if isinstance(part, TemporalEnsemble)), None)
 
     def _parts_to_initialize(self, epoch: int) -> list[Any]:
         due = {"epoch"} if epoch else {"epoch", "start"}

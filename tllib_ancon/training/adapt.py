@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tllib_ancon import selection
@@ -24,11 +25,16 @@ from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_
 from tllib_ancon.training.precision import create_accelerator, lay_out
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
-from tllib_ancon.training.run_directory import LATEST, RunDirectory
+from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
 Record = Callable[[Predictions], Mapping[str, Any]]
 """Scores predictions on the whole target against its labels. The loop stores what it returns and never reads it."""
+
+
+Keep = Callable[[Predictions, Tensor | None], None]
+"""Keeps the selected model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method
+counts votes: zeros for an image that was held out."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class Adaptation:
         run: where configuration, metrics and checkpoints go; already begun
         train_transform, evaluation_transform: PIL image -> tensor
         record: scores the predictions on the whole target for the record, where labels exist
+        keep: keeps the selected model's predictions, once, before the run is finished
         progress: what the person sees
 
     Raises:
@@ -110,11 +117,13 @@ class Adaptation:
         train_transform: Callable[[Any], Any],
         evaluation_transform: Callable[[Any], Any],
         record: Record | None = None,
+        keep: Keep | None = None,
         progress: Progress | None = None,
     ):
         self.options = options
         self.run = run
         self.record = record
+        self.keep = keep
         self.progress = progress or Progress()
         self.accelerator = create_accelerator(options.mixed_precision)
         self.criterion = selection.find_criterion(options.criterion)
@@ -122,7 +131,8 @@ class Adaptation:
         if model.num_classes < 2:
             raise UserError(f"domain {target.name} has one class: every image is of it, and there is nothing to adapt")
         target = target.without_labels()
-        adapted, held_out = (target.subset(part) for part in hold_out(len(target), options.hold_out, options.seed))
+        self.adapted_indices, held_out_indices = hold_out(len(target), options.hold_out, options.seed)
+        adapted, held_out = target.subset(self.adapted_indices), target.subset(held_out_indices)
         held_out = held_out if len(held_out) else adapted
         if len(held_out) < self.criterion.fewest_samples:
             raise UserError(f"--criterion {self.criterion.name} needs more than the one image that is held out")
@@ -156,6 +166,8 @@ class Adaptation:
                 self._finish_epoch({"epoch": 0})
             for epoch in range(len(self.metrics), self.options.epochs + 1):
                 self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
+            if self.keep is not None:
+                self.keep(*self._selected_predictions())
         result = self._result()
         self.run.finish(result)
         return result
@@ -262,6 +274,17 @@ class Adaptation:
             "schedule": self.schedule,
         }
         return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
+
+    def _selected_predictions(self) -> tuple[Predictions, Tensor | None]:
+        model = self.accelerator.unwrap_model(self.model)
+        model.load_state_dict(self.run.load(BEST))
+        predictions = self._predict(self.target_loader, self.options.epochs)
+        adapted_votes = self.method.votes(torch.arange(len(self.adapted_indices)))
+        if adapted_votes is None:
+            return predictions, None
+        votes = adapted_votes.new_zeros(len(predictions.indices), model.num_classes).cpu()
+        votes[self.adapted_indices] = adapted_votes.cpu()
+        return predictions, votes
 
     def _selected_epoch(self) -> int:
         adapted = self.metrics[1:]

@@ -17,6 +17,7 @@ from tllib_ancon._version import __version__
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
 from tllib_ancon.training.lock import FolderLock
+from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
@@ -33,8 +34,8 @@ class RunDirectory:
     """Reads and writes one run directory.
 
     Layout: ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
-    ``result.json`` (written last: its presence means that the run is finished), ``checkpoints/`` and
-    ``visualize/``.
+    ``predictions.npz`` if it was asked for, ``result.json`` (written last: its presence means that the run is
+    finished), ``checkpoints/`` and ``visualize/``.
 
     A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch and
     :meth:`finish` at the end. An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it;
@@ -120,6 +121,10 @@ class RunDirectory:
         """Write ``checkpoints/name`` whole; returns its SHA-256."""
         return write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
 
+    def load(self, name: str) -> dict[str, Any]:
+        """The weights that :meth:`save` wrote as ``checkpoints/name``; no code of the file is run."""
+        return torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
+
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
         """Keep an epoch: the state to continue from, then ``latest.pth``, ``best.pth`` and ``metrics.jsonl``.
 
@@ -162,7 +167,8 @@ class RunDirectory:
         """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
         kept = [path.name for path in self.checkpoints.glob("epoch-*.pth")]
         written = [name for name in (LATEST, BEST) if name in self._sha256]
-        names = {f"{CHECKPOINTS}/{name}" for name in (*written, *kept)} | {METRICS}
+        optional = {PREDICTIONS} if (self.path / PREDICTIONS).is_file() else set()
+        names = {f"{CHECKPOINTS}/{name}" for name in (*written, *kept)} | {METRICS} | optional
         self.write_json(RESULT, {**result, "sha256": {name: sha256(self.path / name) for name in sorted(names)}})
         self.discard_state()
         if self._lock is not None:
@@ -216,7 +222,7 @@ class RunDirectory:
         """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
         outlive it unnoticed."""
         kept = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
-        for name in (RESULT, METRICS, *kept, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE))):
+        for name in (RESULT, METRICS, PREDICTIONS, *kept, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE))):
             (self.path / name).unlink(missing_ok=True)
 
     def _recorded_config(self) -> dict[str, Any] | None:

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.fabricated import write_predictions
+from tests.report.fabricated import write_predictions as fabricate
 from tllib_ancon.errors import UserError
-from tllib_ancon.report.predictions import read_predictions
+from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions, write_predictions
 
 
 def test_what_was_saved_is_read(tmp_path: Path) -> None:
     assert read_predictions(tmp_path) is None
-    write_predictions(tmp_path, images=7, classes=4)
+    fabricate(tmp_path, images=7, classes=4)
     saved = read_predictions(tmp_path)
     assert (saved.logits.shape, saved.labels.shape, saved.features.shape, saved.votes.shape) == (
         (7, 4),
@@ -21,6 +21,21 @@ def test_what_was_saved_is_read(tmp_path: Path) -> None:
         (7, 4),
         (7, 4),
     )
+
+
+def test_what_is_written_is_read_to_the_last_bit(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    logits, features = (
+        generator.normal(size=(5, 3)).astype(np.float32),
+        generator.normal(size=(5, 2)).astype(np.float16),
+    )
+    written = SavedPredictions(np.arange(5), logits, None, features, np.full((5, 3), 65535, np.uint16))
+    write_predictions(tmp_path, written)
+    saved = read_predictions(tmp_path)
+    assert saved.labels is None
+    for name in ("indices", "logits", "features", "votes"):
+        assert getattr(saved, name).dtype == getattr(written, name).dtype
+        np.testing.assert_array_equal(getattr(saved, name), getattr(written, name))
 
 
 def test_labels_features_and_votes_may_be_absent(tmp_path: Path) -> None:

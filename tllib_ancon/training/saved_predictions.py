@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.training.files import write_whole
 
 FILE = "predictions.npz"
 REQUIRED = ("indices", "logits")
@@ -22,7 +24,7 @@ class SavedPredictions:
         indices: (N,) position of each image in the domain
         logits: (N, K) of the selected model
         labels: (N,) true classes, where the target has labels
-        features: (N, D) what the head gets
+        features: (N, D) what the head gets, float16
         votes: (N, K) confident votes at the end of the run; a row without any vote for an image that was held out
     """
 
@@ -31,6 +33,18 @@ class SavedPredictions:
     labels: np.ndarray | None = None
     features: np.ndarray | None = None
     votes: np.ndarray | None = None
+
+
+def write_predictions(run: Path, saved: SavedPredictions) -> None:
+    """Write ``predictions.npz`` whole.
+
+    Raises:
+        UserError: it could not be written (why)
+    """
+    arrays = {name: array for name, array in vars(saved).items() if array is not None}
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_whole(run / FILE, lambda file: file.write(content.getbuffer()))
 
 
 def read_predictions(run: Path) -> SavedPredictions | None:

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.domains_on_disk import small_arguments
+from tllib_ancon import methods
+from tllib_ancon.cli.main import main
+from tllib_ancon.data.sampling import hold_out
+from tllib_ancon.training.saved_predictions import FILE, read_predictions
+
+EPOCHS = 3
+VOTING = {"ancon", "gce+ancon", "nrc+ancon", "shot+ancon", "aad+ancon"}
+
+
+def adapt(domains: Path, checkpoint: Path, log: Path, *more: str) -> Path:
+    start = ["-t", "dark", "--checkpoint", str(checkpoint), "--epochs", str(EPOCHS), "--log", str(log)]
+    assert main(["adapt", *small_arguments(domains), *start, "--save-predictions", *more]) == 0
+    return log
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_the_file_holds_the_selected_model_on_the_whole_target(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, method: str
+) -> None:
+    run = adapt(domains, source_checkpoint, tmp_path / "run", "--method", method)
+    saved = read_predictions(run)
+    assert saved.indices.tolist() == list(range(48))
+    assert saved.labels.tolist() == [number % 3 for number in range(48)]
+    assert (saved.logits.shape, saved.features.shape, saved.features.dtype) == ((48, 3), (48, 8), np.float16)
+    accuracy = 100 * (saved.logits.argmax(1) == saved.labels).mean()
+    assert accuracy == pytest.approx(json.loads((run / "result.json").read_text())["selected"]["accuracy"])
+    assert (saved.votes is not None) == (method in VOTING)
+
+
+def test_logits_are_the_selected_checkpoints(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    run = adapt(domains, source_checkpoint, tmp_path / "run")
+    best = torch.load(run / "checkpoints" / "best.pth", weights_only=True)
+    norm, direction = (best[f"head.parametrizations.weight.original{number}"] for number in (0, 1))
+    weight = norm * direction / direction.norm(dim=1, keepdim=True)
+    saved = read_predictions(run)
+    features = torch.from_numpy(saved.features.astype(np.float32))
+    torch.testing.assert_close(features @ weight.T, torch.from_numpy(saved.logits), rtol=5e-3, atol=5e-3)
+
+
+def test_held_out_images_have_no_vote(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    saved = read_predictions(adapt(domains, source_checkpoint, tmp_path / "run", "--weighting", "uniform", "-b", "43"))
+    adapted, held_out = hold_out(48, 0.1, seed=0)
+    assert saved.votes.dtype == np.uint16
+    assert (saved.votes[held_out].sum(1) == 0).all()
+    assert (saved.votes[adapted].sum(1) == EPOCHS).all()
+
+
+def test_soft_votes_stay_fractions(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    saved = read_predictions(adapt(domains, source_checkpoint, tmp_path / "run", "--prediction", "soft"))
+    assert saved.votes.dtype == np.float32
+
+
+def test_a_target_without_labels_has_none_in_the_file(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(domains, tmp_path / "domains")
+    target = copied / "image_list" / "dark.txt"
+    target.write_text("".join(line.split()[0] + "\n" for line in target.read_text().splitlines()))
+    saved = read_predictions(adapt(copied, source_checkpoint, tmp_path / "run"))
+    assert saved.labels is None
+
+
+def test_overwriting_without_the_flag_leaves_no_old_file(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, capsys
+) -> None:
+    run = adapt(domains, source_checkpoint, tmp_path / "run")
+    (run / FILE).write_bytes(b"changed")
+    arguments = ["-t", "dark", "--checkpoint", str(source_checkpoint), "--epochs", str(EPOCHS), "--log", str(run)]
+    again = ["adapt", *small_arguments(domains), *arguments]
+    assert main([*again, "--save-predictions"]) == 2
+    assert "is not the file that the run wrote" in capsys.readouterr().err
+    assert main([*again, "--overwrite"]) == 0
+    assert not (run / FILE).exists()
