@@ -24,6 +24,8 @@ from PIL import Image
 from tllib_ancon.errors import UserError
 
 SPLITS = ("train", "test")
+Splits = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Pictures and labels of each split."""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -31,13 +33,23 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write to")
     parser.add_argument("--mnist", type=Path, metavar="FILE", help="arrays of MNIST, .npz")
     parser.add_argument("--usps", type=Path, metavar="FILE", help="arrays of USPS, .npz")
+    parser.add_argument(
+        "--resplit-usps",
+        type=int,
+        metavar="N",
+        help="mix USPS's splits, test on N; SHOT's copy: 1860 of 9298",
+    )
     parser.add_argument("--most", type=int, metavar="N", help="images of a split; by default all")
     args = parser.parse_args(words)
     try:
         given = {name: getattr(args, name) for name in ("mnist", "usps") if getattr(args, name)}
+        if args.resplit_usps is not None and args.usps is None:
+            raise UserError("--resplit-usps needs --usps FILE")
         if not given:
             raise UserError("nothing to convert: pass --mnist FILE, --usps FILE or both")
         arrays = {name: read_arrays(path) for name, path in given.items()}
+        if args.resplit_usps is not None:
+            arrays["usps"] = resplit(arrays["usps"], args.resplit_usps)
         for name, splits in arrays.items():
             for split, (pictures, labels) in splits.items():
                 count = write_split(args.out / name.upper(), f"{name}_{split}", pictures, labels, args.most)
@@ -48,7 +60,7 @@ def main(words: list[str] | None = None) -> int:
     return 0
 
 
-def read_arrays(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def read_arrays(path: Path) -> Splits:
     """Pictures (N, H, W) as bytes and labels (N,) of each split.
 
     Raises:
@@ -65,6 +77,21 @@ def read_arrays(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     if missing:
         raise UserError(f"{path} holds {', '.join(sorted(arrays))}, but not {', '.join(missing)}")
     return {split: _split(path, arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
+
+
+def resplit(splits: Splits, test: int) -> Splits:
+    """All pictures mixed, in an order that is always the same, and this many of them for testing.
+
+    Raises:
+        UserError: fewer pictures than there are for testing
+    """
+    number = sum(len(labels) for _, labels in splits.values())
+    if not 0 < test < number:
+        raise UserError(f"--resplit-usps {test}: expected 1 to {number - 1} of the {number} images that --usps gives")
+    pictures, labels = (np.concatenate(parts) for parts in zip(*splits.values(), strict=True))
+    order = np.random.default_rng(0).permutation(number)
+    chosen = {"train": order[test:], "test": order[:test]}
+    return {split: (pictures[indices], labels[indices]) for split, indices in chosen.items()}
 
 
 def write_split(folder: Path, name: str, pictures: np.ndarray, labels: np.ndarray, most: int | None = None) -> int:

@@ -52,6 +52,32 @@ def test_every_picture_is_written_with_its_label(tool, tmp_path, flat: bool, flo
         assert [line.rsplit(" ", 1)[1] for line in lines] != sorted(line.rsplit(" ", 1)[1] for line in lines)
 
 
+def test_splits_are_mixed_without_losing_a_picture(tool, tmp_path) -> None:
+    given = arrays(20, 4)
+    given["test_x"] = given["test_x"] + np.uint8(20)
+    np.savez(tmp_path / "usps.npz", **given)
+    command = [str(tmp_path / "out"), "--usps", str(tmp_path / "usps.npz"), "--resplit-usps", "7"]
+    assert tool.main(command) == 0
+    seen = {}
+    for split, number in (("train", 33), ("test", 7)):
+        lines = (tmp_path / "out" / "USPS" / "image_list" / f"usps_{split}.txt").read_text().splitlines()
+        assert len(lines) == number
+        for path, label in (line.rsplit(" ", 1) for line in lines):
+            seen[int(np.asarray(Image.open(tmp_path / "out" / "USPS" / path))[0, 0])] = int(label)
+    assert seen == dict(enumerate([*given["train_y"], *given["test_y"]]))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"), [(["--resplit-usps", "40"], "1 to 39 of the 40"), ([], "needs --usps FILE")]
+)
+def test_a_split_that_cannot_be(tool, tmp_path, capsys, more: list[str], message: str) -> None:
+    np.savez(tmp_path / "digits.npz", **arrays(20, 4))
+    which = "--usps" if more else "--mnist"
+    command = [str(tmp_path / "out"), which, str(tmp_path / "digits.npz"), *(more or ["--resplit-usps", "5"])]
+    assert tool.main(command) == 2
+    assert message in capsys.readouterr().err
+
+
 @requires_tllib
 def test_the_layout_is_tllibs(tool, tmp_path) -> None:
     from tllib_ancon.data.domains import open_domain

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import EpsImagePlugin, Image
@@ -105,6 +107,9 @@ def test_a_small_hold_out_has_an_image(num_samples: int, fraction: float, held: 
         ({"std": (0.0, 0.0, 0.0)}, "norm-std"),
         ({"scale": (2.0, 1.0)}, "scale"),
         ({"scale": (0.0, 1.0)}, "scale"),
+        ({"padding": -1}, "padding"),
+        ({"rotation": 181.0}, "rotation"),
+        ({"rotation": float("nan")}, "rotation"),
         ({"ratio": (2.0, 1.0)}, "ratio"),
         ({"ratio": (1.0, float("nan"))}, "ratio"),
     ],
@@ -175,6 +180,25 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypa
 def test_train_resizings_give_the_crop(resizing: str) -> None:
     image = Image.new("RGB", (300, 200))
     assert train_transform(TransformOptions(train_resizing=resizing))(image).shape == (3, 224, 224)
+
+
+def test_padding_shifts_by_up_to_as_much() -> None:
+    image = Image.fromarray(np.full((10, 10, 3), 255, np.uint8))
+    options = TransformOptions("res.", resize_size=10, padding=2, horizontal_flip=False, mean=(0.0,), std=(1.0,))
+    transform = train_transform(options)
+    lit = {tuple(int(transform(image)[0].amax(axis).sum()) for axis in (0, 1)) for _ in range(300)}
+    assert lit == {(width, height) for width in (8, 9, 10) for height in (8, 9, 10)}
+
+
+def test_rotation_turns_either_way_by_up_to_as_much() -> None:
+    pixels = np.zeros((41, 41, 3), np.uint8)
+    pixels[20, 39] = 255
+    options = TransformOptions("res.", resize_size=41, rotation=30.0, horizontal_flip=False, mean=(0.0,), std=(1.0,))
+    transform = train_transform(options)
+    spots = [divmod(int(transform(Image.fromarray(pixels))[0].argmax()), 41) for _ in range(100)]
+    angles = [math.degrees(math.atan2(20 - row, column - 20)) for row, column in spots if (row, column) != (0, 0)]
+    assert -33 < min(angles) < -15
+    assert 15 < max(angles) < 33
 
 
 def test_plain_resizing_and_normalisation() -> None:

@@ -56,6 +56,8 @@ def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float,
     group.add_argument(
         "--ratio", type=float, nargs=2, default=(3 / 4, 4 / 3), metavar=("MIN", "MAX"), help="its aspect"
     )
+    group.add_argument("--padding", type=int, default=0, metavar="PX", help="pad training images, crop back at random")
+    group.add_argument("--rotation", type=float, default=0.0, metavar="DEG", help="turn training images by up to this")
     group.add_argument("--no-hflip", action="store_true", help="no horizontal flips in training")
     group.add_argument("--cache", metavar="DIR", help="keep decoded and resized images here, 0.2 MB each at 256 pixels")
     for name in ("mean", "std"):

@@ -113,7 +113,7 @@ def toolkit_backbone(args: argparse.Namespace, toolkit: Toolkit) -> Backbone:
 
 def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
     """The training and the evaluation transform."""
-    names = ("train_resizing", "val_resizing", "resize_size", "image_size", "scale", "ratio")
+    names = ("train_resizing", "val_resizing", "resize_size", "image_size", "scale", "ratio", "padding", "rotation")
     options = TransformOptions(
         **pick(args, names),
         horizontal_flip=not args.no_hflip,

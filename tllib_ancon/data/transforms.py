@@ -31,6 +31,8 @@ class TransformOptions:
         resize_size: side in pixels of ``res.``
         image_size: side in pixels of the crop; TLLib's 224
         scale, ratio: of the random resized crop
+        padding: in pixels: training images are padded by as much on each side after the crop and cropped back at random
+        rotation: in degrees: training images are turned by up to as much either way
         horizontal_flip: flip half of the training images
         mean, std: normalisation a channel, 3 or 1; one channel makes the image grey
 
@@ -44,6 +46,8 @@ class TransformOptions:
     image_size: int = 224
     scale: tuple[float, float] = (0.5, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    padding: int = 0
+    rotation: float = 0.0
     horizontal_flip: bool = True
     mean: Sequence[float] = IMAGENET_MEAN
     std: Sequence[float] = IMAGENET_STD
@@ -52,6 +56,10 @@ class TransformOptions:
         for name in ("resize_size", "image_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be at least 1 pixel, got {getattr(self, name)}")
+        if self.padding < 0:
+            raise UserError(f"--padding must be at least 0 pixels, got {self.padding}")
+        if not 0 <= self.rotation <= 180:
+            raise UserError(f"--rotation must be in [0, 180] degrees, got {self.rotation}")
         for name in ("scale", "ratio"):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
@@ -128,8 +136,11 @@ def train_transform(options: TransformOptions) -> ImageTransform:
             side, crop = options.resize_size, []
         case _:
             raise unknown_name("train resizing", options.train_resizing, TRAIN_RESIZINGS)
+    size = options.resize_size if options.train_resizing == "res." else options.image_size
+    shift = [T.RandomCrop(size, padding=options.padding)] if options.padding else []
+    turn = [T.RandomRotation(options.rotation)] if options.rotation else []
     flip = [T.RandomHorizontalFlip()] if options.horizontal_flip else []
-    return ImageTransform(side, T.Compose([*crop, *flip]), options.mean, options.std)
+    return ImageTransform(side, T.Compose([*crop, *shift, *turn, *flip]), options.mean, options.std)
 
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchor_mixing import check_anchor_weight, check_anchors, mix_distribution
 from tllib_ancon.self_training.checks import check_visit
 from tllib_ancon.self_training.full_pass import check_features
@@ -102,7 +103,7 @@ class AttractingDispersing(nn.Module):
                 check_anchors(anchors, logits)
                 scores = mix_distribution(anchors.detach().float(), scores, self.anchor_weight)
         attraction = (scores.sum(1) * predictions).sum(1).mean()
-        everyone_else = predictions.sum(0) - predictions
+        everyone_else = processes.total(predictions.sum(0)) - predictions
         dispersion = (predictions * everyone_else).sum(1).mean()
         loss = self.dispersion * dispersion - attraction
         self.step += 1

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.pseudo_label import one_hot
 
@@ -62,7 +63,7 @@ class AdaptiveSmoothing(nn.Module):
         labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
         counted = votes + one_hot(labels, logits.shape[1])
         targets = counted / counted.sum(1, keepdim=True)
-        self.shares.mul_(self.beta).add_(targets.mean(0), alpha=1 - self.beta)
+        self.shares.mul_(self.beta).add_(processes.mean(targets.mean(0)), alpha=1 - self.beta)
         weighted = targets / (len(self.shares) * self.shares).clamp(min=torch.finfo(targets.dtype).tiny)
         mass = weighted.sum(1, keepdim=True)
         return weighted * (mass.clamp(max=LARGEST_MASS) / mass)

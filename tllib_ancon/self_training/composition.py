@@ -12,6 +12,7 @@ from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.gce import generalized_cross_entropy
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
+from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.self_training.pseudo_label import OneHotPseudoLabel, cross_entropy
 from tllib_ancon.self_training.shot import information_maximization
 
@@ -25,6 +26,10 @@ class Method(nn.Module):
         regularizer: ``(indices, logits) -> scalar`` added to the objective, or None
         labeler: ``(indices) -> (B,)`` pseudo-labels that replace the largest logit's, or None
         confidence: ``(logits, features) -> (B, K)`` predictive distribution for the refiner, or None: the softmax
+        shard: of many processes, the samples that this one visits; by default all
+
+    Indices are positions in the whole target set, and the objective and the labeler get them. The refiner and the
+    regulariser keep state of the shard alone, and get rows of it.
 
     A part that needs the whole target set has a method ``initialize(indices, features, logits)`` and an attribute
     ``refresh``: ``"start"`` (once, before the first step) or ``"epoch"`` (before each epoch). The loop asks
@@ -42,6 +47,7 @@ class Method(nn.Module):
         regularizer: nn.Module | None = None,
         labeler: nn.Module | None = None,
         confidence: nn.Module | None = None,
+        shard: Shard | None = None,
     ):
         super().__init__()
         self.objective = objective
@@ -49,14 +55,16 @@ class Method(nn.Module):
         self.regularizer = regularizer
         self.labeler = labeler
         self.confidence = confidence
+        self.shard = shard
 
     def forward(self, indices: Tensor, logits: Tensor, features: Tensor) -> Tensor:
+        rows = self._rows(indices)
         labels = None if self.labeler is None else self.labeler(indices)
         probabilities = None if self.confidence is None else self.confidence(logits, features)
-        targets = self.refiner(indices, logits.detach(), labels, probabilities)
+        targets = self.refiner(rows, logits.detach(), labels, probabilities)
         loss = self.objective(indices, logits, features, targets)
         if self.regularizer is not None:
-            loss = loss + self.regularizer(indices, logits)
+            loss = loss + self.regularizer(rows, logits)
         return loss
 
     def needs_pass(self, epoch: int) -> bool:
@@ -76,7 +84,10 @@ class Method(nn.Module):
     def votes(self, indices: Tensor) -> Tensor | None:
         """f̄ of these samples before normalisation, (B, K) float32; None if no part keeps an ensemble."""
         ensemble = self._ensemble()
-        return None if ensemble is None else ensemble.votes(indices)
+        return None if ensemble is None else ensemble.votes(self._rows(indices))
+
+    def _rows(self, indices: Tensor) -> Tensor:
+        return indices if self.shard is None else self.shard.rows(indices)
 
     def _ensemble(self) -> TemporalEnsemble | None:
         return next((part for part in self.modules() if isinstance(part, TemporalEnsemble)), None)

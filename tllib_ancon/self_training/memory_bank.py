@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.full_pass import FullPass
 
 
@@ -41,9 +42,9 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def update(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
-        """Replace the rows of a batch, (B,), (B, D), (B, K)."""
+        """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches."""
         self.full_pass.require()
-        self._write(indices, features, probabilities)
+        self._write(processes.gather(indices), processes.gather(features), processes.gather(probabilities))
 
     def _write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
         indices = indices.to(self.features.device, non_blocking=True)

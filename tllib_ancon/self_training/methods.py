@@ -26,6 +26,7 @@ from tllib_ancon.self_training.composition import (
 from tllib_ancon.self_training.confidence import CONFIDENCES, DirichletMean, MonteCarloDropout
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
+from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.self_training.shot import CentroidPseudoLabels
 from tllib_ancon.self_training.weighting import CONVENTIONS, WEIGHTINGS
 
@@ -94,13 +95,20 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is built for: N images, K classes, D features, I steps of training, and the model's head."""
+    """What a method is built for: N images, K classes, D features, I steps of training, the model's head, and of many
+    processes the samples that this one visits."""
 
     num_samples: int
     num_classes: int
     feature_dim: int | None = None
     total_steps: int | None = None
     head: Callable[[Tensor], Tensor] | None = None
+    shard: Shard | None = None
+
+    @property
+    def num_own_samples(self) -> int:
+        """Images that this process visits: what the state of a refiner or a regulariser is for."""
+        return self.num_samples if self.shard is None else len(self.shard)
 
 
 def _anchored(task: Task, options: MethodOptions) -> AnchoredConfidence | AdaptiveSmoothing:
@@ -109,9 +117,9 @@ def _anchored(task: Task, options: MethodOptions) -> AnchoredConfidence | Adapti
             raise UserError(
                 f"schedule={options.schedule!r} is one of λ, and smoothing='adaptive' has no λ; leave it out"
             )
-        return AdaptiveSmoothing(task.num_samples, task.num_classes, **options.ensemble())
+        return AdaptiveSmoothing(task.num_own_samples, task.num_classes, **options.ensemble())
     return AnchoredConfidence(
-        task.num_samples,
+        task.num_own_samples,
         task.num_classes,
         smoothing=_fixed_smoothing(options),
         schedule=options.schedule,
@@ -131,7 +139,7 @@ def _fixed_smoothing(options: MethodOptions) -> float:
 
 def _regularizer(task: Task, options: MethodOptions) -> EarlyLearningRegularization:
     return EarlyLearningRegularization(
-        task.num_samples, task.num_classes, coefficient=options.elr_coefficient, beta=options.elr_beta
+        task.num_own_samples, task.num_classes, coefficient=options.elr_coefficient, beta=options.elr_beta
     )
 
 
@@ -222,6 +230,7 @@ def create(
     feature_dim: int | None = None,
     total_steps: int | None = None,
     head: Callable[[Tensor], Tensor] | None = None,
+    shard: Shard | None = None,
     **options: Any,
 ) -> Method:
     """The method of that name, as a :class:`Method`.
@@ -233,6 +242,7 @@ def create(
         feature_dim (int): D, width of the features before the head; needed by ``nrc``, ``aad`` and ``shot``
         total_steps (int): I, steps of the whole training; needed by schedules
         head: (B, D) -> (B, K) logits, the model's head; needed by ``confidence="mc-dropout"``
+        shard: of many processes, the samples that this one visits. Default: all
         **options: hyper-parameters, the fields of :class:`MethodOptions`
 
     Raises:
@@ -242,7 +252,7 @@ def create(
     A package adds a method through the entry-point group ``tllib_ancon.methods``: an entry ``name =
     module:factory`` whose factory takes ``(task: Task, options: MethodOptions)`` and returns a :class:`Method`.
     """
-    task = Task(num_samples, num_classes, feature_dim, total_steps, head)
+    task = Task(num_samples, num_classes, feature_dim, total_steps, head, shard)
     method_options = _options(options)
     if name in _NOT_MEANINGFUL:
         raise UserError(f"method {name!r} is not offered: {_NOT_MEANINGFUL[name]}")
@@ -279,7 +289,7 @@ def _compose(base: str, extra: str, task: Task, options: MethodOptions) -> Metho
         parts["refiner"] = _anchored(task, options)
     elif base in _WITHOUT_PSEUDO_LABELS:
         parts["refiner"] = NoPseudoLabel()
-    return Method(**parts)
+    return Method(**parts, shard=task.shard)
 
 
 def _options(options: dict[str, Any]) -> MethodOptions:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import processes
 
 BLOCK = 64
 MEMORY_BUDGET = 2**28
@@ -171,12 +172,13 @@ class CachedSearch(nn.Module):
             return near, self._expand(indices, near, bank)
 
     def _near(self, indices: Tensor, bank: Tensor) -> Tensor:
-        self.sketch[indices] = bank[indices] @ self.directions
+        everyone = processes.gather(indices)
+        self.sketch[everyone] = bank[everyone] @ self.directions
         shortlist = nearest(self.sketch[indices], self.sketch, self.shortlist, indices, self.memory_budget)
         products = _products_with(indices, shortlist, bank, self.memory_budget)
         order = products.topk(max(self.neighbors, self.kept)).indices
         ranked = shortlist.gather(1, order)
-        self.lists[indices] = ranked[:, : self.kept].int()
+        self.lists[everyone] = processes.gather(ranked[:, : self.kept].int())
         return ranked[:, : self.neighbors]
 
     def _expand(self, indices: Tensor, near: Tensor, bank: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import unknown_name
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchor_mixing import MIXINGS, check_anchor_weight, check_anchors
 from tllib_ancon.self_training.checks import check_visit
 from tllib_ancon.self_training.full_pass import check_features
@@ -111,7 +112,7 @@ class NeighborhoodReciprocity(nn.Module):
             near_scores = self._scores(near, anchors, logits)
             expanded_scores = self._scores(expanded.flatten(1), anchors, logits)
         predictions = probabilities.clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
-        mean = predictions.mean(0)
+        mean = processes.mean(predictions.mean(0))
         return (
             _divergence(near_scores, predictions, affinities)
             + _divergence(expanded_scores, predictions, weak)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.full_pass import FullPass, check_indices
 from tllib_ancon.self_training.targets import check_logits
 
@@ -31,7 +32,7 @@ def information_maximization(logits: Tensor, epsilon: float = 1e-5) -> Tensor:
     """
     check_logits(logits)
     probabilities = logits.float().softmax(1)
-    return _entropy(probabilities, epsilon).mean() - _entropy(probabilities.mean(0), epsilon)
+    return _entropy(probabilities, epsilon).mean() - _entropy(processes.mean(probabilities.mean(0)), epsilon)
 
 
 def _entropy(probabilities: Tensor, epsilon: float) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.self_training import processes
 
 CONVENTIONS = ("authors", "paper")
 
@@ -48,7 +49,7 @@ class RelativeThreshold(nn.Module):
         confidence = probabilities.amax(1)
         if not len(confidence):
             return confidence
-        mean = confidence.mean()
+        mean = processes.mean(confidence.mean())
         moved = self.beta * self.threshold + (1 - self.beta) * mean
         self.threshold.copy_(torch.where(self.threshold.isnan(), mean, moved))
         passes = confidence > self.threshold if self.convention == "paper" else confidence >= self.threshold
@@ -84,7 +85,7 @@ class FixedQuantile(nn.Module):
 
     def forward(self, probabilities: Tensor) -> Tensor:
         confidence = probabilities.amax(1)
-        self.threshold.copy_(confidence.quantile(self.quantile))
+        self.threshold.copy_(processes.gather(confidence).quantile(self.quantile))
         return (confidence >= self.threshold).float()
 
 

@@ -1,0 +1,116 @@
+"""What a step needs to know of a run's other processes: sums, means and rows of all of them.
+
+With one process each function returns what it is given, and nothing else happens. With more, every process calls the
+same functions in the same order. Batches of all processes are equally large, so a mean of their means is the mean of
+all samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+
+def world_size() -> int:
+    """How many processes the run has."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this one is, from 0."""
+    return distributed.get_rank() if world_size() > 1 else 0
+
+
+def total(value: Tensor) -> Tensor:
+    r"""Sum over processes of tensors of one shape, on each of them.
+
+    Its gradient is that of the sum of all processes' losses: with L_s the loss of process s and y the total,
+    :math:`∂ Σ_s L_s / ∂x_r = Σ_s ∂L_s / ∂y`. Averaging the parameters' gradients over processes, as
+    DistributedDataParallel does, then makes it that of the mean loss.
+    """
+    return value if world_size() == 1 else _Total.apply(value)
+
+
+def mean(value: Tensor) -> Tensor:
+    """Mean over processes of tensors of one shape, on each of them; differentiable as :func:`total`."""
+    return value if world_size() == 1 else _Total.apply(value) / world_size()
+
+
+def gather(rows: Tensor) -> Tensor:
+    """The rows of all processes, (B, …) -> (W B, …), those of the first process first; without gradient."""
+    if world_size() == 1:
+        return rows
+    everyone = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(world_size())]
+    distributed.all_gather(everyone, rows.detach().contiguous())
+    return torch.cat(everyone)
+
+
+def interleave(rows: Tensor) -> Tensor:
+    """:func:`gather` in another order: row i of process r becomes row i W + r, as a :class:`Shard` has it."""
+    if world_size() == 1:
+        return rows
+    return gather(rows).unflatten(0, (world_size(), -1)).transpose(0, 1).flatten(0, 1)
+
+
+def broadcast(tensors: Iterable[Tensor]) -> None:
+    """Overwrite these tensors with those of the first process."""
+    if world_size() > 1:
+        for tensor in tensors:
+            distributed.broadcast(tensor, src=0)
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(context: object, value: Tensor) -> Tensor:
+        value = value.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(value)
+        return value
+
+    @staticmethod
+    def backward(context: object, gradient: Tensor) -> Tensor:
+        return _Total.apply(gradient)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The samples that one process visits, and whose state it keeps: every W-th of N, from its rank on.
+
+    Attributes:
+        num_samples: N
+        rank: of the process. Default: 0
+        world_size: W. Default: 1
+    """
+
+    num_samples: int
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def of_this_process(cls, num_samples: int) -> Shard:
+        return cls(num_samples, rank(), world_size())
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def positions(self) -> range:
+        """Of the shard's samples among all N; the sample in row i of the shard is at ``positions[i]``."""
+        return range(self.rank, self.num_samples, self.world_size)
+
+    @property
+    def padded_positions(self) -> list[int]:
+        """``positions``, equally many for every process: ⌈N / W⌉, the last one repeated where one lacks.
+
+        :func:`interleave` puts what every process has for these in the order of the N samples; what comes after the
+        first N is repeated.
+        """
+        rows = -(-self.num_samples // self.world_size)
+        own = list(self.positions) or [0]
+        return own + own[-1:] * (rows - len(own))
+
+    def rows(self, positions: Tensor) -> Tensor:
+        """Positions among all N of samples in the shard -> their rows in it."""
+        return positions if self.world_size == 1 else positions // self.world_size
