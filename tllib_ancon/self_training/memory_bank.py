@@ -44,7 +44,7 @@ class MemoryBank(nn.Module):
     def update(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
         """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches."""
         self.full_pass.require()
-        self._write(processes.gather(indices), processes.gather(features), processes.gather(probabilities))
+        self._write(processes.gather(indices), processes.gather(features.float()), processes.gather(probabilities))
 
     def _write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
         indices = indices.to(self.features.device, non_blocking=True)
