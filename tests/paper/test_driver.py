@@ -1,16 +1,31 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from tllib_ancon.errors import Interrupted
 from tllib_ancon.paper import driver
 from tllib_ancon.paper.driver import LOG, execute, finished
 from tllib_ancon.paper.plan import Run
 
 SOURCES = [Run("source/a", "pretrain", ("a",)), Run("source/b", "pretrain", ("b",))]
 ADAPTATIONS = [Run(f"erm/{number}", "adapt", (str(number),), f"source/{'ab'[number % 2]}") for number in range(4)]
+
+
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, status: int):
+        self.status = status
+
+    def wait(self) -> int:
+        return self.status
 
 
 class Commands(list):
@@ -24,16 +39,16 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     made = Commands()
     runs = {tuple(run.words): run for run in (*SOURCES, *ADAPTATIONS)}
 
-    def run_nothing(command, stdin, stdout, stderr):
+    def start_nothing(command, stdin, stdout, stderr):
         words = command[3:]
         made.append(words)
         if words[-1] in made.broken:
             stdout.write("a traceback\nthe reason\n")
-            return SimpleNamespace(returncode=2)
+            return Ended(2)
         (tmp_path / runs[tuple(words)].name / "result.json").write_text("{}")
-        return SimpleNamespace(returncode=0)
+        return Ended(0)
 
-    monkeypatch.setattr(driver.subprocess, "run", run_nothing)
+    monkeypatch.setattr(driver.subprocess, "Popen", start_nothing)
     return made
 
 
@@ -76,3 +91,19 @@ def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     run = Run("source/none", "pretrain", (str(tmp_path / "none"), "-s", "A", "--log", str(tmp_path / "source/none")))
     (failure,) = execute([run], tmp_path, 1, print)
     assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason
+
+
+def test_a_terminated_driver_leaves_no_command_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = subprocess.Popen, []
+
+    def start_sleeping(command, **streams):
+        started.append(start([sys.executable, "-c", "import time; time.sleep(120)"], **streams))
+        if len(started) == 2:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return started[-1]
+
+    monkeypatch.setattr(driver.subprocess, "Popen", start_sleeping)
+    with pytest.raises(Interrupted):
+        execute([*SOURCES, Run("source/c", "pretrain", ("c",))], tmp_path, 2, print)
+    assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

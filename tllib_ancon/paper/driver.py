@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
+from tllib_ancon.errors import Interrupted
 from tllib_ancon.paper.plan import Run
 
 RESULT = "result.json"
@@ -39,6 +43,9 @@ def execute(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None
         out: folder of the run directories
         jobs: processes at a time
         say: shows one line of progress
+
+    Raises:
+        Interrupted: SIGTERM came; the commands that were running have been sent it too and have ended
     """
     failures: list[Failure] = []
     for stage in ("pretrain", "adapt"):
@@ -50,27 +57,47 @@ def execute(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None
 
 
 def _stage(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None]) -> Iterable[Failure]:
+    running: set[subprocess.Popen[bytes]] = set()
+
     def make(number: int, run: Run) -> Failure | None:
         say(f"[{number}/{len(runs)}] {run.name}")
-        return _make(run, out)
+        return _make(run, out, running)
 
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(make, number, run) for number, run in enumerate(runs, start=1)]
         try:
-            outcomes = [future.result() for future in futures]
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
+            with _raising_on_sigterm():
+                outcomes = [future.result() for future in futures]
+        except (KeyboardInterrupt, Interrupted) as stop:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(stop, Interrupted):  # Ctrl-C reaches every process of a terminal by itself
+                for process in list(running):
+                    process.terminate()
             raise
     return [failure for failure in outcomes if failure is not None]
 
 
-def _make(run: Run, out: Path) -> Failure | None:
+@contextmanager
+def _raising_on_sigterm() -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number, "while runs were made")
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _make(run: Run, out: Path, running: set[subprocess.Popen[bytes]]) -> Failure | None:
     log = out / run.name / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a", encoding="utf-8") as file:
-        status = subprocess.run(
-            [sys.executable, "-m", "tllib_ancon", *run.words], stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        ).returncode
+        command = [sys.executable, "-m", "tllib_ancon", *run.words]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        running.add(process)
+        status = process.wait()
+        running.discard(process)
     if status == 0:
         return None
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
