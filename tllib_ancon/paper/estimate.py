@@ -52,7 +52,9 @@ def measured_speed(args: argparse.Namespace, steps: int = 2) -> float:
     model = shot_classifier(backbone.network, 100, pool_layer=backbone.pool_layer()).to(device).train()
     side = args.resize_size if args.train_resizing == "res." else args.image_size
     batch = args.batch_size if device.type == "cuda" else min(args.batch_size, 8)
-    images = torch.rand(batch, len(backbone.mean), side, side, device=device)
+    layout = torch.channels_last if args.channels_last else torch.contiguous_format
+    model.to(memory_format=layout)
+    images = torch.rand(batch, len(backbone.mean), side, side, device=device).to(memory_format=layout)
 
     def step() -> float:
         started = time.perf_counter()
