@@ -1,4 +1,4 @@
-"""Which images an epoch visits, in which order: decided by (seed, epoch) alone."""
+"""Which images an epoch visits, in which order: decided by (seed, epoch) and the process alone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ class EpochSampler(Sampler[int]):
         seed (int): of the order
         length (int, optional): keys an epoch; more than ``len(indices)`` starts further passes, each in a new order.
             Default: one pass
+        rank (int): of the process among those that visit other images with the same seed. Default: 0
     """
 
-    def __init__(self, indices: Sequence[int], num_samples: int, seed: int, length: int | None = None):
+    RANKS_APART = 2**53
+    """Beyond what seed and epoch reach."""
+
+    def __init__(self, indices: Sequence[int], num_samples: int, seed: int, length: int | None = None, rank: int = 0):
         self.indices = torch.as_tensor(indices)
         self.num_samples = num_samples
         self.seed = seed
+        self.rank = rank
         self.length = len(self.indices) if length is None else length
         self.epoch = 0
 
@@ -31,7 +36,7 @@ class EpochSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         passes = -(-self.length // max(len(self.indices), 1))
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        generator = torch.Generator().manual_seed(self.rank * self.RANKS_APART + self.seed * 1_000_003 + self.epoch)
         remaining = self.length
         for number in range(self.epoch * passes, (self.epoch + 1) * passes):
             order = self.indices[torch.randperm(len(self.indices), generator=generator)][:remaining]

@@ -17,16 +17,24 @@ from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.self_training import methods
+from tllib_ancon.self_training import methods, processes
+from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
+from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
-from tllib_ancon.training.precision import create_accelerator, lay_out
+from tllib_ancon.training.precision import create_accelerator, lay_out, synchronize_batch_norm
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
 from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
-from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
+from tllib_ancon.training.snapshot import (
+    Stateful,
+    gather_snapshots,
+    restore_snapshot,
+    snapshot_of_this_process,
+    take_snapshot,
+)
 
 Record = Callable[[Predictions], Mapping[str, Any]]
 """Scores predictions on the whole target against its labels. The loop stores what it returns and never reads it."""
@@ -46,7 +54,11 @@ class AdaptationOptions:
         method: a name of :func:`tllib_ancon.methods.names`
         method_options: fields of :class:`~tllib_ancon.self_training.methods.MethodOptions`
         epochs: passes over the adapted images
-        batch_size: B; the incomplete last batch of an epoch is dropped
+        batch_size: B, of each process; the incomplete last batch of an epoch is dropped
+        accumulation_steps: batches whose mean gradient makes one step of the optimiser and of its schedule, for
+            memories that do not hold a larger batch. All else happens with every batch: votes and δ, NRC's and AaD's
+            memory, λ's schedule; and batch-norm sees each batch by itself. An epoch ends with a whole step
+        sync_batch_norm: batch statistics over the batches of all processes; on GPUs
         lr: learning rate of new layers; a pre-trained backbone learns at a tenth
         momentum: of SGD, Nesterov
         weight_decay: of SGD
@@ -68,6 +80,8 @@ class AdaptationOptions:
     method_options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 30
     batch_size: int = 64
+    accumulation_steps: int = 1
+    sync_batch_norm: bool = False
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 1e-3
@@ -91,7 +105,11 @@ class AdaptationOptions:
 
 
 class Adaptation:
-    """One run of adaptation.
+    """One run of adaptation, in any number of processes.
+
+    Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
+    averages of these alone. What a batch decides, δ for one, is decided by the batches of all processes together; the
+    memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
 
     Args:
         model: the source model, changed in place
@@ -125,7 +143,7 @@ class Adaptation:
         self.record = record
         self.keep = keep
         self.progress = progress or Progress()
-        self.accelerator = create_accelerator(options.mixed_precision)
+        self.accelerator = create_accelerator(options.mixed_precision, options.accumulation_steps)
         self.criterion = selection.find_criterion(options.criterion)
 
         if model.num_classes < 2:
@@ -136,28 +154,37 @@ class Adaptation:
         held_out = held_out if len(held_out) else adapted
         if len(held_out) < self.criterion.fewest_samples:
             raise UserError(f"--criterion {self.criterion.name} needs more than the one image that is held out")
+        self.shard = Shard.of_this_process(len(adapted))
         self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
 
-        steps = options.epochs * len(self.train_loader)
+        batches = options.epochs * len(self.train_loader)
         self.method = methods.create(
             options.method,
             num_samples=len(adapted),
             num_classes=model.num_classes,
             feature_dim=model.features_dim,
-            total_steps=steps,
+            total_steps=batches,
             head=model.head,
+            shard=self.shard,
             **options.method_options,
         )
         require_batch_statistics(model, options.batch_size)
         choose_adapted_parameters(model, options.adapted)
+        if options.sync_batch_norm:
+            model = synchronize_batch_norm(model, self.accelerator.device)
         lay_out(model, options)
         groups = model.get_parameters(options.lr)
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.network: Classifier = self.accelerator.unwrap_model(self.model)
         self.method.to(self.accelerator.device)
-        self.schedule = relative_decay(self.optimizer.optimizer, options.lr_gamma, options.lr_decay, steps)
+        self.schedule = relative_decay(
+            self.optimizer.optimizer, options.lr_gamma, options.lr_decay, batches // options.accumulation_steps
+        )
         self.metrics: list[dict[str, Any]] = []
         self.interruption = Interruption()
+        if self.shard.rank > 0:  # noise of its own, where dropout is on
+            torch.manual_seed(options.seed + self.shard.rank)
 
     def __call__(self) -> dict[str, Any]:
         """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
@@ -167,7 +194,7 @@ class Adaptation:
             for epoch in range(len(self.metrics), self.options.epochs + 1):
                 self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
             if self.keep is not None:
-                self.keep(*self._selected_predictions())
+                on_first(self.keep)(*self._selected_predictions())
         result = self._result()
         self.run.finish(result)
         return result
@@ -176,12 +203,8 @@ class Adaptation:
         self, target: Domain, adapted: Domain, held_out: Domain, train_transform: Any, evaluation_transform: Any
     ) -> None:
         options = self.options
-        if len(adapted) < options.batch_size:
-            raise UserError(
-                f"domain {target.name}: {len(adapted)} images to adapt on are fewer than one batch of "
-                f"{options.batch_size}; pass a smaller --batch-size"
-            )
-        self.sampler = EpochSampler(range(len(adapted)), len(adapted), options.seed)
+        length = _images_of_an_epoch(target.name, self.shard, options)
+        self.sampler = EpochSampler(self.shard.positions, len(adapted), options.seed, length, rank=self.shard.rank)
         images = UnlabelledImages(adapted, train_transform, options.seed)
         self.train_loader = ImageLoader(images, options.batch_size, options.workers, self.sampler, drop_last=True)
         evaluation = (evaluation_transform, options.batch_size, options.workers)
@@ -192,7 +215,7 @@ class Adaptation:
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         if self.method.needs_pass(epoch - 1):
             self.method.initialize(epoch - 1, *self._predict(self.start_loader, epoch))
-        adaptation_mode(self.model, self.options.dropout)
+        adaptation_mode(self.network, self.options.dropout)
         self.sampler.epoch = epoch - 1
         meters = Meters(self.accelerator.device)
         steps = len(self.train_loader)
@@ -208,13 +231,15 @@ class Adaptation:
         return meters.read(self.options.batch_size)
 
     def _step(self, indices: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        with self.accelerator.autocast():
-            logits, features = self.model(images.to(self.accelerator.device, non_blocking=True))
-        loss = self.method(indices, logits, features)
-        self.accelerator.backward(loss)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.schedule.step()
+        with self.accelerator.accumulate(self.model):
+            with self.accelerator.autocast():
+                logits, features = self.model(images.to(self.accelerator.device, non_blocking=True))
+            loss = self.method(indices, logits, features)
+            self.accelerator.backward(loss)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        if self.accelerator.sync_gradients:
+            self.schedule.step()
         return loss.detach(), logits.detach()
 
     def _require_finite(self, meters: Meters, epoch: int) -> None:
@@ -244,11 +269,11 @@ class Adaptation:
         self.progress.line(epoch_summary(metrics, self.options.epochs))
 
     def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
-        return predict_domain(self.model, self.interruption.watch(loader, epoch), self.accelerator.device)
+        return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
 
     def _save(self, epoch: int) -> None:
         selected = epoch > 0 and self._selected_epoch() == epoch
-        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, selected)
+        self.run.save_epoch(gather_snapshots(take_snapshot(self._parts())), self.metrics, selected)
         self._keep(epoch)
 
     def _keep(self, epoch: int) -> None:
@@ -260,7 +285,7 @@ class Adaptation:
         if kept is None:
             return False
         snapshot, self.metrics = kept
-        restore_snapshot(self._parts(), snapshot)
+        restore_snapshot(self._parts(), snapshot_of_this_process(snapshot))
         self._keep(self.metrics[-1]["epoch"])
         self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
         return True
@@ -268,7 +293,7 @@ class Adaptation:
     def _parts(self) -> dict[str, Stateful]:
         """Everything that an epoch changes."""
         parts: dict[str, Stateful] = {
-            "model": self.accelerator.unwrap_model(self.model),
+            "model": self.network,
             "method": self.method,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
@@ -276,14 +301,13 @@ class Adaptation:
         return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
 
     def _selected_predictions(self) -> tuple[Predictions, Tensor | None]:
-        model = self.accelerator.unwrap_model(self.model)
-        model.load_state_dict(self.run.load(BEST))
+        self.network.load_state_dict(self.run.load(BEST))
         predictions = self._predict(self.target_loader, self.options.epochs)
-        adapted_votes = self.method.votes(torch.arange(len(self.adapted_indices)))
-        if adapted_votes is None:
+        own_votes = self.method.votes(torch.tensor(self.shard.padded_positions))
+        if own_votes is None:
             return predictions, None
-        votes = adapted_votes.new_zeros(len(predictions.indices), model.num_classes).cpu()
-        votes[self.adapted_indices] = adapted_votes.cpu()
+        votes = torch.zeros(len(predictions.indices), self.network.num_classes)
+        votes[self.adapted_indices] = processes.interleave(own_votes)[: len(self.adapted_indices)].cpu()
         return predictions, votes
 
     def _selected_epoch(self) -> int:
@@ -300,3 +324,21 @@ class Adaptation:
             "selected": self.metrics[selected],
             "last": self.metrics[-1],
         }
+
+
+def _images_of_an_epoch(domain: str, shard: Shard, options: AdaptationOptions) -> int:
+    """That each process visits: as many in all, and whole steps of the optimiser.
+
+    Raises:
+        UserError: fewer images than one step needs
+    """
+    a_step = options.batch_size * options.accumulation_steps
+    steps = shard.num_samples // shard.world_size // a_step
+    if steps == 0:
+        together = f" in {shard.world_size} processes" * (shard.world_size > 1)
+        at_once = f"{options.accumulation_steps} batches" if options.accumulation_steps > 1 else "one batch"
+        raise UserError(
+            f"domain {domain}: {shard.num_samples} images to adapt on are fewer than {at_once} of "
+            f"{options.batch_size}{together}; pass a smaller --batch-size"
+        )
+    return steps * a_step

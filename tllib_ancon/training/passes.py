@@ -12,6 +12,8 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.processes import Shard
 
 
 class Predictions(NamedTuple):
@@ -23,13 +25,20 @@ class Predictions(NamedTuple):
 
 
 def evaluation_loader(domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int) -> ImageLoader:
-    """A loader of (index, image) over a domain in its own order."""
-    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers)
+    """A loader of (index, image) over a domain in its own order; each of many processes has its share, and all have as
+    many images (:attr:`~tllib_ancon.self_training.processes.Shard.padded_positions`)."""
+    share = Shard.of_this_process(len(domain)).padded_positions
+    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, share)
 
 
 @torch.inference_mode()
 def predict_domain(model: Classifier, loader: Iterable[Any], device: torch.device) -> Predictions:
-    """Evaluate ``model`` on every image of ``loader``; the model is left in evaluation mode."""
+    """Evaluate ``model`` on every image of an :func:`evaluation_loader`; the model is left in evaluation mode.
+
+    Many processes evaluate the model of the first one, buffers included, and all get the predictions on all images in
+    the domain's order.
+    """
+    processes.broadcast(model.buffers())
     model.eval()
     indices, features, logits = [], [], []
     for batch_indices, images in loader:
@@ -37,4 +46,11 @@ def predict_domain(model: Classifier, loader: Iterable[Any], device: torch.devic
         indices.append(batch_indices)
         features.append(batch_features.float())
         logits.append(batch_logits.float())
-    return Predictions(torch.cat(indices), torch.cat(features), torch.cat(logits))
+    return _gather(Predictions(torch.cat(indices), torch.cat(features), torch.cat(logits)))
+
+
+def _gather(share: Predictions) -> Predictions:
+    """The predictions of all processes without what was repeated; image i lies in row i, as no image is left out."""
+    everyone = Predictions(*(processes.interleave(part) for part in share))
+    num_samples = int(everyone.indices.max()) + 1
+    return Predictions(*(part[:num_samples] for part in everyone))

@@ -7,6 +7,10 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import processes
+from tllib_ancon.training import launch
+
 
 class Layout(Protocol):
     """The options of :func:`lay_out`."""
@@ -15,13 +19,19 @@ class Layout(Protocol):
     compile: bool
 
 
-def create_accelerator(mixed_precision: str) -> Any:
-    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
+def create_accelerator(mixed_precision: str, accumulation_steps: int = 1) -> Any:
+    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers.
 
+    It joins the other processes of the launch. Without a GPU that needs to be asked for.
+    """
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState
+
+    launch.join()
     AcceleratorState._reset_state()
-    return Accelerator(mixed_precision=mixed_precision)
+    GradientState._reset_state()
+    only_cpus = processes.world_size() > 1 and not torch.cuda.is_available()
+    return Accelerator(mixed_precision=mixed_precision, gradient_accumulation_steps=accumulation_steps, cpu=only_cpus)
 
 
 def lay_out(model: nn.Module, options: Layout) -> None:
@@ -33,3 +43,17 @@ def lay_out(model: nn.Module, options: Layout) -> None:
         model.to(memory_format=torch.channels_last)
     if options.compile:
         model.compile()
+
+
+def synchronize_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model with batch statistics of all processes' batches in batch-norm; names in the state dict stay.
+
+    Raises:
+        UserError: not on a GPU, where alone torch has it
+    """
+    if device.type != "cuda":
+        raise UserError(
+            f"--sync-batch-norm needs GPUs, and this run is on a {device.type.upper()}; leave it out: each process "
+            "then normalises by its own batch"
+        )
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model)

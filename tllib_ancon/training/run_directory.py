@@ -16,6 +16,7 @@ import torch
 from tllib_ancon._version import __version__
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
+from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
 from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
 
@@ -42,6 +43,9 @@ class RunDirectory:
     ``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so
     that whenever the process is killed, they agree as soon as the run continues.
 
+    Of many processes the first alone reads and writes; each of them calls the same methods, and gets what the first one
+    read, or the error that it met.
+
     Args:
         path: the folder; created when something is first written
     """
@@ -60,9 +64,11 @@ class RunDirectory:
         return self.path / "visualize"
 
     @property
+    @on_first
     def finished(self) -> bool:
-        return (self.path / RESULT).is_file()
+        return self._is_finished()
 
+    @on_first
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> None:
         """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
         which :attr:`finished` tells. A run that kept no epoch leaves the directory to any other.
@@ -72,7 +78,7 @@ class RunDirectory:
                 of its run are missing or are not those that the run wrote, or it cannot be written
         """
         wanted = json.loads(json.dumps(dict(config)))
-        if self.finished and not overwrite:
+        if self._is_finished() and not overwrite:
             _refuse_other_settings(self.path, self.config(), wanted)
             self._verify_result()
             with contextlib.suppress(OSError):
@@ -111,8 +117,9 @@ class RunDirectory:
         path = self.path / METRICS
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
+    @on_first
     def result(self) -> dict[str, Any]:
-        return json.loads((self.path / RESULT).read_text())
+        return self._read_result()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, lambda file: _write_text(file, json.dumps(content, indent=2) + "\n"))
@@ -121,10 +128,12 @@ class RunDirectory:
         """Write ``checkpoints/name`` whole; returns its SHA-256."""
         return write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
 
+    @on_first
     def load(self, name: str) -> dict[str, Any]:
         """The weights that :meth:`save` wrote as ``checkpoints/name``; no code of the file is run."""
         return torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
 
+    @on_first
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
         """Keep an epoch: the state to continue from, then ``latest.pth``, ``best.pth`` and ``metrics.jsonl``.
 
@@ -140,6 +149,7 @@ class RunDirectory:
         write_whole(self.checkpoints / STATE, lambda file: _write_sealed(file, state))
         self._write_what_follows(state)
 
+    @on_first
     def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
         """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None.
 
@@ -159,10 +169,12 @@ class RunDirectory:
         """Where :meth:`keep_epoch` keeps the model of an epoch."""
         return self.checkpoints / EPOCH.format(epoch)
 
+    @on_first
     def keep_epoch(self, epoch: int) -> None:
         """Keep a copy of ``latest.pth`` as the model of this epoch."""
         copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch))
 
+    @on_first
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
         kept = [path.name for path in self.checkpoints.glob("epoch-*.pth")]
@@ -178,6 +190,12 @@ class RunDirectory:
     def discard_state(self) -> None:
         (self.checkpoints / STATE).unlink(missing_ok=True)
 
+    def _is_finished(self) -> bool:
+        return (self.path / RESULT).is_file()
+
+    def _read_result(self) -> dict[str, Any]:
+        return json.loads((self.path / RESULT).read_text())
+
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""
         self._sha256[LATEST] = self.save(LATEST, state["snapshot"]["parts"]["model"])
@@ -188,7 +206,7 @@ class RunDirectory:
 
     def _verify_result(self) -> None:
         try:
-            result = self.result()
+            result = self._read_result()
         except ValueError as error:
             raise UserError(f"{self.path / RESULT} is not valid JSON ({error}); {_anew()}") from error
         digests = result.get("sha256") if isinstance(result, dict) else None

@@ -9,6 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from tllib_ancon.self_training import processes
+from tllib_ancon.training.launch import collect
+
+OTHERS = "others"
+OWN_PARTS = ("method",)
+"""Parts whose state differs from process to process; that of the rest is the same in all."""
+
 
 class Stateful(Protocol):
     """A model, an optimiser, a schedule, a method, a gradient scaler."""
@@ -45,3 +52,29 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
     torch.set_rng_state(snapshot["torch"])
     if snapshot["cuda"]:
         torch.cuda.set_rng_state_all(snapshot["cuda"])
+
+
+def gather_snapshots(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """The first process's snapshot with what is different in the others, on the first process; elsewhere, its own.
+
+    With one process it is the snapshot as it is.
+    """
+    own = {**snapshot, "parts": {name: part for name, part in snapshot["parts"].items() if name in OWN_PARTS}}
+    others = collect(_on_cpu(own))[1:] if processes.world_size() > 1 else []
+    return {**snapshot, OTHERS: others} if others else dict(snapshot)
+
+
+def snapshot_of_this_process(gathered: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`gather_snapshots` got from this process, with the parts that are the same in all."""
+    snapshot = dict(gathered)
+    others = snapshot.pop(OTHERS, [])
+    if processes.rank() == 0:
+        return snapshot
+    own = others[processes.rank() - 1]
+    return {**own, "parts": {**snapshot["parts"], **own["parts"]}}
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    return {name: _on_cpu(entry) for name, entry in value.items()} if isinstance(value, Mapping) else value
