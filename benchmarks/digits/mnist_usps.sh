@@ -3,6 +3,7 @@
 #
 #   python benchmarks/digits_to_tllib.py DIGITS --mnist mnist.npz --usps usps.npz --resplit-usps 1860
 #   benchmarks/digits/mnist_usps.sh DIGITS OUT
+#   python benchmarks/digits/table.py OUT
 #
 # Settings, from the environment: ARCH (lenet needs tllib; small_cnn needs nothing), SEEDS, METHODS, PAIRS, WORKERS,
 # CACHE (a folder), HOLD_OUT, and for a shorter run SOURCE_EPOCHS and EPOCHS (SHOT's: 30 and 30).
