@@ -24,6 +24,7 @@ from PIL import Image
 from tllib_ancon.errors import UserError
 
 SPLITS = ("train", "test")
+MNIST_SIDE = 28
 Splits = dict[str, tuple[np.ndarray, np.ndarray]]
 """Pictures and labels of each split."""
 
@@ -39,17 +40,23 @@ def main(words: list[str] | None = None) -> int:
         metavar="N",
         help="mix USPS's splits, test on N; SHOT's copy: 1860 of 9298",
     )
+    parser.add_argument(
+        "--usps-side", type=int, metavar="PX", help="USPS digits of this side in the middle of 28², as MNIST's 20 are"
+    )
     parser.add_argument("--most", type=int, metavar="N", help="images of a split; by default all")
     args = parser.parse_args(words)
     try:
         given = {name: getattr(args, name) for name in ("mnist", "usps") if getattr(args, name)}
-        if args.resplit_usps is not None and args.usps is None:
-            raise UserError("--resplit-usps needs --usps FILE")
+        for flag in ("resplit_usps", "usps_side"):
+            if getattr(args, flag) is not None and args.usps is None:
+                raise UserError(f"--{flag.replace('_', '-')} needs --usps FILE")
         if not given:
             raise UserError("nothing to convert: pass --mnist FILE, --usps FILE or both")
         arrays = {name: read_arrays(path) for name, path in given.items()}
         if args.resplit_usps is not None:
             arrays["usps"] = resplit(arrays["usps"], args.resplit_usps)
+        if args.usps_side is not None:
+            arrays["usps"] = in_the_middle(arrays["usps"], args.usps_side)
         for name, splits in arrays.items():
             for split, (pictures, labels) in splits.items():
                 count = write_split(args.out / name.upper(), f"{name}_{split}", pictures, labels, args.most)
@@ -92,6 +99,26 @@ def resplit(splits: Splits, test: int) -> Splits:
     order = np.random.default_rng(0).permutation(number)
     chosen = {"train": order[test:], "test": order[:test]}
     return {split: (pictures[indices], labels[indices]) for split, indices in chosen.items()}
+
+
+def in_the_middle(splits: Splits, side: int) -> Splits:
+    """Pictures resized to ``side``² (bicubic), each in the middle of a black square of 28².
+
+    Raises:
+        UserError: a side that does not fit
+    """
+    if not 1 <= side <= MNIST_SIDE:
+        raise UserError(f"--usps-side {side}: expected 1 to {MNIST_SIDE} pixels")
+    before = (MNIST_SIDE - side) // 2
+    margin = (before, MNIST_SIDE - side - before)
+
+    def place(picture: np.ndarray) -> np.ndarray:
+        resized = Image.fromarray(picture).resize((side, side), Image.Resampling.BICUBIC)
+        return np.pad(np.asarray(resized), (margin, margin))
+
+    return {
+        split: (np.stack([place(picture) for picture in parts]), labels) for split, (parts, labels) in splits.items()
+    }
 
 
 def write_split(folder: Path, name: str, pictures: np.ndarray, labels: np.ndarray, most: int | None = None) -> int:
