@@ -140,7 +140,7 @@ def test_two_processes_may_build_it_at_once(tmp_path: Path, domain: Domain) -> N
         assert process.exitcode == 0
     (only,) = folder.iterdir()
     assert not only.name.startswith(".")
-    assert cached(folder, domain)(domain.samples[4].path).size == (24, 24)
+    assert cached(folder, domain)(domain.samples[4].path).shape == (24, 24, 3)
 
 
 def test_the_slower_of_two_builders_takes_what_the_faster_left(tmp_path, domain, monkeypatch) -> None:
@@ -152,7 +152,7 @@ def test_the_slower_of_two_builders_takes_what_the_faster_left(tmp_path, domain,
         return decode_all(*args)
 
     monkeypatch.setattr(cache, "_decode_all", overtaken)
-    assert cached(tmp_path / "cache", domain)(domain.samples[0].path).size == (24, 24)
+    assert cached(tmp_path / "cache", domain)(domain.samples[0].path).shape == (24, 24, 3)
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import PIL
-from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon.data.images import load_image
@@ -30,8 +29,8 @@ Bar = Callable[[str, int], Any]
 class CachedImages:
     """Resized images of one domain, by their paths.
 
-    Calling it with a path gives the image that decoding and resizing the file would give. The bytes of an image are
-    checked at its first use in a process; they are mapped from disk, so that workers share one copy in memory.
+    Calling it with a path gives the bytes (side, side, 3) of the image that decoding and resizing the file would give.
+    They are checked at their first use in a process, and mapped from disk, so that workers share one copy in memory.
 
     Args:
         folder: of one cache, written by :func:`cached_images`
@@ -46,18 +45,18 @@ class CachedImages:
         self.rows = {path: row for row, path in enumerate(paths)}
         self._open()
 
-    def __call__(self, path: str) -> Image.Image:
+    def __call__(self, path: str) -> np.ndarray:
         row = self.rows[path]
         pixels = self.pixels[row]
         if not self.checked[row]:
             if zlib.crc32(pixels) != self.checksums[row]:
                 raise self._damaged(f"the bytes of {path} changed")
             self.checked[row] = True
-        return Image.fromarray(pixels)
+        return pixels
 
     def _open(self) -> None:
         try:
-            self.pixels = np.load(self.folder / PIXELS, mmap_mode="r", allow_pickle=False)
+            self.pixels = np.asarray(np.load(self.folder / PIXELS, mmap_mode="r", allow_pickle=False))
             self.checksums = np.load(self.folder / CHECKSUMS, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise self._damaged(str(error)) from error

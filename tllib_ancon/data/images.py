@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class DomainImages(Dataset):
 
     Args:
         domain (Domain): what to read
-        transform (callable): PIL image -> tensor; its attribute ``read``, if it has one, reads a path
+        transform (callable): PIL image -> tensor; its attribute ``read``, if it has one, reads a path for it
         seed (int): of the augmentation. Default: 0
     """
 
@@ -72,13 +73,8 @@ class DomainImages(Dataset):
 
     def image(self, key: int) -> Any:
         image = self.read(self.domain.samples[key % len(self)].path)
-        generator = torch.default_generator
-        state = generator.get_state()
-        try:
-            generator.manual_seed(item_seed(self.seed, key))
+        with seeded(item_seed(self.seed, key)):
             return self.transform(image)
-        finally:
-            generator.set_state(state)
 
 
 class UnlabelledImages(DomainImages):
@@ -93,6 +89,18 @@ class LabelledImages(DomainImages):
 
     def __getitem__(self, key: int) -> tuple[Any, int]:
         return self.image(key), self.domain.samples[key % len(self)].label
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """In this context torch's random numbers on the CPU start from ``seed``; after it they go on as before."""
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        generator.manual_seed(seed)
+        yield
+    finally:
+        generator.set_state(state)
 
 
 def item_seed(seed: int, key: int) -> int:

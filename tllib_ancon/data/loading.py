@@ -1,4 +1,4 @@
-"""Batches of images: bytes come from the workers, and are normalised on the device."""
+"""Batches of images: bytes come from the workers, and what is left to do is done on the device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from copy import copy
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from tllib_ancon.data.images import DomainImages
+from tllib_ancon.data.shared_batches import PREFETCHED, PixelBatch, Pixels, SharedBatches
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.errors import UserError
 
@@ -18,7 +20,7 @@ class ImageLoader:
     """Batches of a :class:`~tllib_ancon.data.images.DomainImages`, with its images on the GPU where there is one.
 
     Workers outlive an epoch. Where the transform is an :class:`~tllib_ancon.data.transforms.ImageTransform`, they
-    hand over bytes, a quarter of the floats, and a batch is normalised on the device. Nothing is drawn from the
+    hand over bytes, a quarter of the floats, and a batch is finished on the device. Nothing is drawn from the
     global random state.
 
     Args:
@@ -29,7 +31,7 @@ class ImageLoader:
         drop_last: drop an incomplete last batch. Default: False
 
     Raises:
-        UserError: a batch of no image, a negative number of workers
+        UserError: a batch of no image, a negative number of workers, too little shared memory for the workers
     """
 
     def __init__(
@@ -44,13 +46,13 @@ class ImageLoader:
             raise UserError(f"--batch-size must be at least 1, got {batch_size}")
         if workers < 0:
             raise UserError(f"--workers must be at least 0, got {workers}")
-        self.normalize = None
-        if isinstance(dataset.transform, ImageTransform):
-            self.normalize = dataset.transform.normalize
+        self.transform = dataset.transform if isinstance(dataset.transform, ImageTransform) else None
+        self.shared = SharedBatches(workers, min(batch_size, len(dataset if sampler is None else sampler)))
+        if self.transform is not None:
             dataset = copy(dataset)
-            dataset.transform = dataset.transform.pixels
-        on_gpu = torch.cuda.is_available()
-        self.device = torch.device("cuda" if on_gpu else "cpu")
+            dataset.transform = _InWorker(self.transform)
+        self.on_gpu = torch.cuda.is_available()
+        self.device = torch.device("cuda" if self.on_gpu else "cpu")
         self.sampler = sampler
         self.batches = DataLoader(
             dataset,
@@ -58,8 +60,10 @@ class ImageLoader:
             sampler=sampler,
             drop_last=drop_last,
             num_workers=workers,
+            collate_fn=None if self.transform is None else self.shared,
+            prefetch_factor=PREFETCHED if workers else None,
             persistent_workers=workers > 0,
-            pin_memory=on_gpu,
+            pin_memory=self.on_gpu and self.transform is None,
             generator=torch.Generator(),
         )
 
@@ -67,9 +71,25 @@ class ImageLoader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        if self.transform is not None and len(self):
+            self.shared.reserve(self.batches.dataset.image(0).values.shape)
         for batch in self.batches:
-            yield tuple(self._finish(part) if part.ndim == 4 else part for part in batch)
+            yield tuple(map(self._finish, batch))
 
-    def _finish(self, images: Tensor) -> Tensor:
-        images = images.to(self.device, non_blocking=True)
-        return images if self.normalize is None else self.normalize(images)
+    def _finish(self, part: PixelBatch | Tensor | list[int]) -> Tensor:
+        if isinstance(part, PixelBatch):
+            pixels = self.shared.tensor(part)
+            pixels = pixels.pin_memory() if self.on_gpu else pixels
+            return self.transform.finish(pixels.to(self.device, non_blocking=True), part.seeds)
+        part = torch.as_tensor(part)
+        return part.to(self.device, non_blocking=True) if part.ndim == 4 else part
+
+
+class _InWorker:
+    """The part of a transform before the device, with the seed of the image's random numbers."""
+
+    def __init__(self, transform: ImageTransform):
+        self.transform = transform
+
+    def __call__(self, image: Image.Image) -> Pixels:
+        return Pixels(self.transform.pixels(image), torch.initial_seed())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,39 +82,51 @@ class TransformOptions:
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """PIL image -> normalised (C, H, W) float32 tensor, in three parts that may run in different places.
+    """PIL image -> normalised (C, H, W) float32 tensor, in parts that may run in different places.
 
     Attributes:
         side: in pixels, of the square that every image is first resized to; this part has no randomness
         crop: PIL image -> PIL image, with the randomness
         mean, std: normalisation a channel; one channel makes the image grey
-        read: path -> PIL image, of any size or resized already
+        read: path -> PIL image of any size, or the square as bytes (side, side, 3)
     """
 
     side: int
-    crop: Callable[[Image.Image], Image.Image]
+    crop: Callable[[Any], Any]
     mean: Sequence[float]
     std: Sequence[float]
-    read: Callable[[str], Image.Image] = load_image
+    read: Callable[[str], Image.Image | np.ndarray] = load_image
 
-    def __call__(self, image: Image.Image) -> Tensor:
-        return self.normalize(self.pixels(image))
+    def __call__(self, image: Image.Image | np.ndarray) -> Tensor:
+        return self.normalize(torch.from_numpy(np.array(self.pixels(image))))
 
-    def pixels(self, image: Image.Image) -> Tensor:
-        """PIL image -> (H, W, C) uint8."""
+    def pixels(self, image: Image.Image | np.ndarray) -> np.ndarray:
+        """What is done before the device: image -> (H, W, C) uint8."""
         from torchvision.transforms import functional as F
 
-        cropped = self.crop(F.resize(image, [self.side, self.side]))
-        if len(self.mean) == 1:
+        square = Image.fromarray(image) if isinstance(image, np.ndarray) else F.resize(image, [self.side, self.side])
+        cropped = self.crop(square)
+        if self.grey:
             cropped = cropped.convert("L")
-        flat = torch.frombuffer(bytearray(cropped.tobytes()), dtype=torch.uint8)
-        return flat.view(cropped.height, cropped.width, -1)
+        return np.asarray(cropped).reshape(cropped.height, cropped.width, -1)
+
+    def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
+        """What is done on the device: (B, H, W, C) uint8 and the seeds of the images' random numbers ->
+        (B, C, H, W) float32."""
+        return self.normalize(pixels)
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """(..., H, W, C) uint8 -> (..., C, H, W) float32, on the device of ``pixels``."""
         planes = pixels.movedim(-1, -3)
-        images = _uninitialised(planes.shape, planes.device).copy_(planes).div_(255)
-        return images.sub_(_a_channel(self.mean, images)).div_(_a_channel(self.std, images))
+        images = _uninitialised(planes.shape, planes.device)
+        mean, std = _a_channel(self.mean, images), _a_channel(self.std, images)
+        for part, normalised in zip(_cache_sized(planes), _cache_sized(images), strict=True):
+            normalised.copy_(part).div_(255).sub_(mean).div_(std)
+        return images
+
+    @property
+    def grey(self) -> bool:
+        return len(self.mean) == 1
 
 
 def train_transform(options: TransformOptions) -> ImageTransform:
@@ -122,25 +135,36 @@ def train_transform(options: TransformOptions) -> ImageTransform:
     Raises:
         UserError: an unknown resizing
     """
-    from torchvision import transforms as T
+    from torchvision import transforms
 
-    side = options.side
+    return ImageTransform(*augmentation(options, transforms), options.mean, options.std)
+
+
+def augmentation(options: TransformOptions, T: Any) -> tuple[int, Callable[[Any], Any]]:
+    """Side of the square and what happens to it, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``,
+    which draw the same numbers.
+
+    Raises:
+        UserError: an unknown resizing
+    """
+    from torchvision.transforms import Compose
+
+    side, size = options.side, options.image_size
     match options.train_resizing:
         case "default":
-            crop = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio)]
+            crop = [T.RandomResizedCrop(size, options.scale, options.ratio)]
         case "cen.crop":
-            crop = [T.CenterCrop(options.image_size)]
+            crop = [T.CenterCrop(size)]
         case "ran.crop":
-            crop = [T.RandomCrop(options.image_size)]
+            crop = [T.RandomCrop(size)]
         case "res.":
-            side, crop = options.resize_size, []
+            side, size, crop = options.resize_size, options.resize_size, []
         case _:
             raise unknown_name("train resizing", options.train_resizing, TRAIN_RESIZINGS)
-    size = options.resize_size if options.train_resizing == "res." else options.image_size
     shift = [T.RandomCrop(size, padding=options.padding)] if options.padding else []
     turn = [T.RandomRotation(options.rotation)] if options.rotation else []
     flip = [T.RandomHorizontalFlip()] if options.horizontal_flip else []
-    return ImageTransform(side, T.Compose([*crop, *shift, *turn, *flip]), options.mean, options.std)
+    return side, Compose([*crop, *shift, *turn, *flip])
 
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:
@@ -165,6 +189,11 @@ def _words(values: Sequence[float]) -> str:
 
 def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(images.device, non_blocking=True)
+
+
+def _cache_sized(images: Tensor) -> Sequence[Tensor]:
+    """One image after the other on a CPU, whose cache holds one through all its steps; all at once on a GPU."""
+    return images.flatten(0, -4) if images.ndim > 3 and images.device.type == "cpu" else [images]
 
 
 def _uninitialised(shape: Sequence[int], device: torch.device) -> Tensor:
