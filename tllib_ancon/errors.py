@@ -25,6 +25,13 @@ class Interrupted(Exception):
         self.number = number
 
 
+class ProcessLost(Exception):
+    """Another process of a run that has many ended without a word. The command line exits with status 1."""
+
+    def __init__(self) -> None:
+        super().__init__("another process of this run ended; the same command continues after the last complete epoch")
+
+
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: all valid names and the nearest match."""
     valid = sorted(valid)

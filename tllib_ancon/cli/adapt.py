@@ -9,6 +9,7 @@ from typing import Any
 
 from tllib_ancon.cli import arguments
 from tllib_ancon.errors import unknown_name
+from tllib_ancon.training import launch
 from tllib_ancon.training.adapt import AdaptationOptions
 
 
@@ -22,11 +23,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_method_arguments(parser, default="ancon")
     arguments.add_transform_arguments(parser, scale=(0.5, 1.0))
     arguments.add_optimization_arguments(parser, AdaptationOptions())
+    _add_batch_arguments(parser)
     arguments.add_run_arguments(parser, log="runs/adapted")
 
 
+def _add_batch_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("many processes (torchrun, accelerate launch) and small memories")
+    group.add_argument(
+        "--accumulation-steps",
+        type=int,
+        default=1,
+        metavar="N",
+        help="batches a step of the optimiser; votes and batch-norm take each by itself",
+    )
+    group.add_argument("--sync-batch-norm", action="store_true", help="batch-norm over all processes' batches, on GPUs")
+
+
 def run(args: argparse.Namespace) -> int:
-    print(summary(adapt(args)))
+    result = adapt(args)
+    if launch.is_first():
+        print(summary(result))
     return 0
 
 
@@ -54,7 +70,8 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
         progress=progress,
     )
     inputs = building.inputs(args, target)
-    directory.begin({"command": "adapt", **arguments.settings(args), "inputs": inputs}, args.overwrite)
+    settings = {"command": "adapt", **arguments.settings(args), **launch.settings(), "inputs": inputs}
+    directory.begin(settings, args.overwrite)
     if directory.finished:
         progress.line(f"{args.log} holds this run already, finished")
     return directory.result() if directory.finished else adaptation()

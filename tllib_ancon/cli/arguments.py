@@ -97,7 +97,9 @@ def add_pretrained_weights_argument(parser: argparse.ArgumentParser) -> None:
 def add_optimization_arguments(parser: argparse.ArgumentParser, defaults: Any) -> None:
     """SGD, its schedule and the length of training; ``defaults`` has these fields."""
     group = parser.add_argument_group("optimization")
-    group.add_argument("-b", "--batch-size", type=int, default=defaults.batch_size, metavar="B", help="images a step")
+    group.add_argument(
+        "-b", "--batch-size", type=int, default=defaults.batch_size, metavar="B", help="images a step, of each process"
+    )
     group.add_argument("--epochs", type=int, default=defaults.epochs, help="passes over the images")
     group.add_argument("--lr", "--learning-rate", type=float, default=defaults.lr, help="of new layers")
     group.add_argument("--lr-gamma", type=float, default=defaults.lr_gamma, help="lr (1 + gamma step/steps)^-decay")

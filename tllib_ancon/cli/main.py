@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tllib_ancon._version import __version__
-from tllib_ancon.errors import Interrupted, UserError, unknown_name
+from tllib_ancon.errors import Interrupted, ProcessLost, UserError, unknown_name
 
 COMMANDS = {
     "demo": "rendered digits -> handwritten digits: source-only, self-training, ELR, AnCon; no download",
@@ -27,16 +29,19 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, 2 for bad input with one line on standard error, or 128 plus the
-    number of the signal that ended it."""
+    number of the signal that ended it. Of many processes that a launcher started one speaks for all."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parse(arguments)
-        return args.module.run(args)
+        return _run(args)
     except UserError as error:
-        print(f"tllib-ancon: error: {_one_line(error)}", file=sys.stderr)
+        _say(f"error: {_one_line(error)}")
         return 2
+    except ProcessLost as loss:
+        _say(str(loss))
+        return 1
     except Interrupted as stop:
-        print(f"tllib-ancon: {stop}", file=sys.stderr)
+        _say(str(stop))
         return 128 + stop.number
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -44,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The arguments of one subcommand, with its ``module``."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tllib-ancon",
         description="Anchored Confidence (AnCon) for models that meet images of another domain.",
         epilog="tllib-ancon COMMAND --help tells a command's arguments.",
@@ -63,6 +68,38 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             module.add_arguments(subparser)
             subparser.set_defaults(module=module)
     return parser.parse_args(arguments)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if _may_speak():
+            super().error(message)
+        sys.exit(2)
+
+
+def _one_of_many() -> bool:
+    return int(os.environ.get("WORLD_SIZE", 1)) > 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not _one_of_many():
+        return args.module.run(args)
+    from tllib_ancon.cli import many_processes
+
+    return many_processes.run(args)
+
+
+def _say(text: str) -> None:
+    if _may_speak():
+        print(f"tllib-ancon: {text}", file=sys.stderr, flush=True)
+
+
+def _may_speak() -> bool:
+    if not _one_of_many():
+        return True
+    from tllib_ancon.training.launch import is_first_to_speak
+
+    return is_first_to_speak()
 
 
 def _one_line(error: UserError) -> str:

@@ -40,6 +40,16 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
+def is_first() -> bool:
+    """Whether this process speaks and writes for all."""
+    return processes.rank() == 0
+
+
+def settings() -> dict[str, int]:
+    """What ``config.json`` says of a run in many processes: it continues in as many."""
+    return {"processes": processes.world_size()} if processes.world_size() > 1 else {}
+
+
 def on_first(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
     """Decorate a function that the first process calls for all: each gets what it returns, or its UserError."""
 
@@ -48,7 +58,7 @@ def on_first(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outc
         if processes.world_size() == 1:
             return function(*args, **kwargs)
         outcome: list[Any] = [None, None]
-        if processes.rank() == 0:
+        if is_first():
             try:
                 outcome[0] = function(*args, **kwargs)
             except UserError as error:
@@ -65,7 +75,7 @@ def collect(value: Any) -> list[Any]:
     """The values of all processes, on the first one; elsewhere an empty list. Their tensors are on the CPU."""
     if processes.world_size() == 1:
         return [value]
-    values = [None] * processes.world_size() if processes.rank() == 0 else None
+    values = [None] * processes.world_size() if is_first() else None
     distributed.gather_object(value, values, dst=0)
     return values or []
 

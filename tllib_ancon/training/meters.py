@@ -8,9 +8,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from tllib_ancon.self_training import processes
+
 
 class Meters:
-    """Running means of an epoch that stay on the device until they are read."""
+    """Running means of an epoch that stay on the device until they are read, by all processes at once."""
 
     def __init__(self, device: torch.device):
         self.sums = {"loss": torch.zeros((), device=device)}
@@ -32,12 +34,13 @@ class Meters:
 
     def first_bad_step(self) -> int:
         """Number of the first step of the epoch that was not finite, from 1; 0 if all were."""
-        return int(self.bad_step)
+        bad_steps = processes.gather(self.bad_step.view(1)).tolist()
+        return min((step for step in bad_steps if step), default=0)
 
     def read(self, batch_size: int) -> dict[str, float]:
-        """Means of the loss and of the diagnostics, the latest δ, and images a second."""
-        values = {name: float(total) / self.steps for name, total in self.sums.items()}
+        """Means of the loss and of the diagnostics, the latest δ, and images a second, of all processes."""
+        values = {name: float(processes.mean(total)) / self.steps for name, total in self.sums.items()}
         if self.threshold is not None:
             values["threshold"] = float(self.threshold)
         elapsed = time.perf_counter() - self.started
-        return {**values, "images_per_second": self.steps * batch_size / elapsed}
+        return {**values, "images_per_second": processes.world_size() * self.steps * batch_size / elapsed}

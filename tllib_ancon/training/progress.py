@@ -7,9 +7,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tllib_ancon.training.launch import is_first
+
 
 class Progress:
-    """A progress bar a training epoch and a line after it, on standard error.
+    """A progress bar a training epoch and a line after it, on standard error; of many processes the first shows them.
 
     Args:
         quiet (bool): show nothing. Default: False
@@ -17,7 +19,7 @@ class Progress:
     """
 
     def __init__(self, quiet: bool = False, verbose: bool = False):
-        self.quiet = quiet
+        self.quiet = quiet or not is_first()
         self.verbose = verbose
 
     def bar(self, title: str, steps: int) -> tqdm:

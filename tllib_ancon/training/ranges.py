@@ -9,7 +9,10 @@ from torch import nn
 
 from tllib_ancon.errors import UserError
 
-AT_LEAST_ONE = ("epochs", "batch_size", "iters_per_epoch", "bottleneck_dim", "randomized_dim", "print_freq")
+AT_LEAST_ONE = (
+    *("epochs", "batch_size", "accumulation_steps", "iters_per_epoch"),
+    *("bottleneck_dim", "randomized_dim", "print_freq"),
+)
 NOT_NEGATIVE = ("workers", "weight_decay", "lr_gamma", "lr_decay")
 FRACTIONS = ("hold_out", "momentum")
 
