@@ -60,6 +60,11 @@ def add_transform_arguments(parser: argparse.ArgumentParser, scale: tuple[float,
     group.add_argument("--rotation", type=float, default=0.0, metavar="DEG", help="turn training images by up to this")
     group.add_argument("--no-hflip", action="store_true", help="no horizontal flips in training")
     group.add_argument("--cache", metavar="DIR", help="keep decoded and resized images here, 0.2 MB each at 256 pixels")
+    group.add_argument(
+        "--device-augmentation",
+        action="store_true",
+        help="crop and flip training images on the GPU, or in the main process; the same crops, rounded otherwise",
+    )
     for name in ("mean", "std"):
         group.add_argument(
             f"--norm-{name}",

@@ -15,6 +15,7 @@ from tllib_ancon import evaluation
 from tllib_ancon.cli.arguments import pick
 from tllib_ancon.data.cache import cached_images
 from tllib_ancon.data.class_folders import class_folders, require_same_order
+from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, evaluation_transform, train_transform
@@ -120,7 +121,8 @@ def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
         mean=args.norm_mean or backbone.mean,
         std=args.norm_std or backbone.std,
     )
-    return train_transform(options), evaluation_transform(options)
+    train = device_augmentation if args.device_augmentation else train_transform
+    return train(options), evaluation_transform(options)
 
 
 def cached(args: argparse.Namespace, transforms: Sequence[ImageTransform], *domains: Domain) -> list[ImageTransform]:
