@@ -9,6 +9,7 @@ from typing import Any
 
 from tllib_ancon.cli import arguments
 from tllib_ancon.errors import UserError
+from tllib_ancon.training import launch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.select is not None:
-        return select(args)
+        return launch.on_first(select)(args)
     missing = [name for name in ("root", "target", "checkpoint") if getattr(args, name) is None]
     if missing:
         raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
@@ -62,7 +63,6 @@ def evaluate(args: argparse.Namespace) -> int:
 
     from tllib_ancon import selection
     from tllib_ancon.cli import building
-    from tllib_ancon.training.files import write_whole
     from tllib_ancon.training.passes import evaluation_loader, predict_domain
 
     if args.json and not Path(args.json).parent.is_dir():
@@ -79,11 +79,17 @@ def evaluate(args: argparse.Namespace) -> int:
     record = building.recorder(target)
     if record is not None:
         scores |= record(predictions)
-    _print(scores, target.classes if args.per_class_eval else [])
-    if args.json:
-        content = (json.dumps(scores, indent=2) + "\n").encode()
-        write_whole(Path(args.json), lambda file: file.write(content))
+    launch.on_first(_show)(scores, target.classes if args.per_class_eval else [], args.json)
     return 0
+
+
+def _show(scores: dict[str, Any], classes: list[str], file: str | None) -> None:
+    from tllib_ancon.training.files import write_whole
+
+    _print(scores, classes)
+    if file:
+        content = (json.dumps(scores, indent=2) + "\n").encode()
+        write_whole(Path(file), lambda opened: opened.write(content))
 
 
 def _print(scores: dict[str, Any], classes: list[str]) -> None:

@@ -9,8 +9,8 @@ from tllib_ancon.errors import ProcessLost, UserError
 from tllib_ancon.self_training import processes
 from tllib_ancon.training import launch
 
-COMMANDS = ("adapt", "evaluate")
-"""Those that divide their work over processes."""
+COMMANDS = ("adapt", "pretrain", "evaluate")
+"""Those that divide their work over processes, if their method can."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     if command not in COMMANDS:
         raise UserError(
             f"{command} runs in one process, and {launch.launched()} were started; use --nproc-per-node 1 or no "
-            f"launcher. Many processes can share the work of {' and '.join(COMMANDS)}"
+            f"launcher. Many can share the work of {', '.join(COMMANDS)}"
         )
     launch.join()
     if processes.rank() > 0:

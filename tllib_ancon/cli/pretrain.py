@@ -8,6 +8,7 @@ from typing import Any
 
 from tllib_ancon.cli import arguments
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.training import launch
 from tllib_ancon.training.adversarial import AdversarialTraining, CdanOptions, MddOptions, create_cdan, create_mdd
 from tllib_ancon.training.pretrain import LOSSES, ErmOptions
 from tllib_ancon.training.source_training import SourceTraining, SourceTrainingOptions
@@ -51,7 +52,9 @@ def add_training_arguments(parser: argparse.ArgumentParser, target_required: boo
 
 
 def run(args: argparse.Namespace) -> int:
-    print(f"{summary(pretrain(args))}; model in {args.log}")
+    result = pretrain(args)
+    if launch.is_first():
+        print(f"{summary(result)}; model in {args.log}")
     return 0
 
 
@@ -60,9 +63,14 @@ def pretrain(args: argparse.Namespace) -> dict[str, Any]:
     from tllib_ancon.training.run_directory import RunDirectory
 
     args = resolve(args)
+    if args.method != "erm" and launch.launched() > 1:
+        raise UserError(
+            f"--method {args.method} runs in one process, and {launch.launched()} were started; use --nproc-per-node 1 "
+            "or no launcher. erm can share its work"
+        )
     directory = RunDirectory(args.log)
     training = (_source_only if args.method == "erm" else _adversarial)(args, directory)
-    directory.begin({"command": "pretrain", **arguments.settings(args)}, args.overwrite)
+    directory.begin({"command": "pretrain", **arguments.settings(args), **launch.settings()}, args.overwrite)
     if directory.finished:
         training.progress.line(f"{args.log} holds this run already, finished")
     return directory.result() if directory.finished else training()

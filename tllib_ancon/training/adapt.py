@@ -28,13 +28,7 @@ from tllib_ancon.training.precision import create_accelerator, lay_out, synchron
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
 from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
-from tllib_ancon.training.snapshot import (
-    Stateful,
-    gather_snapshots,
-    restore_snapshot,
-    snapshot_of_this_process,
-    take_snapshot,
-)
+from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
 Record = Callable[[Predictions], Mapping[str, Any]]
 """Scores predictions on the whole target against its labels. The loop stores what it returns and never reads it."""
@@ -273,7 +267,7 @@ class Adaptation:
 
     def _save(self, epoch: int) -> None:
         selected = epoch > 0 and self._selected_epoch() == epoch
-        self.run.save_epoch(gather_snapshots(take_snapshot(self._parts())), self.metrics, selected)
+        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, selected)
         self._keep(epoch)
 
     def _keep(self, epoch: int) -> None:
@@ -285,7 +279,7 @@ class Adaptation:
         if kept is None:
             return False
         snapshot, self.metrics = kept
-        restore_snapshot(self._parts(), snapshot_of_this_process(snapshot))
+        restore_snapshot(self._parts(), snapshot)
         self._keep(self.metrics[-1]["epoch"])
         self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
         return True
@@ -335,7 +329,7 @@ def _images_of_an_epoch(domain: str, shard: Shard, options: AdaptationOptions) -
     a_step = options.batch_size * options.accumulation_steps
     steps = shard.num_samples // shard.world_size // a_step
     if steps == 0:
-        together = f" in {shard.world_size} processes" * (shard.world_size > 1)
+        together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
         at_once = f"{options.accumulation_steps} batches" if options.accumulation_steps > 1 else "one batch"
         raise UserError(
             f"domain {domain}: {shard.num_samples} images to adapt on are fewer than {at_once} of "

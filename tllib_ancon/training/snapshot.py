@@ -14,7 +14,7 @@ from tllib_ancon.training.launch import collect
 
 OTHERS = "others"
 OWN_PARTS = ("method",)
-"""Parts whose state differs from process to process; that of the rest is the same in all."""
+"""Parts whose state differs from process to process."""
 
 
 class Stateful(Protocol):
@@ -26,52 +26,56 @@ class Stateful(Protocol):
 
 
 def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """The state of ``parts`` and of the generators of Python, NumPy and torch (all devices).
+    """The state of ``parts`` and of the generators of Python, NumPy and torch (on every device that it uses).
 
-    It holds tensors, numbers, strings and their lists and dicts alone, so that reading it back runs no code.
+    It holds tensors, numbers, strings and their lists and dicts alone, so that reading it back runs no code. Of many
+    processes the first gets with its own what is different in the others, and these get their own alone.
     """
-    version, python_state, gauss = random.getstate()
-    name, keys, *numpy_state = np.random.get_state()
-    return {
-        "parts": {part: stateful.state_dict() for part, stateful in parts.items()},
-        "python": [version, list(python_state), gauss],
-        "numpy": [name, keys.tolist(), *numpy_state],
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
+    own = _generators() | {"parts": {part: stateful.state_dict() for part, stateful in parts.items()}}
+    if processes.world_size() == 1:
+        return own
+    differing = own | {"parts": {name: part for name, part in own["parts"].items() if name in OWN_PARTS}}
+    return own | {OTHERS: collect(_on_cpu(differing))[1:]}
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:
-    """Put ``parts`` and the generators into the state that :func:`take_snapshot` saw."""
-    for part, stateful in parts.items():
-        stateful.load_state_dict(snapshot["parts"][part])
-    version, python_state, gauss = snapshot["python"]
-    random.setstate((version, tuple(python_state), gauss))
-    name, keys, *numpy_state = snapshot["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *numpy_state))
-    torch.set_rng_state(snapshot["torch"])
-    if snapshot["cuda"]:
-        torch.cuda.set_rng_state_all(snapshot["cuda"])
+    """Put ``parts`` and the generators into the state that :func:`take_snapshot` saw in this process.
 
-
-def gather_snapshots(snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    """The first process's snapshot with what is different in the others, on the first process; elsewhere, its own.
-
-    With one process it is the snapshot as it is.
+    Args:
+        snapshot: what the first process got
     """
-    own = {**snapshot, "parts": {name: part for name, part in snapshot["parts"].items() if name in OWN_PARTS}}
-    others = collect(_on_cpu(own))[1:] if processes.world_size() > 1 else []
-    return {**snapshot, OTHERS: others} if others else dict(snapshot)
+    own = [snapshot, *snapshot.get(OTHERS, [])][processes.rank()]
+    for part, stateful in parts.items():
+        stateful.load_state_dict((snapshot["parts"] | own["parts"])[part])
+    _restore_generators(own)
 
 
-def snapshot_of_this_process(gathered: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`gather_snapshots` got from this process, with the parts that are the same in all."""
-    snapshot = dict(gathered)
-    others = snapshot.pop(OTHERS, [])
-    if processes.rank() == 0:
-        return snapshot
-    own = others[processes.rank() - 1]
-    return {**own, "parts": {**snapshot["parts"], **own["parts"]}}
+def _generators() -> dict[str, Any]:
+    version, python_state, gauss = random.getstate()
+    name, keys, *numpy_state = np.random.get_state()
+    return {
+        "python": [version, list(python_state), gauss],
+        "numpy": [name, keys.tolist(), *numpy_state],
+        "torch": torch.get_rng_state(),
+        "cuda": [torch.cuda.get_rng_state(device) for device in _gpus()],
+    }
+
+
+def _restore_generators(states: Mapping[str, Any]) -> None:
+    version, python_state, gauss = states["python"]
+    random.setstate((version, tuple(python_state), gauss))
+    name, keys, *numpy_state = states["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *numpy_state))
+    torch.set_rng_state(states["torch"])
+    for device, state in zip(_gpus(), states["cuda"], strict=False):
+        torch.cuda.set_rng_state(state, device)
+
+
+def _gpus() -> list[int]:
+    """Those that this process uses: all, or of many processes its own."""
+    if not torch.cuda.is_available():
+        return []
+    return list(range(torch.cuda.device_count())) if processes.world_size() == 1 else [torch.cuda.current_device()]
 
 
 def _on_cpu(value: Any) -> Any:

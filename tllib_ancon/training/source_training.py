@@ -15,6 +15,7 @@ from tllib_ancon.data.images import DomainImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd
@@ -31,7 +32,7 @@ class SourceTrainingOptions:
 
     Attributes:
         epochs: after each the model is scored and saved
-        batch_size: images a step, of each domain
+        batch_size: images a step, of each domain and in each process
         lr: learning rate of new layers; a pre-trained backbone learns at a tenth
         weight_decay: of SGD
         lr_gamma, lr_decay: of the learning rate; the method says in which formula
@@ -101,10 +102,11 @@ class SourceTraining(ABC):
             groups = [*groups, *loss.to(self.device).get_parameters(options.lr)]
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.network = self.accelerator.unwrap_model(self.model)
         self.steps = min(len(loader) for loader in loaders)
         self.schedule = self._schedule(self.optimizer.optimizer)
         self.parts = {
-            "model": self.accelerator.unwrap_model(self.model),
+            "model": self.network,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
             **({} if loss is None else {"loss": loss}),
@@ -207,7 +209,8 @@ class SourceTraining(ABC):
 
 
 def training_loader(images: DomainImages, options: SourceTrainingOptions, length: int | None = None) -> ImageLoader:
-    """A loader in a new random order each epoch; the incomplete last batch is dropped.
+    """A loader in a new random order each epoch; the incomplete last batch is dropped. Each of many processes has
+    images of its own, and all as many.
 
     Args:
         images: of one domain
@@ -217,12 +220,15 @@ def training_loader(images: DomainImages, options: SourceTrainingOptions, length
     Raises:
         UserError: fewer images than one batch
     """
-    if len(images) < options.batch_size:
+    shard = Shard.of_this_process(len(images))
+    a_pass = len(images) // shard.world_size
+    if a_pass < options.batch_size:
+        together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
         raise UserError(
             f"domain {images.domain.name}: {len(images)} images to train on are fewer than one batch of "
-            f"{options.batch_size}; pass a smaller --batch-size"
+            f"{options.batch_size}{together}; pass a smaller --batch-size"
         )
-    sampler = EpochSampler(range(len(images)), len(images), images.seed, length)
+    sampler = EpochSampler(shard.positions, len(images), images.seed, length or a_pass, shard.rank)
     return ImageLoader(images, options.batch_size, options.workers, sampler, drop_last=True)
 
 
