@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,28 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import to_tensor
 
 from tests.domains_on_disk import write_domain
+from tests.end_to_end.killable import differences
 from tests.training import in_processes
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.self_training import processes
 from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
+from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
 WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
-"""None of these and of what is adapted on is a multiple of the processes' number, or of their batches."""
+SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
 
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in ("self-training", "elr", "ancon", "gce+ancon", "nrc+ancon", "shot+ancon")},
-    **{name: {"method": name} for name in ("nrc", "aad", "aad+ancon", "shot-im")},
+    "aad": {"method": "aad"},
     "nrc, cached": {"method": "nrc", "method_options": {"search": "cached"}},
     "adaptive": {"method": "ancon", "method_options": {"smoothing": "adaptive"}},
     "quantile": {"method": "ancon", "method_options": {"weighting": "quantile", "quantile": 0.5}},
@@ -68,14 +73,17 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     run = RunDirectory(folder)
     run.begin({})
     few = {"neighbors": 3, "expanded_neighbors": 2, **options.pop("method_options", {})}
-    given = AdaptationOptions(
-        method_options=few, epochs=EPOCHS, batch_size=batch_size, lr=0.1, adapted="all", workers=0, **options
-    )
+    fixed = {"epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
+    given = AdaptationOptions(method_options=few, **{**fixed, "adapted": "all", **options})
     return Adaptation(model, target, given, run, to_tensor, to_tensor, progress=Progress(quiet=True))
 
 
-def in_one_process(target: Domain, folder: Path, **options: Any) -> Adaptation:
-    """With the order of many."""
+def in_one_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
+    return build(target, folder, BATCH, **options)
+
+
+def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
+    """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
     num_samples = len(adaptation.adapted_indices)
     length = num_samples // WORLD_SIZE // (BATCH * adaptation.options.accumulation_steps)
@@ -111,29 +119,88 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
         "averages": None if regularizer is None else regularizer.targets,
         "banks": {name: tensor for name, tensor in adaptation.method.state_dict().items() if ".memory." in f".{name}."},
         "parameters": adaptation.network.state_dict(),
-        "metrics": [
-            {name: value for name, value in line.items() if name != "images_per_second"} for line in adaptation.metrics
-        ],
+        "metrics": without_speed(adaptation.metrics),
     }
 
 
-def every_variant(root: Path, out: Path) -> dict[str, dict[str, Any]]:
-    target = open_domain(root, "ImageList", ["dark"])
-    make = build if torch.distributed.is_initialized() else None
+def without_speed(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in metrics]
+
+
+def every_variant(target: Domain, folder: Path, build: Callable[..., Adaptation]) -> dict[str, dict[str, Any]]:
+    return {name: outcome(build(target, folder / name, **variant)) for name, variant in VARIANTS.items()}
+
+
+def resumed(target: Domain, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A whole run, and one that was cut off after each epoch."""
+    options = {"method": "nrc+ancon", "dropout": True, "adapted": "all-but-head"}
+    whole = state(in_one_of_many(target, folder / "whole", **options))
+    cut = folder / "cut"
+    for _ in range(EPOCHS + 1):
+        adaptation = in_one_of_many(target, cut, **options)
+        adaptation.progress = CutOff()
+        with contextlib.suppress(InterruptedError):
+            adaptation()
+    return whole, state(in_one_of_many(target, cut, **options))
+
+
+class CutOff(Progress):
+    """Ends a run once an epoch is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+
+    def line(self, text: str) -> None:
+        if text.startswith("epoch"):
+            raise InterruptedError
+
+
+def state(adaptation: Adaptation) -> dict[str, Any]:
+    """Of a run that is finished here: what is different in each process, and what is not."""
+    adaptation()
     return {
-        name: outcome(
-            make(target, out / name, BATCH, **variant) if make else in_one_process(target, out / name, **variant)
-        )
-        for name, variant in VARIANTS.items()
+        "method": adaptation.method.state_dict(),
+        "model": adaptation.network.state_dict(),
+        "optimizer": adaptation.optimizer.state_dict()["state"],
+        "noise": torch.rand(3),
+        "metrics": without_speed(adaptation.metrics),
+    }
+
+
+def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
+    """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
+    torch.manual_seed(0)
+    model = Classifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
+    model.bottleneck.running_mean += processes.rank()
+    loaders = {size: evaluation_loader(target.subset(range(size)), to_tensor, 4, 0) for size in sizes}
+    return {size: predict_domain(model, loader, torch.device("cpu")) for size, loader in loaders.items()}
+
+
+def one_of_many(root: Path, out: Path) -> dict[str, Any]:
+    target = open_domain(root, "ImageList", ["dark"])
+    return {
+        "variants": every_variant(target, out, in_one_of_many),
+        "resumed": resumed(target, out),
+        "evaluated": evaluated(target, SIZES),
     }
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Domain:
     root = tmp_path_factory.mktemp("domain")
     write_domain(root, "dark", IMAGES, seed=1, side=SIDE)
-    many, one = tmp_path_factory.mktemp("many"), tmp_path_factory.mktemp("one")
-    return every_variant(root, one), in_processes.run(every_variant, WORLD_SIZE, root, many, folder=many)
+    return open_domain(root, "ImageList", ["dark"])
+
+
+@pytest.fixture(scope="module")
+def one(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return every_variant(target, tmp_path_factory.mktemp("one"), in_the_order_of_many)
+
+
+@pytest.fixture(scope="module")
+def many(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    root, out = Path(target.samples[0].path).parents[2], tmp_path_factory.mktemp("many")
+    return in_processes.run(one_of_many, WORLD_SIZE, root, out, folder=out)
 
 
 def close(expected: Tensor, found: Tensor) -> None:
@@ -141,19 +208,47 @@ def close(expected: Tensor, found: Tensor) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_two_processes_do_what_one_does_with_twice_the_batch(outcomes, variant: str) -> None:
-    one, many = outcomes[0][variant], [outcome[variant] for outcome in outcomes[1]]
-    for process in many:
-        assert len(process["thresholds"]) == len(one["thresholds"])
-        close(one["thresholds"], process["thresholds"])
-        for name, parameter in one["parameters"].items():
-            close(parameter, process["parameters"][name])
-        for name, bank in one["banks"].items():
-            close(bank, process["banks"][name])
-        assert process["metrics"] == [pytest.approx(line, abs=SAME) for line in one["metrics"]]
+def test_two_processes_do_what_one_does_with_twice_the_batch(one, many, variant: str) -> None:
+    expected, found = one[variant], [process["variants"][variant] for process in many]
+    for process in found:
+        close(expected["thresholds"], process["thresholds"])
+        for part in ("parameters", "banks"):
+            for name, tensor in expected[part].items():
+                close(tensor, process[part][name])
+        assert process["metrics"] == [pytest.approx(line, abs=SAME) for line in expected["metrics"]]
     for kept in ("votes", "averages"):
-        if one[kept] is not None:
-            together = torch.empty_like(one[kept])
-            for process in many:
+        if expected[kept] is not None:
+            together = torch.empty_like(expected[kept])
+            for process in found:
                 together[process["positions"]] = process[kept]
-            close(one[kept], together)
+            close(expected[kept], together)
+
+
+def test_a_run_in_two_processes_that_is_cut_off_ends_as_if_it_had_not_been(many) -> None:
+    for process in many:
+        whole, cut = process["resumed"]
+        assert differences(whole, cut) == []
+    assert differences(many[0]["resumed"][0]["method"], many[1]["resumed"][0]["method"])
+
+
+def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_image_in_order(target, many) -> None:
+    expected = evaluated(target, SIZES)
+    for process in many:
+        for size, predictions in process["evaluated"].items():
+            assert predictions.indices.tolist() == list(range(size))
+            for found, wanted in zip(predictions, expected[size], strict=True):
+                close(wanted, found)
+
+
+def test_batch_norm_over_processes_needs_gpus(target, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UserError, match="--sync-batch-norm needs GPUs"):
+        build(target, tmp_path, BATCH, sync_batch_norm=True)
+
+
+def test_a_step_of_several_batches_needs_as_many(target, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"37 images to adapt on are fewer than 7 batches of 6; .*--batch-size"):
+        build(target, tmp_path, BATCH, accumulation_steps=7)
+    with pytest.raises(UserError, match="--accumulation-steps must be at least 1"):
+        build(target, tmp_path, BATCH, accumulation_steps=0)

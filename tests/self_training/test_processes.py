@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tllib_ancon.self_training import methods, processes
+from tllib_ancon.self_training.processes import Shard
+
+SIZES = st.tuples(st.integers(1, 40), st.integers(1, 5))
+
+
+@pytest.mark.parametrize("function", [processes.total, processes.mean, processes.gather, processes.interleave])
+def test_one_process_gets_back_what_it_gave(function) -> None:
+    value = torch.randn(3, 2, requires_grad=True)
+    assert function(value) is value
+    assert Shard.of_this_process(7) == Shard(7)
+    indices = torch.arange(7)
+    assert Shard(7).rows(indices) is indices
+
+
+@given(SIZES)
+def test_shards_hold_each_sample_once_and_number_their_own(sizes: tuple[int, int]) -> None:
+    num_samples, world_size = sizes
+    shards = [Shard(num_samples, rank, world_size) for rank in range(world_size)]
+    assert sorted(position for shard in shards for position in shard.positions) == list(range(num_samples))
+    for shard in shards:
+        assert shard.rows(torch.tensor(shard.positions, dtype=torch.long)).tolist() == list(range(len(shard)))
+
+
+@given(SIZES)
+def test_padded_shards_are_as_long_as_each_other_and_interleave_to_all_samples(sizes: tuple[int, int]) -> None:
+    num_samples, world_size = sizes
+    padded = [Shard(num_samples, rank, world_size).padded_positions for rank in range(world_size)]
+    assert len({len(positions) for positions in padded}) == 1
+    together = [position for row in zip(*padded, strict=True) for position in row]
+    assert together[:num_samples] == list(range(num_samples))
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_a_shard_keeps_votes_and_averages_of_its_own_samples_alone(storage: str) -> None:
+    shard = Shard(21, rank=1, world_size=4)
+    sizes = {"num_samples": 21, "num_classes": 3}
+    whole, part = (methods.create("gce+ancon", **sizes, shard=s, storage=storage) for s in (None, shard))
+    generator = torch.Generator().manual_seed(0)
+    positions = torch.tensor(shard.positions)
+    for _ in range(6):
+        logits = 3 * torch.randn(len(positions), 3, generator=generator)
+        for method in (whole, part):
+            method(positions, logits, torch.zeros(len(positions), 1))
+    assert whole.votes(positions).sum() > 0
+    assert torch.equal(whole.votes(positions), part.votes(positions))
+    kept = [tensor.shape[0] for tensor in part.refiner.ensemble.store.state_dict().values()]
+    assert kept == [len(shard)] * len(kept)
+    assert methods.create("elr", **sizes, shard=shard).regularizer.targets.shape == (len(shard), 3)
