@@ -30,8 +30,7 @@ def test_means_over_the_seeds_that_are_there(tool, tmp_path: Path, capsys) -> No
     write(tmp_path, "USPS-MNIST", 0, "ancon", 80.0)
     assert tool.main([str(tmp_path), "--csv", str(tmp_path / "runs.csv")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "| shot | 92.00 ± 2.00 (3 seeds) | – |" in lines
-    assert "| ancon | – | 80.00 (1 seed) |" in lines
+    assert lines.index("| ancon | – | 80.00 (1 seed) |") > lines.index("| shot | 92.00 ± 2.00 (3 seeds) | – |")
     assert "| shot, published by SHOT | 97.9 | 98.0 |" in lines
     assert (tmp_path / "runs.csv").read_text().splitlines() == [
         "pair,method,seed,accuracy,ece",

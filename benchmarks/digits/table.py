@@ -21,6 +21,8 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.paper.numbers import other
 
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
+METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "nrc+ancon")
+"""In this order; others after them."""
 RUNS = re.compile(r"(?P<pair>\w+-\w+)-seed(?P<seed>\d+)")
 Accuracies = dict[str, dict[str, dict[int, dict[str, float]]]]
 """method -> pair -> seed -> scores"""
@@ -55,7 +57,7 @@ def read(out: Path) -> Accuracies:
             scores[path.stem][run["pair"]][int(run["seed"])] = json.loads(path.read_text())
     if not scores:
         raise UserError(f"{out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to")
-    return scores
+    return {method: scores[method] for method in (*METHODS, *scores) if method in scores}
 
 
 def markdown(scores: Accuracies) -> str:
