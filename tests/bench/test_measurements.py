@@ -12,11 +12,25 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.self_training.votes import DenseVotes, SparseVotes
 
 
-def test_the_step_that_is_timed_learns_by_the_method() -> None:
-    for method in ("self-training", "ancon"):
-        run = step.training_step(method, "small_cnn", 16, torch.device("cpu"))
-        run()
-        run()
+@pytest.mark.parametrize("method", ["self-training", "ancon"])
+def test_a_step_in_parts_learns_what_the_whole_step_learns(method: str) -> None:
+    whole, parts = (step.TrainingStep(method, "small_cnn", 16, torch.device("cpu")) for _ in range(2))
+    start = [parameter.clone() for parameter in parts.model.parameters()]
+    for _ in range(3):
+        whole()
+        parts.in_parts()
+    changed = [not torch.equal(*pair) for pair in zip(start, parts.model.parameters(), strict=True)]
+    assert any(changed)
+    for ours, theirs in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert len(parts.own_seconds) == 3
+
+
+def test_what_ancon_adds_is_a_part_of_its_step() -> None:
+    plain, added, judged, whole = step.measure(rounds=6)
+    assert 0 < added.value < plain.value
+    assert judged.value == pytest.approx(1 + added.value / plain.value)
+    assert whole.unit == "x"
 
 
 def test_random_votes_are_the_same_for_both_stores() -> None:
