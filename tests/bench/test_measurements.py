@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from tllib_ancon.bench import images, scaling, search, step, votes
 from tllib_ancon.bench.timing import Row
+from tllib_ancon.cli.bench import line
 from tllib_ancon.cli.main import main
 from tllib_ancon.self_training.votes import DenseVotes, SparseVotes
 
@@ -65,9 +67,21 @@ def test_allocations_are_the_new_tensors_alone() -> None:
 
 
 def test_images_from_the_cache_are_the_toolkits() -> None:
-    rows = {row.unit: row for row in images.measure(rounds=1, workers=0)}
-    assert rows["%"].value == 100
-    assert rows["images/s"].value > 0
+    rows = images.measure(rounds=2, workers=0)
+    assert all(row.value > 0 for row in rows)
+    assert [row.value for row in rows if row.unit == "%"] == [100]
+    assert sum("--device-augmentation" in row.name for row in rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [(None, "≤ 1.02  met"), ((1.0, 1.01), "1 – 1.01  ≤ 1.02  met"), ((1.0, 1.05), "1 – 1.05  ≤ 1.02  undecided")],
+)
+def test_a_line_says_whether_the_claim_holds(interval: tuple[float, float] | None, shown: str) -> None:
+    row = Row("step", 1.01, 0.9, 1.1, "x", at_most=1.02, interval=interval)
+    assert line(row).endswith(shown)
+    assert "0.9 – 1.1" in line(row)
+    assert line(replace(row, at_most=None)).endswith("1.1" if interval is None else shown.split("  ")[0])
 
 
 @pytest.fixture
@@ -82,7 +96,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, capsys) -> None:
     assert main(["bench", "--out", str(tmp_path)]) == 0
-    assert "1.5 – 2.5  ≥ 3  NOT MET" in capsys.readouterr().out
+    assert "1.5 – 2.5" in (shown := capsys.readouterr().out)
+    assert "≥ 3  NOT MET" in shown
     written = json.loads((tmp_path / "bench.json").read_text())
     assert set(written["figures"]) == {"step", "votes", "search", "images"}
     assert written["figures"]["votes"][0]["met"] is False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,22 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from tllib_ancon import toolkit
-from tllib_ancon.bench.timing import Row, exactly, in_turn, ratio, row
+from tllib_ancon.bench.timing import Row, exactly, family_clock, in_turn, ratio, row
 from tllib_ancon.data.cache import cached_images
+from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.image_list import Sample
 from tllib_ancon.data.images import UnlabelledImages, item_seed
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
-from tllib_ancon.data.transforms import TransformOptions, train_transform
+from tllib_ancon.data.transforms import ImageTransform, TransformOptions, train_transform
 
 BATCH = 64
 DRAWN = 512
 
 
-def measure(root: str | None = None, domain: str = "W", rounds: int = 5, workers: int = 2) -> list[Row]:
+def measure(root: str | None = None, domain: str = "W", rounds: int = 9, workers: int = 2) -> list[Row]:
     """Epochs after the first.
 
     Args:
@@ -44,34 +45,35 @@ def measure(root: str | None = None, domain: str = "W", rounds: int = 5, workers
 
 
 def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str) -> list[Row]:
-    theirs = toolkit_images(domain, folder)
+    theirs, name = toolkit_images(domain, folder), f"{toolkit.find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
-    plain = _loader(domain, workers, cache=None)
-    cached = _loader(domain, workers, cache=folder / "cache")
-    seconds = in_turn(
-        {
-            "toolkit": lambda: _epoch(loader),
-            "plain": lambda: _epoch(plain),
-            "cached": lambda: _epoch(cached),
-        },
-        rounds,
-        clock=time.perf_counter,
-    )
-    count = len(loader) * BATCH
-    title = f"{title}, {workers} workers"
+    in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
+    cached = _loader(domain, workers, _cached(in_workers, domain, folder, workers))
+    ours = {
+        "without --cache": _loader(domain, workers, in_workers),
+        "with --cache": cached,
+        "with --cache --device-augmentation": _loader(domain, workers, _cached(on_device, domain, folder, workers)),
+    }
+    epochs = {title: partial(_epoch, batches) for title, batches in {name: loader, **ours}.items()}
+    seconds = {title: np.stack(clocks).T for title, clocks in in_turn(epochs, rounds, clock=family_clock).items()}
+    count, (wall, processor) = len(loader) * BATCH, seconds[name]
+    limits = {"with --cache": {"at_least": 2}}
+    title = f"{name} ImageList loader, {title}, {workers} workers"
     return [
-        row(f"{toolkit.find().name}'s ImageList loader, {title}", [count / s for s in seconds["toolkit"]], "images/s"),
-        ratio(f"images/s without --cache / {toolkit.find().name}'s", seconds["toolkit"], seconds["plain"]),
-        ratio(f"images/s with --cache / {toolkit.find().name}'s", seconds["toolkit"], seconds["cached"], at_least=2),
+        row(title, count / wall, "images/s"),
+        *(ratio(f"images/s {way} / {name}", wall, seconds[way][0], **limits.get(way, {})) for way in ours),
+        row(f"processor time of {title}", 1e3 * processor / count, "ms/image"),
+        *(ratio(f"processor time of {name} / {way}", processor, seconds[way][1]) for way in ours),
         exactly("tensors that are the same given the same seed", _same(theirs, cached), "%", at_least=100),
     ]
 
 
-def _loader(domain: Domain, workers: int, cache: Path | None) -> ImageLoader:
-    transform = train_transform(TransformOptions())
-    if cache is not None:
-        paths = [sample.path for sample in domain.samples]
-        transform = replace(transform, read=cached_images(cache, paths, transform.side, workers, _no_bar))
+def _cached(transform: ImageTransform, domain: Domain, folder: Path, workers: int) -> ImageTransform:
+    paths = [sample.path for sample in domain.samples]
+    return replace(transform, read=cached_images(folder / "cache", paths, transform.side, workers, _no_bar))
+
+
+def _loader(domain: Domain, workers: int, transform: ImageTransform) -> ImageLoader:
     sampler = EpochSampler(range(len(domain)), len(domain), seed=0)
     return ImageLoader(UnlabelledImages(domain, transform), BATCH, workers, sampler, drop_last=True)
 

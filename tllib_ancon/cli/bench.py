@@ -44,7 +44,7 @@ def _figures(args: argparse.Namespace, out: Path) -> int:
         "search": search.measure,
         "images": lambda: images.measure(args.office31, args.target, workers=args.workers),
     }
-    print(f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19}  wanted")
+    print(f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted")
     rows: dict[str, list[Row]] = {}
     for name, measure in measurements.items():
         rows[name] = measure()
@@ -60,10 +60,20 @@ def _figures(args: argparse.Namespace, out: Path) -> int:
 
 def line(row: Any) -> str:
     """One row of the table."""
-    wanted = "" if row.met is None else f"≤ {row.at_most:g}" if row.at_most is not None else f"≥ {row.at_least:g}"
-    verdict = {None: "", True: "  met", False: "  NOT MET"}[row.met]
-    spread = "" if row.low == row.high else f"{row.low:.4g} – {row.high:.4g}"
-    return f"{row.name:<72}{row.value:>10.4g} {row.unit:<9}{spread:>19}  {wanted}{verdict}"
+    wanted = _wanted(row)
+    verdict = {None: "undecided" if wanted else "", True: "met", False: "NOT MET"}[row.met]
+    spread, interval = _range(row.low, row.high), _range(*(row.interval or (0, 0)))
+    return f"{row.name:<72}{row.value:>10.4g} {row.unit:<9}{spread:>19} {interval:>19}  {wanted}  {verdict}".rstrip()
+
+
+def _range(low: float, high: float) -> str:
+    return "" if low == high else f"{low:.4g} – {high:.4g}"
+
+
+def _wanted(row: Any) -> str:
+    if row.at_most is not None:
+        return f"≤ {row.at_most:g}"
+    return "" if row.at_least is None else f"≥ {row.at_least:g}"
 
 
 def _scaling(out: Path) -> int:
