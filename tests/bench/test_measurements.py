@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tllib_ancon.bench import images, scaling, search, step, votes
+from tllib_ancon.bench import images, processes, scaling, search, step, votes
 from tllib_ancon.bench.timing import Row
 from tllib_ancon.cli.bench import line
 from tllib_ancon.cli.main import main
@@ -86,7 +86,7 @@ def test_a_line_says_whether_the_claim_holds(interval: tuple[float, float] | Non
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (step, votes, search, images):
+    for module in (step, votes, search, images, processes):
         monkeypatch.setattr(module, "measure", lambda *_, **__: [Row("speed", 2.0, 1.5, 2.5, "x", at_least=3)])
     monkeypatch.setattr(scaling, "VOTE_SIZES", {"N": (50, 60), "K": (300, 400), "B": (4, 8)})
     monkeypatch.setattr(scaling, "SEARCH_SIZES", {"N": (300, 400), "B": (4, 8)})
@@ -99,7 +99,7 @@ def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, c
     assert "1.5 – 2.5" in (shown := capsys.readouterr().out)
     assert "≥ 3  NOT MET" in shown
     written = json.loads((tmp_path / "bench.json").read_text())
-    assert set(written["figures"]) == {"step", "votes", "search", "images"}
+    assert set(written["figures"]) == {"step", "votes", "search", "images", "processes"}
     assert written["figures"]["votes"][0]["met"] is False
     assert written["machine"]["cores"] >= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import to_tensor
 
 from tests.domains_on_disk import write_domain
-from tests.end_to_end.killable import differences
 from tests.training import in_processes
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
@@ -31,6 +31,8 @@ WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
+COMMON = re.compile(r"\.(memory|search|shares)\b")
+"""State of a method that is of all samples in every process."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in ("self-training", "elr", "ancon", "gce+ancon", "nrc+ancon", "shot+ancon")},
@@ -99,7 +101,7 @@ def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adapta
 
 
 def outcome(adaptation: Adaptation) -> dict[str, Any]:
-    """δ after each step, what is kept of each sample in the end, the parameters, and the metrics."""
+    """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
     thresholds: list[Tensor] = []
     step = adaptation._step
 
@@ -112,12 +114,13 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
     adaptation()
     regularizer = adaptation.method.regularizer
     positions = torch.tensor(adaptation.shard.positions)
+    state = adaptation.method.state_dict()
     return {
         "thresholds": torch.stack(thresholds),
         "positions": positions,
         "votes": adaptation.method.votes(positions),
         "averages": None if regularizer is None else regularizer.targets,
-        "banks": {name: tensor for name, tensor in adaptation.method.state_dict().items() if ".memory." in f".{name}."},
+        "common": {name: state[name] for name in state if COMMON.search(name)},
         "parameters": adaptation.network.state_dict(),
         "metrics": without_speed(adaptation.metrics),
     }
@@ -212,7 +215,7 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(one, many, variant:
     expected, found = one[variant], [process["variants"][variant] for process in many]
     for process in found:
         close(expected["thresholds"], process["thresholds"])
-        for part in ("parameters", "banks"):
+        for part in ("parameters", "common"):
             for name, tensor in expected[part].items():
                 close(tensor, process[part][name])
         assert process["metrics"] == [pytest.approx(line, abs=SAME) for line in expected["metrics"]]
@@ -225,6 +228,8 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(one, many, variant:
 
 
 def test_a_run_in_two_processes_that_is_cut_off_ends_as_if_it_had_not_been(many) -> None:
+    from tests.end_to_end.killable import differences  # imports much that the processes need not
+
     for process in many:
         whole, cut = process["resumed"]
         assert differences(whole, cut) == []

@@ -1,0 +1,151 @@
+"""The command line in two processes, started by torchrun."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from tests.domains_on_disk import small_arguments, write_domains
+from tests.end_to_end.killable import differences
+from tests.training.in_processes import free_port
+from tllib_ancon.cli.main import main
+
+EPOCHS = 6
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    """``torchrun … tllib-ancon WORDS``; without ``--`` it takes ``--log`` for a flag of its own."""
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1")
+    command = [sys.executable, *launcher, "--master-port", str(free_port()), "-m", "--", "tllib_ancon", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit status, output and errors."""
+    out, errors = process.communicate(timeout=100)
+    return process.returncode, out, errors
+
+
+def arguments(domains: Path, checkpoint: Path, log: Path) -> list[str]:
+    words = ["adapt", *small_arguments(domains), "-t", "dark", "--checkpoint", str(checkpoint), "--log", str(log)]
+    return [*words, "-b", "8", "--epochs", str(EPOCHS), "--save-predictions"]
+
+
+def content(run: Path) -> dict[str, Any]:
+    """All that a finished run holds except how fast it was."""
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in metrics:
+        line.pop("images_per_second", None)
+    with np.load(run / "predictions.npz") as file:
+        predictions = {name: torch.from_numpy(file[name].astype(float)) for name in file.files}
+    names = ("latest.pth", "best.pth")
+    checkpoints = {name: torch.load(run / "checkpoints" / name, weights_only=True) for name in names}
+    return {"metrics": metrics, "predictions": predictions, **checkpoints}
+
+
+@pytest.fixture(scope="module")
+def whole(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A finished run, its output and its errors."""
+    log = tmp_path_factory.mktemp("whole") / "run"
+    words = arguments(domains, source_checkpoint, log)
+    words.remove("--quiet")
+    status, out, errors = finish(start(*words))
+    assert status == 0, errors
+    return log, out, errors
+
+
+def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, whole: tuple[Path, str, str]
+) -> None:
+    log, out, errors = whole
+    assert main(arguments(domains, source_checkpoint, tmp_path / "alone")) == 0
+    assert files(log) == files(tmp_path / "alone")
+    assert out.count("start (epoch 0)") == out.count("selected by infomax") == 1
+    assert errors.count(f"epoch {EPOCHS}/{EPOCHS}:") == 1
+    assert json.loads((log / "config.json").read_text())["processes"] == 2
+    assert "processes" not in json.loads((tmp_path / "alone" / "config.json").read_text())
+    votes = content(log)["predictions"]["votes"].sum(1)
+    adapted = len(votes) - round(len(votes) * 0.1)
+    assert adapted / 2 < (votes > 0).sum() <= adapted
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_a_run_whose_one_process_is_killed_ends_soon_and_continues_in_as_many(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, whole: tuple[Path, str, str], capsys
+) -> None:
+    log = tmp_path / "cut"
+    words = arguments(domains, source_checkpoint, log)
+    launcher = start(*words)
+    wait_for_lines(log / "metrics.jsonl", 2)
+    second_process(launcher).kill()
+    killed = time.monotonic()
+    status, _, errors = finish(launcher)
+    assert status != 0
+    assert time.monotonic() - killed < 20
+    assert "another process of this run ended" in errors or "stopped by SIGTERM" in errors
+    assert "tllib_ancon/training" not in errors
+    assert not (log / "result.json").exists()
+    assert not list(log.rglob("*.partial"))
+
+    assert main(words) == 2
+    assert "processes: 2 there, None now" in capsys.readouterr().err
+
+    status, out, errors = finish(start(*words))
+    assert (status, out.count("selected by infomax")) == (0, 1), errors
+    assert differences(content(whole[0]), content(log)) == []
+
+
+def wait_for_lines(path: Path, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while not path.is_file() or len(path.read_text().splitlines()) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def second_process(launcher: subprocess.Popen[str]) -> psutil.Process:
+    children = psutil.Process(launcher.pid).children()
+    return next(child for child in children if child.environ().get("RANK") == "1")
+
+
+def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Path, tmp_path: Path) -> None:
+    domains = write_domains(tmp_path)
+    (domains / "dark" / "green" / "001.png").write_bytes(b"no image")
+    status, out, errors = finish(start(*arguments(domains, source_checkpoint, tmp_path / "run")))
+    assert status != 0
+    assert out == ""
+    assert errors.count("tllib-ancon: ") == 1
+    assert errors.count("001.png: cannot be decoded") == 1
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "script", "benchmark"])
+def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    words = {
+        "demo": ["--out", str(tmp_path / "out")],
+        "run": [str(tmp_path), "-s", "a", "-t", "b", "--pretrain", "erm", "--log", str(tmp_path / "out")],
+        "script": ["cdan.py"],
+        "benchmark": ["digits", str(tmp_path), "--out", str(tmp_path / "out")],
+    }
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main([command, *words[command]]) == 2
+    assert f"{command} runs in one process, and 2 were started; use --nproc-per-node 1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_adversarial_training_refuses_many_processes(domains: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("tllib_ancon.training.launch.launched", lambda: 2)
+    words = ["pretrain", *small_arguments(domains), "-t", "dark", "--method", "cdan", "--log", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "--method cdan runs in one process, and 2 were started" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
