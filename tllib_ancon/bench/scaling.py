@@ -1,9 +1,10 @@
-"""Seconds and bytes of a step against the number of samples, of classes and the batch, and what more would need."""
+"""Seconds and bytes of a step against the number of samples, of classes and the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -18,8 +19,8 @@ from tllib_ancon.self_training.neighbors import ExactSearch
 from tllib_ancon.self_training.votes import SparseVotes
 
 USUAL = {"N": 100_000, "K": 1000, "B": 64}
-VOTE_SIZES = {"N": (10_000, 100_000, 1_000_000), "K": (300, 3000, 30_000), "B": (16, 64, 256, 1024)}
-SEARCH_SIZES = {"N": (6250, 12_500, 25_000, 50_000), "B": (16, 64, 256)}
+VOTE_SIZES = {"N": (10_000, 100_000, 1_000_000, 10_000_000), "K": (300, 3000, 30_000), "B": (16, 64, 256, 1024)}
+SEARCH_SIZES = {"N": (6250, 12_500, 25_000, 50_000, 100_000), "B": (16, 64, 256)}
 USUAL_SEARCH = {"N": 25_000, "B": 64}
 FEATURE_DIM = 256
 ROUNDS = {"votes: update": 40, "votes: read": 40, "NRC, exact": 3, "NRC, cached": 5}
@@ -67,16 +68,15 @@ def _votes(varied: str, size: int) -> list[Point]:
     sizes = {**USUAL, varied: size}
     store = SparseVotes(sizes["N"], sizes["K"])
     cast_votes(store, epochs=2)
-    batches = iter(random_votes(store, 2 * ROUNDS["votes: update"], sizes["B"]))
-    indices = torch.arange(sizes["B"])
-    steps = {"votes: update": lambda: store.add(*next(batches)), "votes: read": lambda: store.read(indices)}
+    batches = cycle(random_votes(store, 2 * ROUNDS["votes: update"], sizes["B"]))
+    steps = {"votes: update": lambda: store.add(*next(batches)), "votes: read": lambda: store.read(next(batches)[0])}
     return [_point(what, varied, size, step) for what, step in steps.items()]
 
 
 def _search(varied: str, size: int) -> list[Point]:
     sizes = {**USUAL_SEARCH, varied: size}
     bank = random_bank(sizes["N"], FEATURE_DIM)
-    indices = torch.arange(sizes["B"])
+    indices = torch.randint(sizes["N"], (sizes["B"],), generator=torch.Generator().manual_seed(1))
     exact, cached = ExactSearch(sizes["N"], FEATURE_DIM, NEIGHBORS, NEIGHBORS), cached_under_way(bank)
     steps = {"NRC, exact": lambda: exact(indices, bank), "NRC, cached": lambda: cached(indices, bank)}
     return [_point(what, varied, size, step) for what, step in steps.items()]
@@ -114,23 +114,11 @@ def draw(points: Sequence[Point], path: Path) -> None:
             panel.grid(alpha=0.3, which="both")
     panels[0, 0].set_ylabel("seconds a step, one core")
     panels[1, 0].set_ylabel("bytes allocated a step")
-    panels[0, 0].legend()
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    usual, search = _sizes(USUAL), _sizes({**USUAL_SEARCH, "D": FEATURE_DIM})
+    figure.suptitle(f"one size varied at a time; else {usual} for sparse votes, {search} for NRC's search")
     figure.savefig(path, dpi=150, format="png")
 
 
-def on_paper(num_classes: int = 1000, slots: int = 8) -> str:
-    """What the state of a run on 10^6 and on 10^8 images takes, by its shapes and dtypes; nothing is measured."""
-    a_sample = {
-        f"sparse votes, K={num_classes}, {slots} slots of 6 bytes, 2 on the host": slots * 6 + 2,
-        f"dense float32 votes, K={num_classes} (the authors' way)": 4 * num_classes,
-        f"NRC's banks, D={FEATURE_DIM}, K={num_classes}": 4 * (FEATURE_DIM + num_classes),
-        "NRC's cached search: sketch and lists": 4 * 64 + 4 * 4 * NEIGHBORS,
-        "--cache at 256²": 256 * 256 * 3,
-    }
-    header = f"{'on paper':<62}{'10^6 images':>14}{'10^8 images':>14}\n"
-    rows = [f"{what:<62}{_gigabytes(each * 1e6):>14}{_gigabytes(each * 1e8):>14}\n" for what, each in a_sample.items()]
-    return header + "".join(rows)
-
-
-def _gigabytes(number: float) -> str:
-    return f"{number / 1e12:.2f} TB" if number >= 1e12 else f"{number / 1e9:.3g} GB"
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size:,}" for name, size in sizes.items())

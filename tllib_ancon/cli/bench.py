@@ -79,11 +79,12 @@ def _wanted(row: Any) -> str:
 
 def _scaling(out: Path) -> int:
     from tllib_ancon.bench import scaling
+    from tllib_ancon.bench.on_paper import on_paper
 
     points = scaling.measure()
     scaling.draw(points, out / "scaling.png")
     _write(out / "scaling.json", {"points": [asdict(point) for point in points]})
-    print(scaling.on_paper())
+    print(on_paper(points))
     print(f"curves in {out / 'scaling.png'}, numbers in {out / 'scaling.json'}")
     return 0
 
