@@ -26,12 +26,15 @@ def launched() -> int:
 
 
 def join() -> None:
-    """Connect to the other processes of the launch, if there are any: gloo between CPUs, NCCL between GPUs."""
+    """Connect to the other processes of the launch, if there are any: by gloo what is on a CPU, by NCCL what is on a
+    GPU."""
     if launched() == 1 or processes.world_size() > 1:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    distributed.init_process_group()
+        distributed.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        distributed.init_process_group("gloo")
 
 
 def leave() -> None:

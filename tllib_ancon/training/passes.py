@@ -51,6 +51,8 @@ def predict_domain(model: Classifier, loader: Iterable[Any], device: torch.devic
 
 def _gather(share: Predictions) -> Predictions:
     """The predictions of all processes without what was repeated; image i lies in row i, as no image is left out."""
-    everyone = Predictions(*(processes.interleave(part) for part in share))
-    num_samples = int(everyone.indices.max()) + 1
-    return Predictions(*(part[:num_samples] for part in everyone))
+    if processes.world_size() == 1:
+        return share
+    indices, features, logits = (processes.interleave(part.to(share.logits.device)) for part in share)
+    num_samples = int(indices.max()) + 1
+    return Predictions(indices[:num_samples].cpu(), features[:num_samples], logits[:num_samples])

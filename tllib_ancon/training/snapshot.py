@@ -13,8 +13,8 @@ from tllib_ancon.self_training import processes
 from tllib_ancon.training.launch import collect
 
 OTHERS = "others"
-OWN_PARTS = ("method",)
-"""Parts whose state differs from process to process."""
+PRIVATE_PARTS = ("method",)
+"""Parts that may differ from process to process."""
 
 
 class Stateful(Protocol):
@@ -34,8 +34,9 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     own = _generators() | {"parts": {part: stateful.state_dict() for part, stateful in parts.items()}}
     if processes.world_size() == 1:
         return own
-    differing = own | {"parts": {name: part for name, part in own["parts"].items() if name in OWN_PARTS}}
-    return own | {OTHERS: collect(_on_cpu(differing))[1:]}
+    private = own | {"parts": {name: _on_cpu(part) for name, part in own["parts"].items() if name in PRIVATE_PARTS}}
+    first, *others = collect(private) or [private]
+    return own | {OTHERS: [other | {"parts": _differing(other["parts"], first["parts"])} for other in others]}
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:
@@ -45,8 +46,9 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
         snapshot: what the first process got
     """
     own = [snapshot, *snapshot.get(OTHERS, [])][processes.rank()]
-    for part, stateful in parts.items():
-        stateful.load_state_dict((snapshot["parts"] | own["parts"])[part])
+    for name, stateful in parts.items():
+        state = snapshot["parts"][name]
+        stateful.load_state_dict(state | own["parts"][name] if name in PRIVATE_PARTS else state)
     _restore_generators(own)
 
 
@@ -78,7 +80,19 @@ def _gpus() -> list[int]:
     return list(range(torch.cuda.device_count())) if processes.world_size() == 1 else [torch.cuda.current_device()]
 
 
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.cpu()
-    return {name: _on_cpu(entry) for name, entry in value.items()} if isinstance(value, Mapping) else value
+def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+
+
+def _differing(parts: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The parts of another process without the tensors that are the first one's too, as a memory of all samples is."""
+    return {
+        part: {name: value for name, value in state.items() if not _equal(value, first[part].get(name))}
+        for part, state in parts.items()
+    }
+
+
+def _equal(value: Any, other: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    return value.dtype == other.dtype and torch.equal(value, other)
