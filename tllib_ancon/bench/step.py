@@ -26,8 +26,9 @@ def measure(rounds: int = 600) -> list[Row]:
 
 
 def _on_cpu(rounds: int) -> list[Row]:
-    """The model's part of a step is the same for both methods and a hundred times the difference, so its noise is left
-    out of the ratio that is judged: the method's own part is timed within each step."""
+    """The model's part of a step is the same for both methods, and its noise is greater than what they differ by: two
+    copies of one method differ by up to 1 % a step. So the ratio that is judged leaves it out, and compares the
+    methods' own parts, timed within each step."""
     title = "small CNN at 32², CPU"
     plain, ancon = (TrainingStep(name, "small_cnn", 32, torch.device("cpu")) for name in ("self-training", "ancon"))
     seconds = in_turn({"plain": plain.in_parts, "ancon": ancon.in_parts}, rounds, WARMUP)
