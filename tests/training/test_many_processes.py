@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms.functional import to_tensor
 
@@ -24,6 +25,7 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.self_training import processes
 from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.training.pretrain import ErmOptions, SourceOnly
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
@@ -31,7 +33,7 @@ WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
-COMMON = re.compile(r"\.(memory|search|shares)\b")
+COMMON = re.compile(r"\.(memory|lists|shares)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -51,7 +53,12 @@ class Encoder(nn.Sequential):
     out_features = 6
 
     def __init__(self) -> None:
-        super().__init__(nn.Conv2d(3, 6, 3), nn.Tanh())
+        super().__init__(nn.Conv2d(3, 6, 3, bias=False), nn.Tanh())
+
+
+def contrasting(image: Image.Image) -> Tensor:
+    """So that an untrained network does not say the same of every image."""
+    return 8 * (to_tensor(image) - 0.17)
 
 
 class Interleaved(EpochSampler):
@@ -71,13 +78,15 @@ class Interleaved(EpochSampler):
 
 def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adaptation:
     torch.manual_seed(0)
-    model = Classifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
+    bottleneck, head = nn.Linear(6, 5, bias=False), nn.Linear(5, 3, bias=False)
+    head.weight.data *= 4
+    model = Classifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
     few = {"neighbors": 3, "expanded_neighbors": 2, **options.pop("method_options", {})}
     fixed = {"epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptationOptions(method_options=few, **{**fixed, "adapted": "all", **options})
-    return Adaptation(model, target, given, run, to_tensor, to_tensor, progress=Progress(quiet=True))
+    return Adaptation(model, target, given, run, contrasting, contrasting, progress=Progress(quiet=True))
 
 
 def in_one_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
@@ -87,17 +96,19 @@ def in_one_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
 def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
-    num_samples = len(adaptation.adapted_indices)
-    length = num_samples // WORLD_SIZE // (BATCH * adaptation.options.accumulation_steps)
-    length *= BATCH * adaptation.options.accumulation_steps
-    samplers = [
-        EpochSampler(range(rank, num_samples, WORLD_SIZE), num_samples, 0, length, rank) for rank in range(WORLD_SIZE)
-    ]
-    adaptation.sampler = Interleaved(samplers, BATCH)
-    loader = adaptation.train_loader
-    images = loader.batches.dataset
-    adaptation.train_loader = ImageLoader(images, WORLD_SIZE * BATCH, 0, adaptation.sampler, drop_last=True)
+    adaptation.train_loader = in_their_order(adaptation.train_loader, BATCH * adaptation.options.accumulation_steps)
+    adaptation.sampler = adaptation.train_loader.sampler
     return adaptation
+
+
+def in_their_order(loader: ImageLoader, a_step: int) -> ImageLoader:
+    """The same images in the order of many processes, each of which visits whole steps of so many."""
+    images = loader.batches.dataset
+    length = len(images) // WORLD_SIZE // a_step * a_step
+    samplers = [
+        EpochSampler(range(rank, len(images), WORLD_SIZE), len(images), 0, length, rank) for rank in range(WORLD_SIZE)
+    ]
+    return ImageLoader(images, WORLD_SIZE * BATCH, 0, Interleaved(samplers, BATCH), drop_last=True)
 
 
 def outcome(adaptation: Adaptation) -> dict[str, Any]:
@@ -170,6 +181,20 @@ def state(adaptation: Adaptation) -> dict[str, Any]:
     }
 
 
+def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
+    torch.manual_seed(0)
+    model = Classifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
+    run = RunDirectory(folder)
+    run.begin({})
+    options = ErmOptions(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
+    return SourceOnly(model, source, options, run, contrasting, contrasting, Progress(quiet=True))
+
+
+def trained(training: SourceOnly) -> dict[str, Any]:
+    training()
+    return {"parameters": training.network.state_dict(), "metrics": without_speed(training.metrics)}
+
+
 def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
     """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
     torch.manual_seed(0)
@@ -184,6 +209,7 @@ def one_of_many(root: Path, out: Path) -> dict[str, Any]:
     return {
         "variants": every_variant(target, out, in_one_of_many),
         "resumed": resumed(target, out),
+        "source": trained(source_only(target, out / "source", BATCH)),
         "evaluated": evaluated(target, SIZES),
     }
 
@@ -225,6 +251,17 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(one, many, variant:
             for process in found:
                 together[process["positions"]] = process[kept]
             close(expected[kept], together)
+            assert (together.sum(0) > 0).sum() > 1
+
+
+def test_a_source_model_too(target, many, tmp_path: Path) -> None:
+    training = source_only(target, tmp_path, WORLD_SIZE * BATCH)
+    training.loaders = [in_their_order(training.loaders[0], BATCH)]
+    expected = trained(training)
+    for process in many:
+        for name, parameter in expected["parameters"].items():
+            close(parameter, process["source"]["parameters"][name])
+        assert process["source"]["metrics"] == [pytest.approx(line, abs=SAME) for line in expected["metrics"]]
 
 
 def test_a_run_in_two_processes_that_is_cut_off_ends_as_if_it_had_not_been(many) -> None:
