@@ -6,7 +6,7 @@
 #   python benchmarks/digits/table.py OUT
 #
 # Settings, from the environment: ARCH (lenet needs tllib; small_cnn needs nothing), SEEDS, METHODS, PAIRS, WORKERS,
-# CACHE (a folder), HOLD_OUT, and for a shorter run SOURCE_EPOCHS and EPOCHS (SHOT's: 30 and 30).
+# CACHE (a folder), HOLD_OUT, SEARCH (NRC's neighbours: exact or cached), and for a shorter run SOURCE_EPOCHS and EPOCHS (SHOT's: 30 and 30).
 # SHOT's protocol: label smoothing 0.1 at the source, its USPS shifted by up to 4 pixels and turned by up to 10 degrees,
 # batches of 64, lr 0.01 for every layer, the head frozen, dropout on, no augmentation at the target, all of its training
 # split adapted on, the last model, its accuracy on the test split.
@@ -30,7 +30,7 @@ for SEED in ${SEEDS:-0 1 2}; do
     tllib-ancon evaluate "$DIGITS/$TARGET" $NET $TEST --checkpoint "$START" --json "$RUN/source-only.json"
     for METHOD in ${METHODS:-shot self-training elr ancon nrc+ancon}; do
       tllib-ancon adapt "$DIGITS/$TARGET" $NET $SGD $TRAIN --checkpoint "$START" --seed "$SEED" --method "$METHOD" \
-        --shot-coefficient 0.1 --dropout --hold-out "${HOLD_OUT:-0}" --epochs "${EPOCHS:-30}" --log "$RUN/$METHOD"
+        --shot-coefficient 0.1 --search "${SEARCH:-exact}" --dropout --hold-out "${HOLD_OUT:-0}" --epochs "${EPOCHS:-30}" --log "$RUN/$METHOD"
       tllib-ancon evaluate "$DIGITS/$TARGET" $NET $TEST --checkpoint "$RUN/$METHOD/checkpoints/latest.pth" \
         --json "$RUN/$METHOD.json"
     done
