@@ -138,6 +138,7 @@ def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monke
         "benchmark": ["digits", str(tmp_path), "--out", str(tmp_path / "out")],
     }
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     assert main([command, *words[command]]) == 2
     assert f"{command} runs in one process, and 2 were started; use --nproc-per-node 1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

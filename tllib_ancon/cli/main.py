@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from tllib_ancon._version import __version__
+from tllib_ancon.cli import many_processes
 from tllib_ancon.errors import Interrupted, ProcessLost, UserError, unknown_name
 
 COMMANDS = {
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parse(arguments)
-        return _run(args)
+        return many_processes.run(args) if many_processes.started() else args.module.run(args)
     except UserError as error:
         _say(f"error: {_one_line(error)}")
         return 2
@@ -72,34 +72,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        if _may_speak():
+        if many_processes.may_speak():
             super().error(message)
         sys.exit(2)
 
 
-def _one_of_many() -> bool:
-    return int(os.environ.get("WORLD_SIZE", 1)) > 1
-
-
-def _run(args: argparse.Namespace) -> int:
-    if not _one_of_many():
-        return args.module.run(args)
-    from tllib_ancon.cli import many_processes
-
-    return many_processes.run(args)
-
-
 def _say(text: str) -> None:
-    if _may_speak():
+    if many_processes.may_speak():
         print(f"tllib-ancon: {text}", file=sys.stderr, flush=True)
-
-
-def _may_speak() -> bool:
-    if not _one_of_many():
-        return True
-    from tllib_ancon.training.launch import is_first_to_speak
-
-    return is_first_to_speak()
 
 
 def _one_line(error: UserError) -> str:

@@ -1,25 +1,40 @@
-"""A command in one of the processes that ``torchrun`` or ``accelerate launch`` started."""
+"""The command line in one of the processes that ``torchrun`` or ``accelerate launch`` started."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 
 from tllib_ancon.errors import ProcessLost, UserError
-from tllib_ancon.self_training import processes
-from tllib_ancon.training import launch
 
 COMMANDS = ("adapt", "pretrain", "evaluate")
 """Those that divide their work over processes, if their method can."""
 
 
+def started() -> bool:
+    """Whether a launcher started this process as one of several."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", 1)) > 1
+
+
+def may_speak() -> bool:
+    """Whether this process is to say what ends the run: of several the first that asks."""
+    if not started():
+        return True
+    from tllib_ancon.training.launch import is_first_to_speak
+
+    return is_first_to_speak()
+
+
 def run(args: argparse.Namespace) -> int:
-    """Run a command as one of many processes, of which the first alone speaks.
+    """Run a command as one of several processes, of which the first shows progress and results.
 
     Raises:
         UserError: a command that does not divide its work
         ProcessLost: another process ended
     """
+    from tllib_ancon.training import launch
+
     command = args.module.__name__.rpartition(".")[2]
     if command not in COMMANDS:
         raise UserError(
@@ -27,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             f"launcher. Many can share the work of {', '.join(COMMANDS)}"
         )
     launch.join()
-    if processes.rank() > 0:
+    if not launch.is_first():
         warnings.simplefilter("ignore")
     try:
         status = args.module.run(args)

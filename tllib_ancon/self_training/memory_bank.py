@@ -11,7 +11,7 @@ from tllib_ancon.self_training.full_pass import FullPass
 
 
 class MemoryBank(nn.Module):
-    """The normalised feature and the prediction of every sample, as of its last visit.
+    """The normalised feature and the prediction of every sample, as of its last visit in any process.
 
     Args:
         num_samples (int): N, images of the whole target set, at least 2

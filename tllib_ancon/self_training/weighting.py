@@ -18,7 +18,8 @@ class RelativeThreshold(nn.Module):
         w_m(x) = 1(c(x; θ_m) > δ_m),  δ_m = β δ_{m-1} + (1 - β) \hat E[c(X; θ_m)]
 
     with the confidence c = max_k f_k and the batch mean as its expectation. δ is updated with a batch before
-    the batch is compared with it.
+    the batch is compared with it. In a run of many processes (``torch.distributed``) the mean is over the batches of
+    all, which are equally large.
 
     Args:
         beta (float): β in [0, 1). Default: 0.9
@@ -72,7 +73,8 @@ class FixedThreshold(nn.Module):
 
 
 class FixedQuantile(nn.Module):
-    """Weight 1 for a confidence at or above a quantile of its batch, else 0 (appendix A.1 of the paper: 0.9)."""
+    """Weight 1 for a confidence at or above a quantile of its batch, in many processes of all batches, else 0 (appendix
+    A.1 of the paper: 0.9)."""
 
     counts_votes = True
 
