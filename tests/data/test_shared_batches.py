@@ -52,15 +52,16 @@ def test_a_batch_stays_until_the_next_one_is_asked_for(workers: int, context: st
 
 def test_places_are_one_more_than_a_worker_may_be_ahead() -> None:
     shared = SharedBatches(workers=2, batch_size=4)
+    assert not shared.reserved
     shared.reserve(SHAPE)
+    assert shared.reserved
     assert shared.places.shape == (2, PREFETCHED + 1, 4, *SHAPE)
     assert shared.places.is_shared()
 
 
 def test_without_workers_nothing_is_shared() -> None:
     shared = SharedBatches(workers=0, batch_size=4)
-    shared.reserve(SHAPE)
-    assert shared.places is None
+    assert shared.reserved
     batch, numbers = shared([Numbers()[3], Numbers()[5]])
     assert shared.tensor(batch).unique().tolist() == numbers == [3, 5]
 

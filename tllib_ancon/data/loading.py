@@ -71,7 +71,7 @@ class ImageLoader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        if self.transform is not None and len(self):
+        if self.transform is not None and not self.shared.reserved and len(self):
             self.shared.reserve(self.batches.dataset.image(0).values.shape)
         for batch in self.batches:
             yield tuple(map(self._finish, batch))

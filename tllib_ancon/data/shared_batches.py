@@ -47,14 +47,17 @@ class SharedBatches:
         self.places: Tensor | None = None
         self.filled = 0
 
+    @property
+    def reserved(self) -> bool:
+        """Whether there is all the memory that the workers need."""
+        return self.workers == 0 or self.places is not None
+
     def reserve(self, shape: Sequence[int]) -> None:
-        """Take the memory for images of this shape, once and before the workers start.
+        """Take the memory for images of this shape, before the workers start.
 
         Raises:
             UserError: there is not enough shared memory (how much is needed)
         """
-        if self.places is not None or self.workers == 0:
-            return
         sizes = (self.workers, PREFETCHED + 1, self.batch_size, *shape)
         try:
             self.places = torch.empty(sizes, dtype=torch.uint8).share_memory_()
