@@ -25,12 +25,13 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Commands run by ``main`` itself, which is quicker than a process each."""
     made: list[list[str]] = []
 
-    def run(command, stdin, stdout, stderr):
+    def start(command, stdin, stdout, stderr):
         made.append(command[3:])
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            return SimpleNamespace(returncode=main(command[3:]))
+            status = main(command[3:])
+        return SimpleNamespace(wait=lambda: status)
 
-    monkeypatch.setattr(driver.subprocess, "run", run)
+    monkeypatch.setattr(driver.subprocess, "Popen", start)
     return made
 
 
