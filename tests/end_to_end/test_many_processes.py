@@ -88,8 +88,10 @@ def test_a_run_whose_one_process_is_killed_ends_soon_and_continues_in_as_many(
     log = tmp_path / "cut"
     words = arguments(domains, source_checkpoint, log)
     launcher = start(*words)
+    wait_for_lines(log / "metrics.jsonl", 1)
+    second = second_process(launcher)
     wait_for_lines(log / "metrics.jsonl", 2)
-    second_process(launcher).kill()
+    second.kill()
     killed = time.monotonic()
     status, _, errors = finish(launcher)
     assert status != 0

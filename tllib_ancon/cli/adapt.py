@@ -25,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_optimization_arguments(parser, AdaptationOptions())
     _add_batch_arguments(parser)
     arguments.add_run_arguments(parser, log="runs/adapted")
+    parser.epilog = (
+        "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from taking "
+        "--log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ..."
+    )
 
 
 def _add_batch_arguments(parser: argparse.ArgumentParser) -> None:
