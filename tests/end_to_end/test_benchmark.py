@@ -6,11 +6,11 @@ import contextlib
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.layouts import write_classes, write_office_home, write_visda
+from tests.paper.test_driver import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.paper import driver
 
@@ -29,7 +29,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         made.append(command[3:])
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             status = main(command[3:])
-        return SimpleNamespace(wait=lambda: status)
+        return Ended(status)
 
     monkeypatch.setattr(driver.subprocess, "Popen", start)
     return made
