@@ -9,6 +9,7 @@ from PIL import Image
 from tests.report.fabricated import write_predictions, write_run
 from tllib_ancon.report.figures import figures
 from tllib_ancon.report.runs import read_runs
+from tllib_ancon.report.tables import selection_table
 
 OPTIONAL = {"votes", "reliability", "confusion", "tsne"}
 
@@ -67,3 +68,34 @@ def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path) -> None:
     del arrays["labels"]
     np.savez(run / "predictions.npz", **arrays)
     assert not set(names(tmp_path)) & OPTIONAL
+
+
+def test_methods_are_compared_where_all_of_them_were_run(tmp_path: Path, monkeypatch) -> None:
+    for method, pairs in (("self-training", ("A-D", "A-W")), ("ancon", ("A-D", "W-D"))):
+        for pair in pairs:
+            write_run(tmp_path, method, pair, accuracies=(1.0, 2.0, 3.0) if pair == "A-D" else (90.0, 91.0, 92.0))
+    seen = {}
+    monkeypatch.setattr("tllib_ancon.report.figures.draw_curves", lambda metrics, file: seen.update(metrics))
+    list(figures(read_runs([tmp_path]), ()))
+    assert {method: [line["accuracy"] for line in seeds[0]] for method, seeds in seen.items()} == {
+        "self-training": [1.0, 2.0, 3.0],
+        "ancon": [1.0, 2.0, 3.0],
+    }
+    table = selection_table(read_runs([tmp_path]))
+    assert [line.cells["infomax"].mean for line in table.lines] == [3.0, 3.0]
+
+
+def test_methods_that_share_no_pair_have_no_curves(tmp_path: Path) -> None:
+    write_run(tmp_path, "self-training", "A-D")
+    write_run(tmp_path, "ancon", "A-W")
+    assert names(tmp_path) == []
+    assert selection_table(read_runs([tmp_path])) is None
+
+
+def test_nine_methods_fill_a_square_of_panels(tmp_path: Path) -> None:
+    methods = ("self-training", "elr", "ancon", "gce", "gce+elr", "gce+ancon", "nrc", "nrc+elr", "nrc+ancon", "shot")
+    for method in methods:
+        write_predictions(write_run(tmp_path, method))
+    drawn = {picture.name: Image.open(io.BytesIO(picture.png)) for picture in figures(read_runs([tmp_path]), ())}
+    width, height = drawn["reliability"].size
+    assert abs(width - height) < 0.05 * width

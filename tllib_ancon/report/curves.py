@@ -29,7 +29,7 @@ def draw_curves(metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO)
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
-    panels[0].legend()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     figure.savefig(path, dpi=150, format="png")
 
 

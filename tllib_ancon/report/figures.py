@@ -13,12 +13,12 @@ import numpy as np
 from tllib_ancon import selection
 from tllib_ancon.evaluation import NUM_BINS
 from tllib_ancon.report.curves import draw_curves
-from tllib_ancon.report.runs import SELECTED, START, AdaptedRun
+from tllib_ancon.report.runs import SELECTED, START, AdaptedRun, compared_everywhere
 from tllib_ancon.report.tables import SOURCE_ONLY, accuracies_by_criterion, usual_settings, variant
 from tllib_ancon.training.saved_predictions import SavedPredictions
 
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
-MOST_PANELS = 4
+MOST_PANELS, MOST_IN_A_ROW = 9, 3
 MOST_POINTS = 1500
 MOST_CLASSES = 100
 
@@ -56,16 +56,17 @@ def _from_metrics(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iterator
 
 
 def _curves(runs: Sequence[AdaptedRun]) -> Picture | None:
+    runs = compared_everywhere(runs)
+    if not runs or max(len(run.metrics) for run in runs) < 2:
+        return None
     by_method: dict[str, dict[int, list[AdaptedRun]]] = {}
     for run in runs:
         by_method.setdefault(_label(run), {}).setdefault(run.seed, []).append(run)
-    if max(len(run.metrics) for run in runs) < 2:
-        return None
     metrics = {method: [_mean_by_epoch(seed) for seed in seeds.values()] for method, seeds in by_method.items()}
     file = io.BytesIO()
     draw_curves(metrics, file)
     columns = len({run.target + run.column for run in runs})
-    over = f", mean over {columns} pairs" if columns > 1 else ""
+    over = f", mean over the {columns} pairs that every method has" if columns > 1 else ""
     return Picture("epochs", f"Accuracy and ECE by epoch{over}; the band is the range over seeds", file.getvalue())
 
 
@@ -97,9 +98,8 @@ def _by_severity(runs: Sequence[AdaptedRun]) -> Picture | None:
 
 def _selection_boxes(runs: Sequence[AdaptedRun]) -> Picture | None:
     spreads: dict[str, list[float]] = {}
-    for run in runs:
-        if len(run.metrics) > 2:
-            spreads.setdefault(_label(run), []).append(selection.selection_spread(accuracies_by_criterion(run)))
+    for run in compared_everywhere([run for run in runs if len(run.metrics) > 2]):
+        spreads.setdefault(_label(run), []).append(selection.selection_spread(accuracies_by_criterion(run)))
     title = "Largest change of the accuracy between criteria that select the epoch; a box over runs"
     return _boxes("selection", title, spreads, "change of accuracy (points)") if _enough(spreads) else None
 
@@ -146,10 +146,11 @@ def _from_predictions(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iter
     for run in runs:
         if run.predictions is not None:
             shown.setdefault(", ".join(filter(None, (_label(run), _plain(variant(run, usual))))), run)
-    labelled = {label: run for label, run in list(shown.items())[:MOST_PANELS] if run.predictions.labels is not None}
+    labelled = {label: run for label, run in shown.items() if run.predictions.labels is not None}
+    yield _votes({label: run for label, run in labelled.items() if run.predictions.votes is not None})
+    labelled = dict(list(labelled.items())[:MOST_PANELS])
     if not labelled:
         return
-    yield _votes({label: run for label, run in labelled.items() if run.predictions.votes is not None})
     yield _panels("reliability", f"Reliability diagrams, {NUM_BINS} bins", labelled, _draw_reliability)
     if next(iter(labelled.values())).predictions.logits.shape[1] <= MOST_CLASSES:
         yield _panels("confusion", "Confusion matrices: label by row, prediction by column", labelled, _draw_confusion)
@@ -248,9 +249,14 @@ def _new(panels: int, side: float = 5.0) -> tuple[Any, Sequence[Any]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(6.0, side * panels), max(4.0, side)), layout="constrained")
+    columns = min(panels, MOST_IN_A_ROW)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, panels, squeeze=False)[0]
+    places = figure.subplots(rows, columns, squeeze=False).flatten()
+    for unused in places[panels:]:
+        unused.remove()
+    return figure, places[:panels]
 
 
 def _png(figure: Any) -> bytes:

@@ -96,6 +96,16 @@ class AdaptedRun:
         return self.result.get(which, self.result[START])
 
 
+def compared_everywhere(runs: Sequence[AdaptedRun]) -> list[AdaptedRun]:
+    """The runs on targets, from sources and with seeds that every start and method among them has: those whose means
+    can be compared."""
+    by_method: dict[tuple[str, str], set[tuple[str, str, int]]] = {}
+    for run in runs:
+        by_method.setdefault((run.start, run.method), set()).add((run.target, run.column, run.seed))
+    shared = set.intersection(*by_method.values()) if by_method else set()
+    return [run for run in runs if (run.target, run.column, run.seed) in shared]
+
+
 def read_runs(folders: Sequence[Path]) -> list[AdaptedRun]:
     """Every finished adaptation in or below these folders, in the order of their paths.
 
