@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,7 +27,8 @@ def start(*words: str) -> subprocess.Popen[str]:
     """``torchrun … tllib-ancon WORDS``; without ``--`` it takes ``--log`` for a flag of its own."""
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1")
     command = [sys.executable, *launcher, "--master-port", str(free_port()), "-m", "--", "tllib_ancon", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    on_cpus = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=on_cpus)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:

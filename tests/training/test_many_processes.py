@@ -29,6 +29,10 @@ from tllib_ancon.training.pretrain import ErmOptions, SourceOnly
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
+)
+
 WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
@@ -283,10 +287,18 @@ def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_imag
 
 
 def test_batch_norm_over_processes_needs_gpus(target, tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
     with pytest.raises(UserError, match="--sync-batch-norm needs GPUs"):
         build(target, tmp_path, BATCH, sync_batch_norm=True)
+
+
+def test_a_step_of_several_batches_is_that_of_one_large_batch(target, tmp_path: Path) -> None:
+    large = build(target, tmp_path / "large", 3 * BATCH, method="elr")
+    small = build(target, tmp_path / "small", BATCH, method="elr", accumulation_steps=3)
+    found = outcome(small)["parameters"]
+    for name, parameter in outcome(large)["parameters"].items():
+        close(parameter, found[name])
+    for adaptation in (large, small):
+        assert adaptation.schedule.last_epoch == EPOCHS * (37 // (3 * BATCH))
 
 
 def test_a_step_of_several_batches_needs_as_many(target, tmp_path: Path) -> None:

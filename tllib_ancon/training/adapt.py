@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,7 +138,7 @@ class Adaptation:
         self.record = record
         self.keep = keep
         self.progress = progress or Progress()
-        self.accelerator = create_accelerator(options.mixed_precision, options.accumulation_steps)
+        self.accelerator = create_accelerator(options.mixed_precision)
         self.criterion = selection.find_criterion(options.criterion)
 
         if model.num_classes < 2:
@@ -216,7 +217,7 @@ class Adaptation:
         with self.progress.bar(f"epoch {epoch}/{self.options.epochs}", steps) as bar:
             batches = self.interruption.watch(self.train_loader, epoch)
             for step, (indices, images) in enumerate(batches, start=1):
-                loss, logits = self._step(indices, images)
+                loss, logits = self._step(indices, images, step % self.options.accumulation_steps == 0)
                 meters.add(loss, logits, self.method.diagnostics())
                 bar.update()
                 if step % self.options.print_freq == 0 or step == steps:
@@ -224,15 +225,18 @@ class Adaptation:
                     self._require_finite(meters, epoch)
         return meters.read(self.options.batch_size)
 
-    def _step(self, indices: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        with self.accelerator.accumulate(self.model):
+    def _step(self, indices: Tensor, images: Tensor, complete: bool = True) -> tuple[Tensor, Tensor]:
+        """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
+        accumulation is one for all that a process trains.)"""
+        batches = self.options.accumulation_steps
+        with nullcontext() if complete else self.accelerator.no_sync(self.model):
             with self.accelerator.autocast():
                 logits, features = self.model(images.to(self.accelerator.device, non_blocking=True))
             loss = self.method(indices, logits, features)
-            self.accelerator.backward(loss)
+            self.accelerator.backward(loss / batches if batches > 1 else loss)
+        if complete:
             self.optimizer.step()
             self.optimizer.zero_grad()
-        if self.accelerator.sync_gradients:
             self.schedule.step()
         return loss.detach(), logits.detach()
 

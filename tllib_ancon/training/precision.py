@@ -19,19 +19,18 @@ class Layout(Protocol):
     compile: bool
 
 
-def create_accelerator(mixed_precision: str, accumulation_steps: int = 1) -> Any:
+def create_accelerator(mixed_precision: str) -> Any:
     """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers.
 
     It joins the other processes of the launch. Without a GPU that needs to be asked for.
     """
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState, GradientState
+    from accelerate.state import AcceleratorState
 
     launch.join()
     AcceleratorState._reset_state()
-    GradientState._reset_state()
     only_cpus = processes.world_size() > 1 and not torch.cuda.is_available()
-    return Accelerator(mixed_precision=mixed_precision, gradient_accumulation_steps=accumulation_steps, cpu=only_cpus)
+    return Accelerator(mixed_precision=mixed_precision, cpu=only_cpus)
 
 
 def lay_out(model: nn.Module, options: Layout) -> None:
