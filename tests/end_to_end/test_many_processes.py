@@ -21,7 +21,7 @@ from tests.end_to_end.killable import differences
 from tests.training.in_processes import free_port
 from tllib_ancon.cli.main import main
 
-EPOCHS = 10
+EPOCHS = 20
 
 
 def start(*words: str) -> subprocess.Popen[str]:
