@@ -103,4 +103,4 @@ class AnchoredConfidence(nn.Module):
         smoothing = self.smoothing
         self.step += 1
         labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
-        return (1 - smoothing) * one_hot(labels, logits.shape[1]) + smoothing * ensemble
+        return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)

@@ -23,9 +23,9 @@ def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: 
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise UserError(f"indices have dtype {indices.dtype}; expected an integer type")
     if indices.device.type == "cpu" and len(indices):
-        lowest, highest = indices.aminmax()
+        lowest, highest = map(int, indices.aminmax())
         if lowest < 0 or highest >= num_samples:
             raise UserError(
-                f"index {int(lowest if lowest < 0 else highest)} is outside [0, {num_samples}): num_samples must be "
+                f"index {lowest if lowest < 0 else highest} is outside [0, {num_samples}): num_samples must be "
                 "the size of the whole target set and every index the position of its image in it"
             )

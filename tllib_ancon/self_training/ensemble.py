@@ -108,7 +108,8 @@ class TemporalEnsemble(nn.Module):
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.detach().float()
         weights = self.weighting(logits.softmax(1) if probabilities is None else probabilities.float())
-        self.vote_share.copy_((weights > 0).float().mean())
+        voted = weights if self.weighting.counts_votes else (weights > 0).float()
+        torch.mean(voted, dim=0, out=self.vote_share)
         if self.prediction == "hard":
             self.store.add(indices, logits.argmax(1), weights)
         else:

@@ -42,7 +42,7 @@ class DenseVotes(nn.Module):
         self.counts.index_put_((indices,), predictions.to(self.counts.dtype), accumulate=True)
 
     def read(self, indices: Tensor) -> Tensor:
-        return self.counts[indices.to(self.counts.device, non_blocking=True)].float()
+        return self.counts.index_select(0, indices.to(self.counts.device, torch.int64, non_blocking=True)).float()
 
 
 class SparseVotes(nn.Module):

@@ -51,8 +51,8 @@ class RelativeThreshold(nn.Module):
         if not len(confidence):
             return confidence
         mean = processes.mean(confidence.mean())
-        moved = self.beta * self.threshold + (1 - self.beta) * mean
-        self.threshold.copy_(torch.where(self.threshold.isnan(), mean, moved))
+        before = torch.where(self.threshold.isnan(), mean, self.threshold)
+        torch.lerp(mean, before, self.beta, out=self.threshold)
         passes = confidence > self.threshold if self.convention == "paper" else confidence >= self.threshold
         return passes.float()
 
