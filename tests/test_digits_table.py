@@ -1,21 +1,17 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FILE = Path(__file__).resolve().parents[1] / "benchmarks" / "digits" / "table.py"
+from tests.benchmark_files import load
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits_table", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("digits/table.py")
 
 
 def write(out: Path, pair: str, seed: int, method: str, accuracy: float) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -8,17 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.benchmark_files import load
 from tests.toolkit.conftest import requires_tllib
-
-FILE = Path(__file__).resolve().parents[1] / "benchmarks" / "digits_to_tllib.py"
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits_to_tllib", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("digits_to_tllib.py")
 
 
 def arrays(number: int, side: int, flat: bool = False, floats: bool = False) -> dict[str, np.ndarray]:
