@@ -101,6 +101,7 @@ class AnchoredConfidence(nn.Module):
     ) -> Tensor:
         ensemble = self.ensemble(indices, logits, probabilities)
         smoothing = self.smoothing
-        self.step += 1
+        if self.schedule != "constant":
+            self.step.add_(1)
         labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
         return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)

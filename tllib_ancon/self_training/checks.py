@@ -7,6 +7,8 @@ from torch import Tensor
 
 from tllib_ancon.errors import UserError
 
+INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
+
 
 def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: int) -> None:
     """Raise :class:`UserError` unless ``indices`` is (B,) within ``[0, num_samples)`` and ``logits`` is (B, K).
@@ -14,16 +16,17 @@ def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: 
     The range is checked when the indices are on the CPU, where a loader delivers them; on a device the
     check would stall every step, and the indexing kernel itself stops on a bad index.
     """
-    if logits.ndim != 2 or logits.shape[1] != num_classes:
+    if logits.shape[1:] != (num_classes,):
         raise UserError(f"logits have shape {tuple(logits.shape)}; expected (batch, {num_classes})")
     if indices.shape != logits.shape[:1]:
         raise UserError(
             f"indices have shape {tuple(indices.shape)}; expected ({logits.shape[0]},), one per row of logits"
         )
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+    if indices.dtype not in INTEGERS:
         raise UserError(f"indices have dtype {indices.dtype}; expected an integer type")
-    if indices.device.type == "cpu" and len(indices):
-        lowest, highest = map(int, indices.aminmax())
+    if indices.is_cpu and len(indices):
+        positions = indices.tolist()
+        lowest, highest = min(positions), max(positions)
         if lowest < 0 or highest >= num_samples:
             raise UserError(
                 f"index {lowest if lowest < 0 else highest} is outside [0, {num_samples}): num_samples must be "

@@ -79,12 +79,17 @@ class TemporalEnsemble(nn.Module):
         soft = prediction == "soft"
         weighted = soft or not self.weighting.counts_votes
         self.store = create_votes(num_samples, num_classes, "dense" if soft else storage, weighted)
-        self.register_buffer("vote_share", torch.tensor(0.0), persistent=False)
+        self._weights: Tensor | None = None
 
     @property
     def threshold(self) -> Tensor:
         """δ, a scalar; NaN before the first visit where it starts at the first batch's mean."""
         return self.weighting.threshold
+
+    @property
+    def vote_share(self) -> Tensor:
+        """Share of the last visit's predictions that were added, a scalar; 0 before the first visit."""
+        return torch.tensor(0.0) if self._weights is None else (self._weights > 0).float().mean()
 
     def votes(self, indices: Tensor) -> Tensor:
         """f̄ of these samples before normalisation, (B, K) float32."""
@@ -108,8 +113,7 @@ class TemporalEnsemble(nn.Module):
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.detach().float()
         weights = self.weighting(logits.softmax(1) if probabilities is None else probabilities.float())
-        voted = weights if self.weighting.counts_votes else (weights > 0).float()
-        torch.mean(voted, dim=0, out=self.vote_share)
+        self._weights = weights
         if self.prediction == "hard":
             self.store.add(indices, logits.argmax(1), weights)
         else:

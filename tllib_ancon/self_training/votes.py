@@ -22,7 +22,7 @@ class DenseVotes(nn.Module):
     Inputs of :meth:`add`:
         - indices: (B,) integers in [0, N); repeated indices are repeated visits
         - classes: (B,) int64 in [0, K)
-        - weights: (B,), 0 or 1 when counting
+        - weights: (B,) real, or bool where votes are counted
 
     Outputs of :meth:`read`: (B, K) float32, the votes so far
     """

@@ -1,4 +1,4 @@
-"""How much each prediction counts in the temporal ensemble: the weights w of Eq. 2."""
+"""How much each prediction counts in the temporal ensemble: the weights w of Eq. 2, as bool where they are 0 or 1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RelativeThreshold(nn.Module):
     Inputs:
         - probabilities: (B, K) float32
 
-    Outputs: (B,) float32 weights
+    Outputs: (B,) bool, which votes
 
     Source: Joo & Klabjan, NeurIPS 2024, Section 3.2; the convention ``"authors"`` is that of their code.
     """
@@ -49,12 +49,12 @@ class RelativeThreshold(nn.Module):
     def forward(self, probabilities: Tensor) -> Tensor:
         confidence = probabilities.amax(1)
         if not len(confidence):
-            return confidence
+            return confidence.bool()
         mean = processes.mean(confidence.mean())
-        before = torch.where(self.threshold.isnan(), mean, self.threshold)
-        torch.lerp(mean, before, self.beta, out=self.threshold)
-        passes = confidence > self.threshold if self.convention == "paper" else confidence >= self.threshold
-        return passes.float()
+        threshold = self.threshold
+        before = torch.where(threshold.isnan(), mean, threshold)
+        torch.lerp(mean, before, self.beta, out=threshold)
+        return confidence > threshold if self.convention == "paper" else confidence >= threshold
 
 
 class FixedThreshold(nn.Module):
@@ -69,7 +69,7 @@ class FixedThreshold(nn.Module):
         self.register_buffer("threshold", torch.tensor(float(value)))
 
     def forward(self, probabilities: Tensor) -> Tensor:
-        return (probabilities.amax(1) > self.threshold).float()
+        return probabilities.amax(1) > self.threshold
 
 
 class FixedQuantile(nn.Module):
@@ -88,7 +88,7 @@ class FixedQuantile(nn.Module):
     def forward(self, probabilities: Tensor) -> Tensor:
         confidence = probabilities.amax(1)
         self.threshold.copy_(processes.gather(confidence).quantile(self.quantile))
-        return (confidence >= self.threshold).float()
+        return confidence >= self.threshold
 
 
 class Uniform(nn.Module):
@@ -101,7 +101,7 @@ class Uniform(nn.Module):
         self.register_buffer("threshold", torch.tensor(0.0))
 
     def forward(self, probabilities: Tensor) -> Tensor:
-        return torch.ones_like(probabilities[:, 0])
+        return torch.ones_like(probabilities[:, 0], dtype=torch.bool)
 
 
 class MaxProbability(Uniform):
