@@ -91,7 +91,6 @@ class AnchoredConfidence(nn.Module):
         speed = 1 if self.schedule == "full" else 2
         return (speed * self.step / self.total_steps).clamp(max=1.0)
 
-    @torch.no_grad()
     def forward(
         self,
         indices: Tensor,

@@ -111,7 +111,7 @@ class TemporalEnsemble(nn.Module):
     def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
-        logits = logits.detach().float()
+        logits = logits.float()
         weights = self.weighting(logits.softmax(1) if probabilities is None else probabilities.float())
         self._weights = weights
         if self.prediction == "hard":
