@@ -154,6 +154,23 @@ def test_schedules(schedule: str, expected: list[float]) -> None:
     assert smoothings == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_int32_indices_are_those_of_int64(storage: str) -> None:
+    short, long = AnchoredConfidence(3, 3, storage=storage), AnchoredConfidence(3, 3, storage=storage)
+    for indices in torch.tensor([[0, 2], [2, 1], [1, 1]]):
+        logits = torch.randn(2, 3)
+        assert torch.equal(short(indices.int(), logits), long(indices, logits))
+
+
+def test_delta_starts_again_after_a_batch_that_is_not_a_number() -> None:
+    ancon, fresh = AnchoredConfidence(3, 3), AnchoredConfidence(3, 3)
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    ancon(torch.arange(2), logits * torch.nan)
+    ancon(torch.arange(2), logits)
+    fresh(torch.arange(2), logits)
+    assert torch.equal(ancon.threshold, fresh.threshold)
+
+
 def test_an_empty_batch_changes_nothing() -> None:
     ancon = AnchoredConfidence(2, 3)
     ancon(torch.arange(2), torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
@@ -213,8 +230,10 @@ def test_one_class_and_one_sample() -> None:
         (torch.tensor([-1, 0]), torch.zeros(2, 3), r"index -1 is outside"),
         (torch.tensor([0]), torch.zeros(2, 3), "indices have shape"),
         (torch.tensor([0, 1]), torch.zeros(2, 5), "logits have shape"),
-        (torch.tensor([0.0, 1.0]), torch.zeros(2, 3), "integer"),
-        (torch.tensor([True, False]), torch.zeros(2, 3), "integer"),
+        (torch.tensor([0.0, 1.0]), torch.zeros(2, 3), "int64"),
+        (torch.tensor([True, False]), torch.zeros(2, 3), "int64"),
+        (torch.tensor([0, 1, 0, 1], dtype=torch.uint8), torch.zeros(4, 3), "dtype torch.uint8; expected int64"),
+        (torch.tensor([0, 1], dtype=torch.int16), torch.zeros(2, 3), "dtype torch.int16; expected int64"),
     ],
 )
 def test_bad_visits(indices: torch.Tensor, logits: torch.Tensor, message: str) -> None:

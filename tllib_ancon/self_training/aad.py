@@ -37,7 +37,7 @@ class AttractingDispersing(nn.Module):
         memory_budget (int): bytes that the search's inner products may take at a time. Default: 256 MiB
 
     Inputs:
-        - indices: (B,) integers in [0, N)
+        - indices: (B,) int64 or int32 in [0, N)
         - features: (B, D) of any floating type; they get no gradient
         - logits: (B, K) of any floating type
         - anchors (optional): (B, K) votes of the batch's samples

@@ -37,7 +37,7 @@ class AnchoredConfidence(nn.Module):
         **ensemble: further arguments of :class:`~tllib_ancon.self_training.TemporalEnsemble`
 
     Inputs:
-        - indices: (B,) integers in [0, N), best left on the CPU; one call is one visit of each
+        - indices: (B,) int64 or int32 in [0, N), best left on the CPU; one call is one visit of each
         - logits: (B, K) of any floating type; no gradient flows through the target
         - pseudo_labels (optional): (B,) int64 labels ŷ to smooth instead of the largest logit's
         - probabilities (optional): (B, K) a predictive distribution to take the confidence from

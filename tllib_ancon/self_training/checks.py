@@ -7,7 +7,8 @@ from torch import Tensor
 
 from tllib_ancon.errors import UserError
 
-INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
+INDEX_DTYPES = (torch.int64, torch.int32)
+"""Indexing takes uint8 for a mask, and no other integers."""
 
 
 def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: int) -> None:
@@ -22,8 +23,7 @@ def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: 
         raise UserError(
             f"indices have shape {tuple(indices.shape)}; expected ({logits.shape[0]},), one per row of logits"
         )
-    if indices.dtype not in INTEGERS:
-        raise UserError(f"indices have dtype {indices.dtype}; expected an integer type")
+    check_dtype(indices)
     if indices.is_cpu and len(indices):
         positions = indices.tolist()
         lowest, highest = min(positions), max(positions)
@@ -32,3 +32,9 @@ def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: 
                 f"index {lowest if lowest < 0 else highest} is outside [0, {num_samples}): num_samples must be "
                 "the size of the whole target set and every index the position of its image in it"
             )
+
+
+def check_dtype(indices: Tensor) -> None:
+    """Raise :class:`UserError` unless ``indices`` are int64 or int32."""
+    if indices.dtype not in INDEX_DTYPES:
+        raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")

@@ -27,7 +27,7 @@ class EarlyLearningRegularization(nn.Module):
         beta (float): β in [0, 1). Default: 0.9
 
     Inputs:
-        - indices: (B,) integers in [0, N)
+        - indices: (B,) int64 or int32 in [0, N)
         - logits: (B, K)
 
     Outputs: scalar loss, at most 0

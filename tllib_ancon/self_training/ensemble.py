@@ -37,7 +37,7 @@ class TemporalEnsemble(nn.Module):
         quantile (float), fixed_threshold (float): of the weightings of these names
 
     Inputs:
-        - indices: (B,) integers in [0, N), best left on the CPU; one call is one visit of each
+        - indices: (B,) int64 or int32 in [0, N), best left on the CPU; one call is one visit of each
         - logits: (B, K) of any floating type
         - probabilities (optional): (B, K) a predictive distribution to weigh by instead of softmax(logits), e.g.
           that of MC-dropout

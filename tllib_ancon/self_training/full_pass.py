@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.checks import check_dtype
 
 
 class FullPass(nn.Module):
@@ -58,9 +59,8 @@ class FullPass(nn.Module):
 
 
 def check_indices(indices: Tensor, num_samples: int) -> None:
-    """Raise :class:`UserError` unless ``indices`` are integers in [0, num_samples). It waits for a device."""
-    if indices.is_floating_point() or indices.is_complex():
-        raise UserError(f"indices have dtype {indices.dtype}; expected an integer type")
+    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples). It waits for a device."""
+    check_dtype(indices)
     if len(indices) and not 0 <= indices.min() <= indices.max() < num_samples:
         raise UserError(
             f"an index lies outside [0, {num_samples}): num_samples must be the size of the whole target set "

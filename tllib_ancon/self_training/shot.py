@@ -56,7 +56,7 @@ class CentroidPseudoLabels(nn.Module):
         num_classes (int): K
         feature_dim (int): D, width of the features before the head
 
-    Inputs: indices (B,) integers in [0, N), best left on the CPU
+    Inputs: indices (B,) int64 or int32 in [0, N), best left on the CPU
 
     Outputs: (B,) int64 labels as of the last :meth:`initialize`
 

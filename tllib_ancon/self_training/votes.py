@@ -20,7 +20,7 @@ class DenseVotes(nn.Module):
         weighted (bool): votes carry real weights (float32) instead of being counted (int32). Default: False
 
     Inputs of :meth:`add`:
-        - indices: (B,) integers in [0, N); repeated indices are repeated visits
+        - indices: (B,) int64 or int32 in [0, N); repeated indices are repeated visits
         - classes: (B,) int64 in [0, K)
         - weights: (B,) real, or bool where votes are counted
 
@@ -42,7 +42,7 @@ class DenseVotes(nn.Module):
         self.counts.index_put_((indices,), predictions.to(self.counts.dtype), accumulate=True)
 
     def read(self, indices: Tensor) -> Tensor:
-        return self.counts.index_select(0, indices.to(self.counts.device, torch.int64, non_blocking=True)).float()
+        return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()
 
 
 class SparseVotes(nn.Module):

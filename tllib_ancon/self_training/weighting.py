@@ -52,7 +52,7 @@ class RelativeThreshold(nn.Module):
             return confidence.bool()
         mean = processes.mean(confidence.mean())
         threshold = self.threshold
-        before = torch.where(threshold.isnan(), mean, threshold)
+        before = torch.where(threshold >= 0, threshold, mean)  # NaN: none yet
         torch.lerp(mean, before, self.beta, out=threshold)
         return confidence > threshold if self.convention == "paper" else confidence >= threshold
 
