@@ -6,6 +6,11 @@ import difflib
 import signal
 from collections.abc import Iterable
 
+MOST_SHOWN = 60
+"""Names in a message; of more, the nearest are shown."""
+
+NEAREST = 6
+
 
 class UserError(ValueError):
     """Bad input. The command line prints its message as one line and exits with status 2."""
@@ -33,9 +38,19 @@ class ProcessLost(Exception):
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """The error for a name that is not among ``valid``: all valid names and the nearest match."""
-    valid = sorted(valid)
-    nearest = difflib.get_close_matches(name.lower(), [v.lower() for v in valid], n=1, cutoff=0.5)
-    hint = next((v for v in valid if nearest and v.lower() == nearest[0]), None)
-    suggestion = f"; did you mean {hint!r}?" if hint else "."
-    return UserError(f"unknown {kind} {name!r}{suggestion} Valid names: {', '.join(valid)}")
+    """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
+    names = sorted(set(valid))
+    by_letters = {_letters(known): known for known in names}
+    nearest = [by_letters[match] for match in difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)]
+    suggestion = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    if len(names) <= MOST_SHOWN:
+        shown = f"Valid names: {', '.join(names)}"
+    elif nearest:
+        shown = f"Nearest of {len(names):,} valid names: {', '.join(nearest)}"
+    else:
+        shown = f"None of {len(names):,} valid names is like it"
+    return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
