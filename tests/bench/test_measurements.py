@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tllib_ancon.bench import images, processes, scaling, search, step, votes
+from tllib_ancon.bench import epochs, images, peak, processes, scaling, search, step, votes
 from tllib_ancon.bench.timing import Row
 from tllib_ancon.cli.bench import line
 from tllib_ancon.cli.main import main
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.self_training import AnchoredConfidence
 from tllib_ancon.self_training.votes import DenseVotes, SparseVotes
 
 
@@ -73,6 +75,42 @@ def test_images_from_the_cache_are_the_toolkits() -> None:
     assert sum("--device-augmentation" in row.name for row in rows) == 2
 
 
+@pytest.fixture
+def scene(tmp_path: Path) -> tuple[epochs.Scene, Domain]:
+    return epochs.Scene("small_cnn", 16, 24, 8), images.draw_domain(tmp_path, 24)
+
+
+def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(
+    scene: tuple[epochs.Scene, Domain], tmp_path: Path
+) -> None:
+    loop = epochs.UsualLoop(*scene, tmp_path, workers=0)
+    ancon = AnchoredConfidence(24, epochs.NUM_CLASSES)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        indices, logits = torch.randperm(24, generator=generator)[:8], torch.randn(8, epochs.NUM_CLASSES)
+        torch.testing.assert_close(loop._targets(indices, logits), ancon(indices, logits))
+    start = [parameter.clone() for parameter in loop.model.parameters()]
+    loop()
+    assert any(not torch.equal(*pair) for pair in zip(start, loop.model.parameters(), strict=True))
+    assert loop.votes.sum() > ancon.ensemble.votes(torch.arange(24)).sum()
+
+
+def test_epochs_are_compared_with_all_flags(scene: tuple[epochs.Scene, Domain], tmp_path: Path) -> None:
+    usual, *ours = epochs._compare(replace(scene[0], at_least=3), rounds=1, workers=0)
+    assert usual.unit == "images/s"
+    assert [row.at_least for row in ours] == [None, None, 3]
+    assert "--mixed-precision bf16" in ours[-1].name
+    assert all(row.value > 0 for row in (usual, *ours))
+
+
+def test_operations_are_those_of_the_arithmetic() -> None:
+    product = peak.Product(64, torch.device("cpu"))
+    assert peak.operations(product) == 2 * 64**3
+    step_in_bf16 = peak.MixedStep("ancon", "small_cnn", 16, torch.device("cpu"))
+    assert step_in_bf16._outputs()[0].dtype == torch.bfloat16
+    assert peak.operations(step_in_bf16) > 2 * peak.operations(step_in_bf16._outputs)
+
+
 @pytest.mark.parametrize(
     ("interval", "shown"),
     [(None, "≤ 1.02  met"), ((1.0, 1.01), "1 – 1.01  ≤ 1.02  met"), ((1.0, 1.05), "1 – 1.05  ≤ 1.02  undecided")],
@@ -86,7 +124,7 @@ def test_a_line_says_whether_the_claim_holds(interval: tuple[float, float] | Non
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (step, votes, search, images, processes):
+    for module in (step, votes, search, images, processes, epochs, peak):
         monkeypatch.setattr(module, "measure", lambda *_, **__: [Row("speed", 2.0, 1.5, 2.5, "x", at_least=3)])
     monkeypatch.setattr(scaling, "VOTE_SIZES", {"N": (50, 60), "K": (300, 400), "B": (4, 8)})
     monkeypatch.setattr(scaling, "SEARCH_SIZES", {"N": (300, 400), "B": (4, 8)})
@@ -99,7 +137,7 @@ def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, c
     assert "1.5 – 2.5" in (shown := capsys.readouterr().out)
     assert "≥ 3  NOT MET" in shown
     written = json.loads((tmp_path / "bench.json").read_text())
-    assert set(written["figures"]) == {"step", "votes", "search", "images", "processes"}
+    assert set(written["figures"]) == {"step", "votes", "search", "images", "processes", "epochs", "peak"}
     assert written["figures"]["votes"][0]["met"] is False
     assert written["machine"]["cores"] >= 1
 

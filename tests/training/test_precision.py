@@ -94,6 +94,14 @@ def test_votes_and_threshold_of_a_run_in_bfloat16_are_float32(tmp_path: Path) ->
     assert all(tensor.dtype != torch.bfloat16 for tensor in weights(adaptation).values())
 
 
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_the_network_is_evaluated_in_the_precision_it_learns_in(tmp_path: Path, precision: str) -> None:
+    adaptation = adapt(tmp_path, mixed_precision=precision)
+    logits = adaptation._predict(adaptation.target_loader, epoch=1).logits
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits, logits.bfloat16().float()) == (precision == "bf16")
+
+
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 def test_autocast_does_not_reach_the_votes(storage: str) -> None:
     generator = torch.Generator().manual_seed(0)

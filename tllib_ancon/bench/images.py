@@ -45,7 +45,7 @@ def measure(root: str | None = None, domain: str = "W", rounds: int = 9, workers
 
 
 def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str) -> list[Row]:
-    theirs, name = toolkit_images(domain, folder), f"{toolkit.find().name}'s"
+    theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{toolkit.find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
     in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
     cached = _loader(domain, workers, _cached(in_workers, domain, folder, workers))
@@ -98,18 +98,17 @@ def _same(theirs: Any, cached: ImageLoader) -> float:
     return 100 * sum(same) / len(same)
 
 
-def toolkit_images(domain: Domain, folder: Path) -> Any:
+def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augment: bool = True) -> Any:
     """The toolkit's own ImageList on the same images, with the same steps by torchvision."""
     from torchvision import transforms as T
 
-    options = TransformOptions()
+    augmentation = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio), T.RandomHorizontalFlip()]
     list_file = folder / "list.txt"
     list_file.write_text("".join(f"{sample.path} {sample.label}\n" for sample in domain.samples))
     steps = T.Compose(
         [
             T.Resize((options.side, options.side)),
-            T.RandomResizedCrop(options.image_size, options.scale, options.ratio),
-            T.RandomHorizontalFlip(),
+            *(augmentation if augment else [T.CenterCrop(options.image_size)]),
             T.ToTensor(),
             T.Normalize(options.mean, options.std),
         ]

@@ -6,7 +6,7 @@ from statistics import median
 
 import torch
 
-from tllib_ancon.bench.timing import Row, device_clock, in_turn, process_clock, ratio, row
+from tllib_ancon.bench.timing import Row, in_turn, process_clock, ratio, row, wall_clock
 from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import adaptation_mode, shot_classifier
 from tllib_ancon.models.parameters import choose_adapted_parameters
@@ -45,7 +45,7 @@ def _on_cpu(rounds: int) -> list[Row]:
 def _on_gpu(rounds: int) -> list[Row]:
     title = "ResNet-50 at 224², GPU"
     steps = {name: TrainingStep(name, "resnet50", 224, torch.device("cuda")) for name in ("self-training", "ancon")}
-    seconds = in_turn(steps, rounds, WARMUP, device_clock)
+    seconds = in_turn(steps, rounds, WARMUP, wall_clock)
     return [
         row(f"step of self-training, {title}", [1e3 * value for value in seconds["self-training"]], "ms"),
         ratio(f"step of AnCon / of self-training, {title}", seconds["ancon"], seconds["self-training"], at_most=1.01),
@@ -75,20 +75,23 @@ class TrainingStep:
         self.own_seconds: list[float] = []
 
     def __call__(self) -> None:
-        logits, features = self.model(self.images)
+        logits, features = self._outputs()
         self.method(self._indices(), logits, features).backward()
         self._update()
 
     def in_parts(self) -> None:
         """The same step of a method whose loss is of the logits, with the backward pass in two: the method's, from its
         loss to the logits, and the model's."""
-        logits, features = self.model(self.images)
+        logits, features = self._outputs()
         indices, leaf = self._indices(), logits.detach().requires_grad_()
         started = process_clock()
         self.method(indices, leaf, features).backward()
         self.own_seconds.append(process_clock() - started)
         logits.backward(leaf.grad)
         self._update()
+
+    def _outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.model(self.images)
 
     def _indices(self) -> torch.Tensor:
         return torch.randint(NUM_SAMPLES, (BATCH,), generator=self.generator)

@@ -65,9 +65,10 @@ def family_clock() -> np.ndarray:
     return np.array([time.perf_counter(), sum(os.times()[:4]) + alive])
 
 
-def device_clock() -> float:
-    """Seconds on the wall once the GPU has done what it was given."""
-    torch.cuda.synchronize()
+def wall_clock() -> float:
+    """Seconds on the wall, once a GPU, where there is one, has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter()
 
 

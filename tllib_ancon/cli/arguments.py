@@ -114,7 +114,7 @@ def add_optimization_arguments(parser: argparse.ArgumentParser, defaults: Any) -
         "--wd", "--weight-decay", dest="weight_decay", type=float, default=defaults.weight_decay, help="of SGD"
     )
     group.add_argument("--hold-out", type=float, default=defaults.hold_out, help="fraction that selects the epoch")
-    group.add_argument("--mixed-precision", default="no", choices=MIXED_PRECISIONS, help="of forward and backward")
+    group.add_argument("--mixed-precision", default="no", choices=MIXED_PRECISIONS, help="of the network")
     group.add_argument("--channels-last", action="store_true", help="memory layout of images that GPUs prefer")
     group.add_argument("--compile", action="store_true", help="torch.compile; needs Triton, or a C++ compiler on a CPU")
     group.add_argument("--fused", action="store_true", help="SGD in one kernel, where the device has it")

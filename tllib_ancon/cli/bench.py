@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _figures(args: argparse.Namespace, out: Path) -> int:
-    from tllib_ancon.bench import images, processes, search, step, votes
+    from tllib_ancon.bench import epochs, images, peak, processes, search, step, votes
     from tllib_ancon.bench.timing import Row
     from tllib_ancon.training.run_directory import versions
 
@@ -44,6 +44,8 @@ def _figures(args: argparse.Namespace, out: Path) -> int:
         "search": search.measure,
         "images": lambda: images.measure(args.office31, args.target, workers=args.workers),
         "processes": processes.measure,
+        "epochs": lambda: epochs.measure(workers=args.workers),
+        "peak": peak.measure,
     }
     print(f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted")
     rows: dict[str, list[Row]] = {}

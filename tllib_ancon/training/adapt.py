@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +66,7 @@ class AdaptationOptions:
         seed: of the hold-out, the order and the augmentation
         workers: processes that load images
         print_freq: steps between two readings of the meters
-        mixed_precision: ``no``, ``fp16`` or ``bf16``
+        mixed_precision: ``no``, ``fp16`` or ``bf16``, of the network wherever it runs
         channels_last, compile: see :func:`~tllib_ancon.training.precision.lay_out`
         fused: update the parameters in one kernel
     """
@@ -184,15 +184,21 @@ class Adaptation:
     def __call__(self) -> dict[str, Any]:
         """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
         with self.interruption:
-            if not self._resume():
-                self._finish_epoch({"epoch": 0})
-            for epoch in range(len(self.metrics), self.options.epochs + 1):
-                self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
+            for _ in self.epochs():
+                pass
             if self.keep is not None:
                 on_first(self.keep)(*self._selected_predictions())
         result = self._result()
         self.run.finish(result)
         return result
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """Score the start model and adapt, an epoch each time the next metrics are asked for; a run that was cut off
+        goes on after its last complete epoch."""
+        if not self._resume():
+            yield self._finish_epoch({"epoch": 0})
+        for epoch in range(len(self.metrics), self.options.epochs + 1):
+            yield self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
 
     def _make_loaders(
         self, target: Domain, adapted: Domain, held_out: Domain, train_transform: Any, evaluation_transform: Any
@@ -249,7 +255,7 @@ class Adaptation:
                 f"epoch {epoch - 1}. A smaller --lr usually helps"
             )
 
-    def _finish_epoch(self, metrics: dict[str, Any]) -> None:
+    def _finish_epoch(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Score the model, keep it if it is the best so far, and write all down."""
         held_out = self._predict(self.held_out_loader, metrics["epoch"])
         if not held_out.logits.isfinite().all():
@@ -265,9 +271,11 @@ class Adaptation:
         self.metrics.append(metrics)
         self._save(metrics["epoch"])
         self.progress.line(epoch_summary(metrics, self.options.epochs))
+        return metrics
 
     def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
-        return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
+        with self.accelerator.autocast():
+            return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
 
     def _save(self, epoch: int) -> None:
         selected = epoch > 0 and self._selected_epoch() == epoch

@@ -110,7 +110,8 @@ class SourceOnly(SourceTraining):
 
     def _scores(self, epoch: int) -> dict[str, Any]:
         held_out = self.interruption.watch(self.held_out_loader, epoch)
-        logits = predict_domain(self.network, held_out, self.device).logits
+        with self.accelerator.autocast():
+            logits = predict_domain(self.network, held_out, self.device).logits
         self._require_finite_scores(logits, epoch)
         predictions = logits.argmax(1).cpu()
         return {"accuracy": 100 * float((predictions == self.held_out_labels).float().mean())}

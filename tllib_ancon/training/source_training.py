@@ -41,7 +41,7 @@ class SourceTrainingOptions:
         seed: of the hold-out, the order and the augmentation
         workers: processes that load images
         print_freq: steps between two readings of the meters
-        mixed_precision: ``no``, ``fp16`` or ``bf16``
+        mixed_precision: ``no``, ``fp16`` or ``bf16``, of the network wherever it runs
         channels_last, compile: see :func:`~tllib_ancon.training.precision.lay_out`
         fused: update the parameters in one kernel
     """
