@@ -9,9 +9,9 @@ import torch
 
 from tllib_ancon.bench import epochs, images, peak, processes, scaling, search, step, votes
 from tllib_ancon.bench.timing import Row
+from tllib_ancon.bench.usual_loop import UsualLoop
 from tllib_ancon.cli.bench import line
 from tllib_ancon.cli.main import main
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.self_training import AnchoredConfidence
 from tllib_ancon.self_training.votes import DenseVotes, SparseVotes
 
@@ -75,32 +75,29 @@ def test_images_from_the_cache_are_the_toolkits() -> None:
     assert sum("--device-augmentation" in row.name for row in rows) == 2
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> tuple[epochs.Scene, Domain]:
-    return epochs.Scene("small_cnn", 16, 24, 8), images.draw_domain(tmp_path, 24)
+SCENE = epochs.Scene("small CNN", "small_cnn", 16, 24, 8)
 
 
-def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(
-    scene: tuple[epochs.Scene, Domain], tmp_path: Path
-) -> None:
-    loop = epochs.UsualLoop(*scene, tmp_path, workers=0)
+def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path: Path) -> None:
+    domain = images.draw_domain(tmp_path, 24)
+    loop = UsualLoop(SCENE.model(), domain, tmp_path, SCENE.transforms, batch_size=8, workers=0)
     ancon = AnchoredConfidence(24, epochs.NUM_CLASSES)
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
         indices, logits = torch.randperm(24, generator=generator)[:8], torch.randn(8, epochs.NUM_CLASSES)
-        torch.testing.assert_close(loop._targets(indices, logits), ancon(indices, logits))
+        torch.testing.assert_close(loop.targets(indices, logits), ancon(indices, logits))
     start = [parameter.clone() for parameter in loop.model.parameters()]
     loop()
+    assert loop.images == 24
     assert any(not torch.equal(*pair) for pair in zip(start, loop.model.parameters(), strict=True))
     assert loop.votes.sum() > ancon.ensemble.votes(torch.arange(24)).sum()
 
 
-def test_epochs_are_compared_with_all_flags(scene: tuple[epochs.Scene, Domain], tmp_path: Path) -> None:
-    usual, *ours = epochs._compare(replace(scene[0], at_least=3), rounds=1, workers=0)
-    assert usual.unit == "images/s"
-    assert [row.at_least for row in ours] == [None, None, 3]
-    assert "--mixed-precision bf16" in ours[-1].name
-    assert all(row.value > 0 for row in (usual, *ours))
+def test_epochs_are_compared_image_by_image() -> None:
+    ways = [epochs.Way("plain"), epochs.Way("fast", True, {"mixed_precision": "bf16"}, {"at_least": 3})]
+    usual, plain, fast = epochs.compare(SCENE, ways, rounds=1, workers=0)
+    assert (usual.unit, plain.unit, plain.at_least, fast.at_least) == ("images/s", "x", None, 3)
+    assert all(row.value > 0 for row in (usual, plain, fast))
 
 
 def test_operations_are_those_of_the_arithmetic() -> None:

@@ -1,35 +1,33 @@
-"""Images a second of whole epochs, with all that is read, trained, scored and kept: this package against the loop as it
-is usually written."""
+"""Images a second of whole epochs, with all that is read, trained, scored and kept: ``adapt`` and the usual loop."""
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon import evaluation
-from tllib_ancon.bench.images import draw_domain, toolkit_images
+from tllib_ancon.bench.images import cached, draw_domain
 from tllib_ancon.bench.timing import Row, in_turn, ratio, row, wall_clock
-from tllib_ancon.data.cache import cached_images
+from tllib_ancon.bench.usual_loop import UsualLoop
 from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import Classifier, shot_classifier
-from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
 NUM_CLASSES = 31
-SMOOTHING, BETA = 0.3, 0.9
+WARMUP = 2
+"""Epochs of ``adapt`` that are not counted: the first scores the start model, the second compiles."""
 
 
 @dataclass(frozen=True)
@@ -37,144 +35,95 @@ class Scene:
     """What is trained on what.
 
     Attributes:
+        title: of network and device
         arch: the network
         image_size: side of its images in pixels
         num_images: of the target, drawn, 256² pixels as JPEG files
         batch_size: B
-        compile: also with ``--compile``
-        at_least: the ratio that is asked for
     """
 
+    title: str
     arch: str
     image_size: int
     num_images: int
     batch_size: int
-    compile: bool = False
-    at_least: float | None = None
+
+    @property
+    def transforms(self) -> TransformOptions:
+        return TransformOptions(image_size=self.image_size)
+
+    def model(self) -> Classifier:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            backbone = create_backbone(self.arch, pretrained=False)
+            return shot_classifier(backbone.network, NUM_CLASSES, pool_layer=backbone.pool_layer())
+
+
+@dataclass(frozen=True)
+class Way:
+    """How ``adapt`` is called.
+
+    Attributes:
+        name: of its flags, in the table
+        fast_images: ``--cache --device-augmentation``
+        options: fields of :class:`~tllib_ancon.training.adapt.AdaptationOptions`
+        limits: what is asked of its ratio
+    """
+
+    name: str
+    fast_images: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure(rounds: int = 4, workers: int = 2) -> list[Row]:
     """ResNet-50 at 224² with batches of 64 where there is a GPU; else ResNet-18 at 96²."""
-    if torch.cuda.is_available():
-        return _compare(Scene("resnet50", 224, 4096, 64, compile=True, at_least=3), rounds, workers)
-    return _compare(Scene("resnet18", 96, 192, 32), rounds, workers)
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        scene = Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)
+    else:
+        scene = Scene("ResNet-18 at 96², CPU", "resnet18", 96, 192, 32)
+    return compare(scene, _ways(on_gpu), rounds, workers)
 
 
-def _compare(scene: Scene, rounds: int, workers: int) -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder:
-        domain = draw_domain(Path(folder), scene.num_images)
-        usual = UsualLoop(scene, domain, Path(folder), workers)
-        ways = {flags: _adaptation(scene, domain, Path(folder), workers, flags) for flags in _flags(scene)}
-        epochs = {flags: partial(next, way.epochs()) for flags, way in ways.items()}
-        # of ours, the first scores the start model and the second compiles
-        seconds = in_turn({"usual": usual, **epochs}, rounds, warmup=2, clock=wall_clock)
-    title = f"{scene.arch} at {scene.image_size}², {'GPU' if torch.cuda.is_available() else 'CPU'}"
-    images = scene.batch_size * len(usual.train_loader)
-    rows = [row(f"epoch of the usual loop, {title}", [images / value for value in seconds["usual"]], "images/s")]
-    for flags, way in ways.items():
-        share = scene.batch_size * len(way.train_loader) / images
-        limit = {"at_least": scene.at_least} if scene.at_least and flags == list(ways)[-1] else {}
-        name = f"images/s of adapt {flags} / the usual loop's".replace("  ", " ")
-        rows.append(ratio(name, [share * value for value in seconds["usual"]], seconds[flags], **limit))
+def _ways(on_gpu: bool) -> list[Way]:
+    layout = {"channels_last": True, "fused": True}
+    half = {**layout, "mixed_precision": "bf16", "compile": on_gpu}
+    return [
+        Way("images/s of adapt / the usual loop's"),
+        Way("the same with --cache --device-augmentation --channels-last --fused", True, layout),
+        Way(f"and --mixed-precision bf16{' --compile' * on_gpu}", True, half, {"at_least": 3} if on_gpu else {}),
+    ]
+
+
+def compare(scene: Scene, ways: list[Way], rounds: int, workers: int) -> list[Row]:
+    """Seconds of an epoch, an image that it learns from: ``adapt`` holds some out, and scores these and all."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        domain = draw_domain(folder, scene.num_images)
+        usual = UsualLoop(scene.model(), domain, folder, scene.transforms, scene.batch_size, workers)
+        ours = [_adaptation(scene, way, domain, folder, workers) for way in ways]
+        epochs = {way.name: partial(next, adaptation.epochs()) for way, adaptation in zip(ways, ours, strict=True)}
+        seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
+    theirs = [value / usual.images for value in seconds["usual"]]
+    rows = [row(f"epoch of the usual loop, {scene.title}", [1 / value for value in theirs], "images/s")]
+    for way, adaptation in zip(ways, ours, strict=True):
+        images = len(adaptation.train_loader) * scene.batch_size
+        rows.append(ratio(way.name, theirs, [value / images for value in seconds[way.name]], **way.limits))
     return rows
 
 
-def _flags(scene: Scene) -> list[str]:
-    fast = "--cache --device-augmentation --channels-last --fused"
-    return ["", fast, f"{fast} --mixed-precision bf16{' --compile' * scene.compile}"]
-
-
-def _adaptation(scene: Scene, domain: Domain, folder: Path, workers: int, flags: str) -> Adaptation:
-    """The adaptation that the command makes with these flags; it ends after more epochs than are measured."""
-    transforms = TransformOptions(image_size=scene.image_size)
-    train = (device_augmentation if "--device-augmentation" in flags else train_transform)(transforms)
-    evaluate = evaluation_transform(transforms)
-    if "--cache" in flags:
-        paths = [sample.path for sample in domain.samples]
-        read = cached_images(folder / "cache", paths, train.side, workers, Progress(quiet=True).bar)
-        train, evaluate = replace(train, read=read), replace(evaluate, read=read)
-    options = AdaptationOptions(
-        epochs=10**6,
-        batch_size=scene.batch_size,
-        workers=workers,
-        mixed_precision="bf16" if "bf16" in flags else "no",
-        channels_last="--channels-last" in flags,
-        compile="--compile" in flags,
-        fused="--fused" in flags,
-    )
-    run = RunDirectory(folder / f"run{flags}")
+def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
+    """An adaptation of more epochs than will be measured."""
+    options = AdaptationOptions(epochs=10**6, batch_size=scene.batch_size, workers=workers, **way.options)
+    run = RunDirectory(Path(tempfile.mkdtemp(dir=folder)))
     run.begin({})
-    return Adaptation(_model(scene), domain, options, run, train, evaluate, _score, progress=Progress(quiet=True))
+    train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)
+    transforms = [train, evaluation_transform(scene.transforms)]
+    if way.fast_images:
+        transforms = [cached(transform, domain, folder, workers) for transform in transforms]
+    return Adaptation(scene.model(), domain, options, run, *transforms, _score, progress=Progress(quiet=True))
 
 
 def _score(predictions: Predictions) -> dict[str, Any]:
     return evaluation.summarize(predictions.logits.cpu(), torch.zeros_like(predictions.indices), NUM_CLASSES)
-
-
-def _model(scene: Scene) -> Classifier:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        backbone = create_backbone(scene.arch, pretrained=False)
-        return shot_classifier(backbone.network, NUM_CLASSES, pool_layer=backbone.pool_layer())
-
-
-class UsualLoop:
-    """AnCon as a research script has it: float32, contiguous, the toolkit's loader, a float32 table of votes, the loss
-    read every step, two passes over the test images an epoch. Calling it is one epoch."""
-
-    def __init__(self, scene: Scene, domain: Domain, folder: Path, workers: int):
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = _model(scene).to(self.device)
-        choose_adapted_parameters(self.model, "all-but-head")
-        self.optimizer = torch.optim.SGD(
-            self.model.get_parameters(1e-2), momentum=0.9, weight_decay=1e-3, nesterov=True
-        )
-        options = TransformOptions(image_size=scene.image_size)
-        train, test = (toolkit_images(domain, folder, options, augment) for augment in (True, False))
-        loading = {"batch_size": scene.batch_size, "num_workers": workers}
-        self.train_loader = DataLoader(_Numbered(train), shuffle=True, drop_last=True, **loading)
-        self.test_loader = DataLoader(test, **loading)
-        self.votes = torch.zeros(len(domain), NUM_CLASSES, device=self.device)
-        self.threshold: float | None = None
-
-    def __call__(self) -> None:
-        self.model.train()
-        for indices, images, _ in self.train_loader:
-            logits, _ = self.model(images.to(self.device))
-            loss = -(self._targets(indices.to(self.device), logits.detach()) * logits.log_softmax(1)).sum(1).mean()
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            loss.item()
-        for _ in range(2):
-            self._test()
-
-    def _targets(self, indices: Tensor, logits: Tensor) -> Tensor:
-        confidence, labels = logits.softmax(1).max(1)
-        mean = confidence.mean().item()
-        self.threshold = mean if self.threshold is None else BETA * self.threshold + (1 - BETA) * mean
-        ensemble = self.votes[indices]
-        self.votes[indices, labels] += (confidence >= self.threshold).float()
-        return (1 - SMOOTHING) * nn.functional.one_hot(labels, NUM_CLASSES) + SMOOTHING * ensemble
-
-    @torch.no_grad()
-    def _test(self) -> float:
-        self.model.eval()
-        right = sum(
-            (self.model(images.to(self.device)).argmax(1).cpu() == labels).sum().item()
-            for images, labels in self.test_loader
-        )
-        return 100 * right / len(self.test_loader.dataset)  # type: ignore[arg-type]
-
-
-class _Numbered(Dataset[tuple[Any, ...]]):
-    """(index, image, label)"""
-
-    def __init__(self, images: Any):
-        self.images = images
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return index, *self.images[index]

@@ -48,11 +48,11 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
     theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{toolkit.find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
     in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
-    cached = _loader(domain, workers, _cached(in_workers, domain, folder, workers))
+    with_cache = _loader(domain, workers, cached(in_workers, domain, folder, workers))
     ours = {
         "without --cache": _loader(domain, workers, in_workers),
-        "with --cache": cached,
-        "with --cache --device-augmentation": _loader(domain, workers, _cached(on_device, domain, folder, workers)),
+        "with --cache": with_cache,
+        "with --cache --device-augmentation": _loader(domain, workers, cached(on_device, domain, folder, workers)),
     }
     epochs = {title: partial(_epoch, batches) for title, batches in {name: loader, **ours}.items()}
     seconds = {title: np.stack(clocks).T for title, clocks in in_turn(epochs, rounds, clock=family_clock).items()}
@@ -64,11 +64,12 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
         *(ratio(f"images/s {way} / {name}", wall, seconds[way][0], **limits.get(way, {})) for way in ours),
         row(f"processor time of {title}", 1e3 * processor / count, "ms/image"),
         *(ratio(f"processor time of {name} / {way}", processor, seconds[way][1]) for way in ours),
-        exactly("tensors that are the same given the same seed", _same(theirs, cached), "%", at_least=100),
+        exactly("tensors that are the same given the same seed", _same(theirs, with_cache), "%", at_least=100),
     ]
 
 
-def _cached(transform: ImageTransform, domain: Domain, folder: Path, workers: int) -> ImageTransform:
+def cached(transform: ImageTransform, domain: Domain, folder: Path, workers: int) -> ImageTransform:
+    """The same transform, reading the domain's images from a cache in this folder."""
     paths = [sample.path for sample in domain.samples]
     return replace(transform, read=cached_images(folder / "cache", paths, transform.side, workers, _no_bar))
 
