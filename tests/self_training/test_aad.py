@@ -111,15 +111,6 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     torch.testing.assert_close(losses(first, Visits(visits.first, half)), losses(second, Visits(visits.first, full)))
 
 
-def test_a_step_never_waits_for_a_device() -> None:
-    """Tensors of the meta device have no values, so anything that would read one fails."""
-    indices, features, logits, anchors = random_visits(seed=5).steps[0]
-    aad = AttractingDispersing(N, K, D, total_steps=9)
-    losses(aad, random_visits(seed=5, num_steps=1))
-    aad.to("meta")
-    aad(*(t.to("meta") for t in (indices, features, logits, anchors.float())))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -42,6 +42,20 @@ def test_the_order_in_which_samples_are_stored_changes_nothing(name: str) -> Non
     torch.testing.assert_close(shuffled, in_order)
 
 
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("name", methods.names())
+def test_a_step_never_waits_for_a_device(name: str, storage: str) -> None:
+    """Tensors of the meta device have no values: whatever would read one fails. Indices are on the host."""
+    method = create(name, storage=storage)
+    losses(method, torch.arange(SAMPLES))
+    method.to("meta")
+    for visited in torch.arange(SAMPLES).split(BATCH):
+        logits, features = (torch.empty(BATCH, width, device="meta", requires_grad=True) for width in (CLASSES, WIDTH))
+        method(visited, logits, features).backward()
+        method.diagnostics()
+        assert logits.grad is not None
+
+
 @pytest.mark.parametrize("name", methods.names())
 def test_what_a_sample_is_told_depends_on_which_sample_it_is(name: str) -> None:
     """The opposite check: an index that changes from visit to visit does matter to a method with a memory."""
