@@ -144,6 +144,34 @@ def test_cached_lists_are_small_and_survive_a_checkpoint() -> None:
         assert torch.equal(found, wanted)
 
 
+def flat_bank(seed: int) -> Tensor:
+    """300 features in 64 of 100 dimensions."""
+    plane = torch.linalg.qr(random_bank(100, 64, seed))[0]
+    return torch.nn.functional.normalize(random_bank(300, 64, seed) @ plane.T)
+
+
+def test_cached_search_takes_its_directions_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CachedSearch, "REFRESH", 3)
+    cached, exact = CachedSearch(300, 100, 5, 5), ExactSearch(300, 100, 5, 5)
+    cached.initialize(flat_bank(seed=0))
+    bank, indices = flat_bank(seed=1), torch.arange(30)
+    wanted = exact(indices, bank)[0]
+    assert [torch.equal(cached(indices, bank)[0], wanted) for _ in range(4)] == [False, False, True, True]
+
+
+def test_when_directions_are_due_survives_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CachedSearch, "REFRESH", 3)
+    cached, restored = (CachedSearch(300, 100, 5, 5) for _ in range(2))
+    cached.initialize(flat_bank(seed=0))
+    bank, indices = flat_bank(seed=1), torch.arange(30)
+    for _ in range(2):
+        cached(indices, bank)
+    restored.load_state_dict(cached.state_dict())
+    for found, wanted in zip(restored(indices, bank), cached(indices, bank), strict=True):
+        assert torch.equal(found, wanted)
+    assert torch.equal(restored.directions, cached.directions)
+
+
 @pytest.mark.parametrize("search", [ExactSearch, CachedSearch])
 def test_autocast_does_not_reach_the_search(search) -> None:
     bank, part = random_bank(200, 12), search(200, 12, 5, 5)

@@ -122,18 +122,20 @@ def _distinct(near: Tensor) -> tuple[Tensor, Tensor]:
 class CachedSearch(nn.Module):
     """An approximation that searches a small sketch of the bank and keeps each sample's list of neighbours.
 
-    Neighbours are shortlisted by inner products along the bank's 64 principal directions, as they were at the
-    start, and ranked by exact products: exact where D ≤ 64 and wherever the 64 best by the sketch hold them.
-    Expanded neighbours are the best of those a neighbour had at its own last visit (4 M are kept) and of the
-    sample itself, by exact products with the present bank: exact wherever these hold them. So a stale
-    list may overrate the reciprocity that NRC asks for, but never miss it.
+    Neighbours are shortlisted by inner products along the bank's 64 principal directions, which are taken anew every
+    100 steps, and ranked by exact products: exact where D ≤ 64 and wherever the 64 best by the sketch hold them.
+    Expanded neighbours are, by exact products, the best of those a neighbour had at its own last visit (4 M are
+    kept), of the sample's shortlist and of the sample itself: exact wherever these hold them. So they may overrate the
+    reciprocity that NRC asks for, but never miss it.
 
-    A step costs one (B, 64) x (64, N) product. The buffers take 256 N + 16 M N bytes.
+    A step costs one (B, 64) x (64, N) product, every hundredth also one (D, N) x (N, D), and waits for the device
+    then. The buffers take 256 N + 16 M N bytes.
 
     Args, inputs and outputs: as :class:`ExactSearch`; :meth:`initialize` with the filled bank comes first
     """
 
     DIRECTIONS = 64
+    REFRESH = 100
     SHORTLIST = 64
     KEPT = 4
 
@@ -151,56 +153,71 @@ class CachedSearch(nn.Module):
         self.memory_budget = memory_budget
         self.kept = min(self.KEPT * expanded_neighbors, num_samples - 1)
         self.shortlist = min(max(self.SHORTLIST, neighbors, self.kept), num_samples - 1)
+        self.steps = 0
         num_directions = min(self.DIRECTIONS, feature_dim)
         self.register_buffer("directions", torch.zeros(feature_dim, num_directions))
         self.register_buffer("sketch", torch.zeros(num_samples, num_directions))
         self.register_buffer("lists", torch.zeros(num_samples, self.kept, dtype=torch.int32))
 
+    def get_extra_state(self) -> int:
+        return self.steps
+
+    def set_extra_state(self, state: int) -> None:
+        self.steps = state
+
     @torch.no_grad()
     def initialize(self, bank: Tensor) -> None:
         """Take the principal directions of ``bank`` and search it once for every sample's neighbours."""
         with torch.autocast(bank.device.type, enabled=False):
-            _, directions = torch.linalg.eigh((bank.T @ bank).cpu())
-            self.directions.copy_(directions[:, -self.directions.shape[1] :])
-            torch.mm(bank, self.directions, out=self.sketch)
+            self._draw(bank)
         everyone = torch.arange(len(bank), device=bank.device)
         self.lists.copy_(nearest(bank, bank, self.kept, everyone, self.memory_budget))
 
     def forward(self, indices: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(bank.device.type, enabled=False):
-            near = self._near(indices, bank)
-            return near, self._expand(indices, near, bank)
+            self._follow(indices, bank)
+            shortlist = self._shortlist(indices, bank)
+            near = shortlist[:, : self.neighbors]
+            self.lists[processes.gather(indices)] = processes.gather(shortlist[:, : self.kept].int())
+            return near, self._expand(near, torch.cat([shortlist, indices.unsqueeze(1)], 1), bank)
 
-    def _near(self, indices: Tensor, bank: Tensor) -> Tensor:
-        everyone = processes.gather(indices)
-        self.sketch[everyone] = bank[everyone] @ self.directions
+    def _draw(self, bank: Tensor) -> None:
+        _, directions = torch.linalg.eigh((bank.T @ bank).cpu())
+        self.directions.copy_(directions[:, -self.directions.shape[1] :])
+        torch.mm(bank, self.directions, out=self.sketch)
+
+    def _follow(self, indices: Tensor, bank: Tensor) -> None:
+        """Bring the sketch up to the bank, in which the rows of this batch are new."""
+        self.steps += 1
+        if self.steps % self.REFRESH == 0:
+            self._draw(bank)
+        else:
+            everyone = processes.gather(indices)
+            self.sketch[everyone] = bank[everyone] @ self.directions
+
+    def _shortlist(self, indices: Tensor, bank: Tensor) -> Tensor:
+        """The best by the sketch, (B, 64), best first by exact products."""
         shortlist = nearest(self.sketch[indices], self.sketch, self.shortlist, indices, self.memory_budget)
-        products = _products_with(indices, shortlist, bank, self.memory_budget)
-        order = products.topk(max(self.neighbors, self.kept)).indices
-        ranked = shortlist.gather(1, order)
-        self.lists[everyone] = processes.gather(ranked[:, : self.kept].int())
-        return ranked[:, : self.neighbors]
+        products = _inner_products(indices.unsqueeze(1), shortlist, bank, self.memory_budget)
+        return shortlist.gather(1, products.squeeze(1).argsort(1, descending=True))
 
-    def _expand(self, indices: Tensor, near: Tensor, bank: Tensor) -> Tensor:
-        samples = indices.repeat_interleave(near.shape[1]).unsqueeze(1)
-        lists = self.lists[near.flatten()].long()
-        candidates = torch.cat([lists, samples], 1)
-        products = _products_with(near.flatten(), candidates, bank, self.memory_budget)
-        listed_already = (lists == samples).any(1)
-        products[:, -1].masked_fill_(listed_already, -torch.inf)
-        best = products.topk(self.expanded_neighbors).indices
-        return candidates.gather(1, best).view(*near.shape, -1)
+    def _expand(self, near: Tensor, pool: Tensor, bank: Tensor) -> Tensor:
+        """The neighbours' own neighbours among the pool of their sample, (B, P), and their lists."""
+        lists = self.lists[near].long()
+        by_pool = _inner_products(near, pool, bank, self.memory_budget)
+        by_list = _inner_products(near.reshape(-1, 1), lists.flatten(0, 1), bank, self.memory_budget).view_as(lists)
+        by_pool.masked_fill_(pool.unsqueeze(1) == near.unsqueeze(2), -torch.inf)
+        by_list.masked_fill_((lists.unsqueeze(3) == pool[:, None, None]).any(3), -torch.inf)
+        candidates = torch.cat([lists, pool.unsqueeze(1).expand(-1, near.shape[1], -1)], 2)
+        best = torch.cat([by_list, by_pool], 2).topk(self.expanded_neighbors).indices
+        return candidates.gather(2, best)
 
 
-def _products_with(rows: Tensor, candidates: Tensor, bank: Tensor, memory_budget: int) -> Tensor:
-    """(Q, C) inner products of the bank's rows (Q,) with the candidates (Q, C) of each."""
+def _inner_products(rows: Tensor, candidates: Tensor, bank: Tensor, memory_budget: int) -> Tensor:
+    """(Q, R, C) inner products of the bank's rows (Q, R) with the candidates (Q, C)."""
     at_a_time = max(1, memory_budget // (candidates.shape[1] * bank[0].nbytes))
-    return torch.cat(
-        [
-            torch.bmm(bank[others], bank[some].unsqueeze(2)).squeeze(2)
-            for some, others in zip(rows.split(at_a_time), candidates.split(at_a_time), strict=True)
-        ]
-    )
+    parts = zip(rows.split(at_a_time), candidates.split(at_a_time), strict=True)
+    return torch.cat([torch.bmm(bank[some], bank[others].mT) for some, others in parts])
 
 
 SEARCHES = {"exact": ExactSearch, "cached": CachedSearch}
