@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tllib_ancon.bench.step import BATCH, TrainingStep
 from tllib_ancon.bench.timing import Row, in_turn, ratio, row
+from tllib_ancon.training.precision import DATA_PARALLEL, keep_buffers
 
 STEPS = 10
 """A round."""
@@ -84,7 +85,7 @@ def _member(connection: Connection, rank: int, size: int, address: str) -> None:
     step = TrainingStep("ancon", "small_cnn", 32, torch.device("cpu"))
     if size > 1:
         distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
-        step.model = DistributedDataParallel(step.model)
+        step.model = keep_buffers(DistributedDataParallel(step.model, **DATA_PARALLEL))
     while True:
         steps = connection.recv()
         started = time.process_time()

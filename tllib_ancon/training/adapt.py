@@ -25,7 +25,7 @@ from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
-from tllib_ancon.training.precision import create_accelerator, lay_out, synchronize_batch_norm
+from tllib_ancon.training.precision import create_accelerator, lay_out, prepare, synchronize_batch_norm
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
 from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
@@ -170,7 +170,7 @@ class Adaptation:
         lay_out(model, options)
         groups = model.get_parameters(options.lr)
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
         self.network: Classifier = self.accelerator.unwrap_model(self.model)
         self.method.to(self.accelerator.device)
         self.schedule = relative_decay(

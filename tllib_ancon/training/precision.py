@@ -6,10 +6,15 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
 from tllib_ancon.training import launch
+
+DATA_PARALLEL = {"gradient_as_bucket_view": True}
+"""Options of DistributedDataParallel."""
 
 
 class Layout(Protocol):
@@ -24,13 +29,27 @@ def create_accelerator(mixed_precision: str) -> Any:
 
     It joins the other processes of the launch. Without a GPU that needs to be asked for.
     """
-    from accelerate import Accelerator
+    from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
     launch.join()
     AcceleratorState._reset_state()
     only_cpus = processes.world_size() > 1 and not torch.cuda.is_available()
-    return Accelerator(mixed_precision=mixed_precision, cpu=only_cpus)
+    parallel = DistributedDataParallelKwargs(**DATA_PARALLEL)
+    return Accelerator(mixed_precision=mixed_precision, cpu=only_cpus, kwargs_handlers=[parallel])
+
+
+def prepare(accelerator: Any, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Any]:
+    """``accelerator.prepare``, and in many processes :func:`keep_buffers`."""
+    model, optimizer = accelerator.prepare(model, optimizer)
+    return keep_buffers(model) if isinstance(model, DistributedDataParallel) else model, optimizer
+
+
+def keep_buffers(model: DistributedDataParallel) -> DistributedDataParallel:
+    """Let each process keep its own running statistics instead of sending the first one's in every step: training does
+    not read them, and evaluation takes the first one's (:func:`~tllib_ancon.training.passes.predict_domain`)."""
+    model.broadcast_buffers = False
+    return model
 
 
 def lay_out(model: nn.Module, options: Layout) -> None:

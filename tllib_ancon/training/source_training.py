@@ -19,7 +19,7 @@ from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd
-from tllib_ancon.training.precision import create_accelerator, lay_out
+from tllib_ancon.training.precision import create_accelerator, lay_out, prepare
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
@@ -101,7 +101,7 @@ class SourceTraining(ABC):
         if loss is not None:
             groups = [*groups, *loss.to(self.device).get_parameters(options.lr)]
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
         self.network = self.accelerator.unwrap_model(self.model)
         self.steps = min(len(loader) for loader in loaders)
         self.schedule = self._schedule(self.optimizer.optimizer)
