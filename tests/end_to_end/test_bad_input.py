@@ -117,6 +117,21 @@ def test_unknown_command(capsys) -> None:
     assert "did you mean 'adapt'" in refused(["adpt"], capsys)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the following arguments are required: COMMAND; tllib-ancon --help tells its arguments"),
+        (["adapt"], "required: ROOT, -t/--target, --checkpoint; tllib-ancon adapt --help tells its arguments"),
+        (["bench", "--worker", "two"], "invalid int value: 'two'; tllib-ancon bench --help"),
+        (["bench", "twice"], "unrecognized arguments: twice; tllib-ancon bench --help"),
+        (["bench", "--ofx=1"], "unknown flag of tllib-ancon bench: '--ofx'"),
+        (["adapt", "x", "-t", "D", "--checkpoint", "y", "--smothing", "1"], "did you mean '--smoothing'? Nearest of"),
+    ],
+)
+def test_an_argument_that_is_missing_or_unknown(capsys, words: list[str], message: str) -> None:
+    assert message in refused(words, capsys)
+
+
 @pytest.mark.parametrize("command", ["pretrain", "adapt"])
 @pytest.mark.parametrize(
     ("flag", "values"),

@@ -48,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The arguments of one subcommand, with its ``module``."""
+    """The arguments of one subcommand, with its ``module``.
+
+    Raises:
+        UserError: an unknown command or flag, a missing or an unreadable argument
+    """
     parser = _Parser(
         prog="tllib-ancon",
         description="Anchored Confidence (AnCon) for models that meet images of another domain.",
@@ -66,15 +70,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if name == chosen:
             module = importlib.import_module(f"tllib_ancon.cli.{name}")
             module.add_arguments(subparser)
-            subparser.set_defaults(module=module)
-    return parser.parse_args(arguments)
+            subparser.set_defaults(module=module, parser=subparser)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse(unknown, args.parser)
+    del args.parser
+    return args
+
+
+def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
+    flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+    if not flags:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    raise unknown_name(f"flag of {parser.prog}:", flags[0], parser._option_string_actions)
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        if many_processes.may_speak():
-            super().error(message)
-        sys.exit(2)
+        raise UserError(f"{message}; {self.prog} --help tells its arguments")
 
 
 def _say(text: str) -> None:
