@@ -65,13 +65,13 @@ def file_flags(command: str, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, 
     """Options of a command whose value is a file, by the word its help shows."""
     seen: list[argparse.Action] = []
 
-    def parse_args(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    def parse(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, list[str]]:
         (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         seen.extend(commands.choices[command]._actions)
-        return argparse.Namespace(module=argparse.Namespace(run=lambda args: 0))
+        return argparse.Namespace(module=argparse.Namespace(run=lambda args: 0), parser=parser), []
 
     with monkeypatch.context() as patch:
-        patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+        patch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
         assert main([command]) == 0
     flags = (action.option_strings for action in seen if action.metavar == "FILE")
     return {(command, strings[-1]) for strings in flags if strings}
