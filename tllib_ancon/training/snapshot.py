@@ -9,12 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
 from tllib_ancon.training.launch import collect
 
 OTHERS = "others"
 PRIVATE_PARTS = ("method",)
 """Parts that may differ from process to process."""
+
+MOST_OF_A_REASON = 300
+"""Characters."""
 
 
 class Stateful(Protocol):
@@ -44,11 +48,21 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
 
     Args:
         snapshot: what the first process got
+
+    Raises:
+        UserError: a part of the snapshot does not fit (why), as where another version of this program made it
     """
     own = [snapshot, *snapshot.get(OTHERS, [])][processes.rank()]
     for name, stateful in parts.items():
-        state = snapshot["parts"][name]
-        stateful.load_state_dict(state | own["parts"][name] if name in PRIVATE_PARTS else state)
+        try:
+            state = snapshot["parts"][name]
+            stateful.load_state_dict(state | own["parts"][name] if name in PRIVATE_PARTS else state)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise UserError(
+                f"the kept state of this run does not fit its {name} ({reason[:MOST_OF_A_REASON]}); did another "
+                "version of this program write it? Finish the run with that one, or pass --overwrite to start it anew"
+            ) from error
     _restore_generators(own)
 
 
