@@ -10,6 +10,7 @@ MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
 
 NEAREST = 6
+MOST_CHARACTERS = 200
 
 
 class UserError(ValueError):
@@ -50,6 +51,11 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     else:
         shown = f"None of {len(names):,} valid names is like it"
     return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
+
+
+def one_line(error: Exception) -> str:
+    """The beginning of a library's message."""
+    return " ".join(str(error).split())[:MOST_CHARACTERS]
 
 
 def _letters(name: str) -> str:

@@ -68,7 +68,7 @@ def file_flags(command: str, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, 
     def parse(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, list[str]]:
         (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         seen.extend(commands.choices[command]._actions)
-        return argparse.Namespace(module=argparse.Namespace(run=lambda args: 0), parser=parser), []
+        return argparse.Namespace(module=argparse.Namespace(run=lambda args: 0)), []
 
     with monkeypatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_known_args", parse)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -391,119 +388,3 @@ def test_an_unknown_layout(change: Callable[[dict[str, Tensor]], object]):
 def test_weights_of_a_backbone_alone_are_explained():
     with pytest.raises(UserError, match=r"layers\.0\.weight.*--pretrained-weights"):
         recognize(Backbone().state_dict())
-
-
-# Files
-
-
-def write(path: Path, content: object) -> Path:
-    torch.save(content, path)
-    return path
-
-
-class Bomb:
-    def __reduce__(self):
-        return os.mkdir, ("it-ran",)
-
-
-def test_code_in_a_file_is_not_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for content in (Bomb(), {"head.weight": Bomb()}):
-        with pytest.raises(UserError, match=r"holds \w+\.mkdir.*would run code"):
-            load_state_dict(write(tmp_path / "bomb.pth", content))
-    import pickle
-
-    (tmp_path / "plain.pth").write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(UserError):
-        load_state_dict(tmp_path / "plain.pth")
-    assert not (tmp_path / "it-ran").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (nn.Linear(2, 2), "torch.nn.modules.linear.Linear"),
-        ([torch.zeros(1)], "but a list"),
-        (torch.zeros(1), "but a Tensor"),
-        ({}, "an empty dict"),
-        ({"epoch": 3, "state_dict": {"w": torch.zeros(1)}}, "epoch, state_dict; save the entry 'state_dict'"),
-        ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
-        ({3: torch.zeros(1)}, "the entries 3"),
-    ],
-)
-def test_what_is_not_a_state_dict_is_named(content, said, tmp_path):
-    with pytest.raises(UserError) as error:
-        load_state_dict(write(tmp_path / "other.pth", content))
-    assert said in str(error.value)
-    assert "other.pth" in str(error.value)
-
-
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_missing_empty_and_truncated_files(suffix, tmp_path):
-    path = tmp_path / f"model{suffix}"
-    with pytest.raises(UserError, match="does not exist"):
-        load_state_dict(path)
-    path.touch()
-    with pytest.raises(UserError, match="is empty"):
-        load_state_dict(path)
-    state = Backbone().state_dict()
-    (save_file if suffix == ".safetensors" else torch.save)(state, path)
-    whole = path.read_bytes()
-    for length in (1, 20, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(UserError, match="cannot be read"):
-            load_state_dict(path)
-    with pytest.raises(UserError, match="is not a file"):
-        load_state_dict(tmp_path)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("damaged") / "model.pth", states()["shot"])
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 5))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    try:
-        state = load_state_dict(path)
-    except UserError:
-        return
-    assert all(isinstance(tensor, Tensor) for tensor in state.values())
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize(
-    ("tensor", "said"),
-    [
-        (torch.eye(3).to_sparse(), "is sparse"),
-        (torch.eye(3).to_sparse_csr(), "is sparse"),
-        (torch.empty(3, device="meta"), "is on the device meta"),
-        (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "is quantised"),
-        (torch.ones(3, dtype=torch.complex64), "is complex"),
-        (torch.zeros(1).expand(10**6, 10**6), "has shape .*the file holds fewer numbers"),
-    ],
-)
-def test_peculiar_tensors_are_named(tensor: Tensor, said: str, nested: bool, tmp_path):
-    content = {"layers.weight": tensor}
-    path = write(tmp_path / "odd.pth", {"G": content, "F1": content, "F2": content} if nested else content)
-    with pytest.raises(UserError, match=rf"odd\.pth: its tensor {'G.' if nested else ''}layers\.weight {said}"):
-        load_state_dict(path)
-
-
-def test_a_slice_of_a_larger_tensor_is_plain(tmp_path):
-    path = write(tmp_path / "slice.pth", {"weight": torch.arange(12.0).view(3, 4)[1:, ::2]})
-    assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
-
-
-def test_the_error_of_a_reader_is_one_short_line_with_the_file(tmp_path, monkeypatch):
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("first\n\tsecond " + "x" * 1000)
-
-    path = write(tmp_path / "model.pth", {"weight": torch.zeros(1)})
-    monkeypatch.setattr(torch, "load", fail)
-    with pytest.raises(UserError, match=r"model\.pth cannot be read.*\(first second x{100}") as error:
-        load_state_dict(path)
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < len(str(path)) + 300

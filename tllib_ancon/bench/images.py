@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
-from tqdm import tqdm
 
 from tllib_ancon import toolkit
 from tllib_ancon.bench.timing import Row, exactly, family_clock, in_turn, ratio, row
@@ -27,6 +26,7 @@ from tllib_ancon.data.images import UnlabelledImages, item_seed
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, train_transform
+from tllib_ancon.training.progress import Progress
 
 BATCH = 64
 DRAWN = 512
@@ -71,16 +71,13 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
 def cached(transform: ImageTransform, domain: Domain, folder: Path, workers: int) -> ImageTransform:
     """The same transform, reading the domain's images from a cache in this folder."""
     paths = [sample.path for sample in domain.samples]
-    return replace(transform, read=cached_images(folder / "cache", paths, transform.side, workers, _no_bar))
+    bar = Progress(quiet=True).bar
+    return replace(transform, read=cached_images(folder / "cache", paths, transform.side, workers, bar))
 
 
 def _loader(domain: Domain, workers: int, transform: ImageTransform) -> ImageLoader:
     sampler = EpochSampler(range(len(domain)), len(domain), seed=0)
     return ImageLoader(UnlabelledImages(domain, transform), BATCH, workers, sampler, drop_last=True)
-
-
-def _no_bar(title: str, steps: int) -> tqdm:
-    return tqdm(total=steps, desc=title, disable=True)
 
 
 def _epoch(loader: Iterable[Any]) -> None:

@@ -21,17 +21,17 @@ def measure(rounds: int = 20) -> list[Row]:
     """
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
-    step = MixedStep("ancon", "resnet50" if on_gpu else "resnet18", 224 if on_gpu else 96, device)
-    product = Product(8192 if on_gpu else 1024, device)
-    seconds = in_turn({"step": step, "product": product}, rounds, WARMUP, wall_clock)
-    step_speed = [operations(step) / value for value in seconds["step"]]
-    peak = [operations(product) / value for value in seconds["product"]]
-    title = "ResNet-50 at 224², GPU" if on_gpu else "ResNet-18 at 96², CPU"
-    shares = ratio(f"step of AnCon, {title}, bf16 / the matrix product", step_speed, peak)
+    title, arch, side, width = (
+        ("ResNet-50 at 224², GPU", "resnet50", 224, 8192) if on_gpu else ("ResNet-18 at 96², CPU", "resnet18", 96, 1024)
+    )
+    work = {"step": MixedStep("ancon", arch, side, device), "product": Product(width, device)}
+    seconds = in_turn(work, rounds, WARMUP, wall_clock)
+    done = {name: operations(one) / 1e12 for name, one in work.items()}
+    step, product = ([done[name] / value for value in seconds[name]] for name in work)
     return [
-        row("product of bf16 matrices", [value / 1e12 for value in peak], "TFLOP/s"),
-        row(f"step of AnCon, {title}, bf16", [value / 1e12 for value in step_speed], "TFLOP/s"),
-        shares,
+        row("product of bf16 matrices", product, "TFLOP/s"),
+        row(f"step of AnCon, {title}, bf16", step, "TFLOP/s"),
+        ratio(f"step of AnCon, {title}, bf16 / the matrix product", step, product),
     ]
 
 

@@ -63,6 +63,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     if chosen is not None and chosen not in COMMANDS:
         raise unknown_name("command", chosen, COMMANDS)
+    asked = parser
     for name, help_text in COMMANDS.items():
         subparser = subparsers.add_parser(
             name, help=help_text, description=help_text, formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -70,11 +71,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if name == chosen:
             module = importlib.import_module(f"tllib_ancon.cli.{name}")
             module.add_arguments(subparser)
-            subparser.set_defaults(module=module, parser=subparser)
+            subparser.set_defaults(module=module)
+            asked = subparser
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        _refuse(unknown, args.parser)
-    del args.parser
+        _refuse(unknown, asked)
     return args
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.errors import UserError
-from tllib_ancon.models.weights import load_into, one_line
+from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.models.weights import load_into
 from tllib_ancon.toolkit.networks import AveragePool
 
 MCD_PARTS = {"G", "F1", "F2"}

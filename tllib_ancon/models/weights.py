@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, one_line
 
 MOST_LISTED = 6
-MOST_CHARACTERS = 200
 
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
@@ -42,8 +41,3 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
         network.load_state_dict({name: state[name] for name in expected if name in state}, strict=False)
     except RuntimeError as error:
         raise UserError(f"{source} cannot be loaded into the network ({one_line(error)})") from error
-
-
-def one_line(error: Exception) -> str:
-    """The beginning of a library's message."""
-    return " ".join(str(error).split())[:MOST_CHARACTERS]

@@ -175,10 +175,11 @@ class CachedSearch(nn.Module):
 
     def forward(self, indices: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(bank.device.type, enabled=False):
-            self._follow(indices, bank)
+            everyone = processes.gather(indices)
+            self._follow(everyone, bank)
             shortlist = self._shortlist(indices, bank)
             near = shortlist[:, : self.neighbors]
-            self.lists[processes.gather(indices)] = processes.gather(shortlist[:, : self.kept].int())
+            self.lists[everyone] = processes.gather(shortlist[:, : self.kept].int())
             return near, self._expand(near, torch.cat([shortlist, indices.unsqueeze(1)], 1), bank)
 
     def _draw(self, bank: Tensor) -> None:
@@ -186,13 +187,12 @@ class CachedSearch(nn.Module):
         self.directions.copy_(directions[:, -self.directions.shape[1] :])
         torch.mm(bank, self.directions, out=self.sketch)
 
-    def _follow(self, indices: Tensor, bank: Tensor) -> None:
-        """Bring the sketch up to the bank, in which the rows of this batch are new."""
+    def _follow(self, everyone: Tensor, bank: Tensor) -> None:
+        """Bring the sketch up to the bank, in which the rows of all processes' batches are new."""
         self.steps += 1
         if self.steps % self.REFRESH == 0:
             self._draw(bank)
         else:
-            everyone = processes.gather(indices)
             self.sketch[everyone] = bank[everyone] @ self.directions
 
     def _shortlist(self, indices: Tensor, bank: Tensor) -> Tensor:

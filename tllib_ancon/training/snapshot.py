@@ -9,16 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.self_training import processes
 from tllib_ancon.training.launch import collect
 
 OTHERS = "others"
 PRIVATE_PARTS = ("method",)
 """Parts that may differ from process to process."""
-
-MOST_OF_A_REASON = 300
-"""Characters."""
 
 
 class Stateful(Protocol):
@@ -58,10 +55,10 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
             state = snapshot["parts"][name]
             stateful.load_state_dict(state | own["parts"][name] if name in PRIVATE_PARTS else state)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise UserError(
-                f"the kept state of this run does not fit its {name} ({reason[:MOST_OF_A_REASON]}); did another "
-                "version of this program write it? Finish the run with that one, or pass --overwrite to start it anew"
+                f"the kept state of this run does not fit its {name} ({type(error).__name__}: {one_line(error)}); did "
+                "another version of this program write it? Finish the run with that one, or pass --overwrite to start "
+                "it anew"
             ) from error
     _restore_generators(own)
 
