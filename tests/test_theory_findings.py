@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tllib_ancon import theory_findings
-from tllib_ancon.theory_findings import Finding, findings, findings_table
+from tllib_ancon.theory_findings import Finding, adaptation, findings, findings_table, smoothing
 
 HOLD = {
     "rate_is_chernoff",
@@ -86,7 +86,7 @@ def test_the_pl_constant_vanishes_with_distance(by_name: dict[str, Finding]) -> 
 
 
 def test_the_numbers_repeat() -> None:
-    for test in (theory_findings.printed_ratio_bound, theory_findings.optimality_gap):
+    for test in (smoothing.printed_ratio_bound, adaptation.optimality_gap):
         first, second = (test(torch.Generator().manual_seed(3)) for _ in range(2))
         assert first == second
 
