@@ -14,7 +14,11 @@ MOST_CHARACTERS = 200
 
 
 class UserError(ValueError):
-    """Bad input. The command line prints its message as one line and exits with status 2."""
+    """Bad input. The command line prints its message as one line and exits with status 2.
+
+    A message names a setting as Python does, in backticks: `` `batch_size` `` or `` `skip_corrupt=True` ``. The command
+    line shows the flag in that place.
+    """
 
 
 class Interrupted(Exception):
