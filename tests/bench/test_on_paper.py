@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from tllib_ancon.bench import on_paper
@@ -35,6 +39,23 @@ def test_a_line_is_fitted_through_the_curve() -> None:
     assert on_paper.fitted({1000: 5.0, 2000: 7.0, 4000: 11.0}) == pytest.approx((3.0, 0.002))
     assert on_paper.fitted({1000: 1.0, 2000: 1.0, 3000: 1.0}) == pytest.approx((1.0, 0.0))
     assert on_paper.fitted({1000: 1.0, 2000: 2.5, 3000: 4.0})[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(5e-7, "0.5 µs"), (math.nextafter(1, 0), "1 s"), (0.9994, "999 ms"), (59.94, "59.9 s"), (59.96, "1 min")]
+    + [(86_354, "1 days"), (86_200, "23.9 h"), (1e13, "317,000 years")],
+)
+def test_a_duration_is_rounded_before_its_unit_is_chosen(seconds: float, shown: str) -> None:
+    assert on_paper.duration(seconds) == shown
+
+
+@given(st.floats(1e-6, 1e13))
+def test_a_duration_is_of_three_digits_and_at_least_one_of_its_unit(seconds: float) -> None:
+    number, unit = on_paper.duration(seconds).split()
+    value = float(number.replace(",", ""))
+    assert value >= 1
+    assert value * on_paper.TIME_UNITS[unit] == pytest.approx(seconds, rel=0.006)
 
 
 def test_the_table() -> None:

@@ -78,8 +78,17 @@ def size(number: float) -> str:
 
 
 def _in_unit(value: float, units: Mapping[str, float]) -> str:
-    unit = next((unit for unit, length in units.items() if value >= length), list(units)[-1])
-    return f"{value / units[unit]:.3g} {unit}"
+    """Three digits; a number that rounds up to a whole larger unit is one of that unit."""
+    unit, *larger = reversed(units)
+    for name in larger:
+        if _rounded(value / units[unit]) * units[unit] < units[name]:
+            break
+        unit, value = name, max(value, units[name])
+    return f"{_rounded(value / units[unit]):,g} {unit}"
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def _line(what: str, values: Sequence[str]) -> str:
