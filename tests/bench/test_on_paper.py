@@ -43,8 +43,16 @@ def test_a_line_is_fitted_through_the_curve() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(5e-7, "0.5 µs"), (math.nextafter(1, 0), "1 s"), (0.9994, "999 ms"), (59.94, "59.9 s"), (59.96, "1 min")]
-    + [(86_354, "1 days"), (86_200, "23.9 h"), (1e13, "317,000 years")],
+    [
+        (5e-7, "0.5 µs"),
+        (0.9994, "999 ms"),
+        (math.nextafter(1, 0), "1 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min"),
+        (86_200, "23.9 h"),
+        (86_354, "1 days"),
+        (1e13, "317,000 years"),
+    ],
 )
 def test_a_duration_is_rounded_before_its_unit_is_chosen(seconds: float, shown: str) -> None:
     assert on_paper.duration(seconds) == shown

@@ -61,17 +61,6 @@ class NaiveAnCon:
         ]
 
 
-def cross_entropy(logits: list[list[float]], targets: list[list[float]]) -> tuple[float, list[list[float]]]:
-    """Mean of -Σ_k t_k log f_k over the batch, and its gradient (f Σ_k t_k - t) / B."""
-    batch = len(logits)
-    loss, gradient = 0.0, []
-    for row, target in zip(logits, targets, strict=True):
-        probabilities = softmax(row)
-        loss -= sum(t * math.log(p) for t, p in zip(target, probabilities, strict=True)) / batch
-        gradient.append([(p * sum(target) - t) / batch for t, p in zip(target, probabilities, strict=True)])
-    return loss, gradient
-
-
 class NaiveELR:
     """Early-learning regularisation, one sample at a time, with its gradient through the softmax by the chain rule."""
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tests.self_training.naive import NaiveELR
-from tests.self_training.test_anchored import OWN_GOLDEN
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import EarlyLearningRegularization
 
@@ -21,17 +20,6 @@ def test_against_a_naive_transcription() -> None:
         measured.backward()
         assert float(measured.detach()) == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(logits.grad, torch.tensor(gradient), rtol=1e-4, atol=1e-7)
-
-
-def test_values_recorded_from_the_naive_transcription() -> None:
-    with np.load(OWN_GOLDEN, allow_pickle=False) as golden:
-        elr = EarlyLearningRegularization(int(golden["num_samples"]), 5)
-        for step, indices in enumerate(golden["indices"]):
-            logits = torch.from_numpy(golden["logits"][step]).requires_grad_()
-            loss = elr(torch.from_numpy(indices), logits)
-            loss.backward()
-            np.testing.assert_allclose(loss.detach().numpy(), golden["elr"][step], rtol=1e-5)
-            np.testing.assert_allclose(logits.grad.numpy(), golden["elr_grad"][step], rtol=1e-5, atol=1e-7)
 
 
 def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) -> None:
