@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.data.test_images import AUGMENTATION, domain
 from tllib_ancon.data import cache
@@ -19,6 +20,7 @@ from tllib_ancon.data.cache import CachedImages, cached_images
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages, load_image
 from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.resizing import Resizing
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.data.transforms import ImageTransform, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
@@ -33,7 +35,7 @@ def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
 
 
 def cached(folder: Path, domain: Domain, side: int = 24, workers: int = 0) -> CachedImages:
-    return cached_images(folder, [sample.path for sample in domain.samples], side, workers, no_bar)
+    return cached_images(folder, [sample.path for sample in domain.samples], Resizing(side), workers, no_bar)
 
 
 def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Tensor:
@@ -49,7 +51,7 @@ def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Te
 @pytest.mark.parametrize("workers", [0, 2])
 def test_tensors_are_the_same_with_and_without_it(tmp_path: Path, domain: Domain, make, workers: int) -> None:
     transform = make(SMALLER)
-    with_cache = replace(transform, read=cached(tmp_path / "cache", domain, transform.side, workers))
+    with_cache = replace(transform, read=cached(tmp_path / "cache", domain, transform.resizing.side, workers))
     expected = tensors(domain, transform, workers)
     assert torch.equal(tensors(domain, with_cache, workers), expected)
     for sample in domain.samples:
@@ -72,7 +74,9 @@ def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain) -
     load_image(path).rotate(90).save(path)
     turned = cached(folder, domain)
     assert len(list(folder.iterdir())) == 4
-    assert np.array_equal(np.asarray(turned(path)), np.asarray(load_image(path).resize((24, 24), 2)))
+    assert np.array_equal(
+        np.asarray(turned(path)), np.asarray(load_image(path).resize((24, 24), Image.Resampling.BICUBIC))
+    )
 
 
 def test_repeated_images_are_kept_once(tmp_path: Path, domain: Domain) -> None:

@@ -22,7 +22,9 @@ from tllib_ancon.data.transforms import ImageTransform, TransformOptions, train_
 from tllib_ancon.errors import UserError
 
 __all__ = ["domain"]
-OPTIONS = TransformOptions(image_size=28, resize_size=20, scale=(0.3, 1.0), mean=(0.0,) * 3, std=(1 / 255,) * 3)
+OPTIONS = TransformOptions(
+    image_size=28, resize_size=20, scale=(0.3, 1.0), norm_mean=(0.0,) * 3, norm_std=(1 / 255,) * 3
+)
 LEVELS = 2
 """Of 255: Pillow rounds between its passes over columns and rows and has finer weights than torch."""
 
@@ -39,7 +41,13 @@ def epoch_of(domain: Domain, transform: ImageTransform, workers: int = 0, seed: 
 @pytest.mark.parametrize("resizing", ["default", "cen.crop", "ran.crop", "res."])
 @pytest.mark.parametrize(
     "more",
-    [{}, {"horizontal_flip": False}, {"scale": (0.08, 1.0)}, {"padding": 3}, {"mean": (0.0,), "std": (1 / 255,)}],
+    [
+        {},
+        {"horizontal_flip": False},
+        {"scale": (0.08, 1.0)},
+        {"padding": 3},
+        {"norm_mean": (0.0,), "norm_std": (1 / 255,)},
+    ],
     ids=["flip", "no flip", "strong", "padding", "grey"],
 )
 def test_each_image_is_what_a_worker_would_have_made_of_it(domain: Domain, resizing: str, more: dict[str, Any]) -> None:
@@ -97,7 +105,7 @@ def test_workers_hand_over_the_bytes_of_the_cache_as_they_are(tmp_path: Path, do
         yield SimpleNamespace(update=lambda: None)
 
     transform = device_augmentation(replace(OPTIONS, image_size=21))
-    read = cached_images(tmp_path / "cache", [sample.path for sample in domain.samples], transform.side, 0, no_bar)
+    read = cached_images(tmp_path / "cache", [sample.path for sample in domain.samples], transform.resizing, 0, no_bar)
     with_cache = replace(transform, read=read)
     path = domain.samples[4].path
     assert np.shares_memory(with_cache.pixels(with_cache.read(path)), read.pixels)
@@ -109,6 +117,6 @@ def test_squares_leave_the_worker_whole(domain: Domain) -> None:
     assert np.array_equal(device_augmentation(OPTIONS).pixels(image), np.asarray(image))
 
 
-def test_unknown_resizing() -> None:
-    with pytest.raises(UserError, match="resizing"):
-        device_augmentation(TransformOptions(train_resizing="resize"))
+def test_images_of_many_sizes_are_no_batch() -> None:
+    with pytest.raises(UserError, match="`device_augmentation` needs squares"):
+        device_augmentation(TransformOptions(train_resizing="keep-ratio"))

@@ -59,12 +59,18 @@ def test_the_global_random_state_is_left_alone(domain: Domain) -> None:
 def test_the_parts_of_a_transform_are_torchvisions_steps(domain: Domain, mean: tuple[float, ...]) -> None:
     from torchvision import transforms as T
 
-    options = TransformOptions(image_size=28, scale=(0.3, 1.0), mean=mean, std=tuple(value / 2 for value in mean))
+    options = TransformOptions(
+        image_size=21, scale=(0.3, 1.0), norm_mean=mean, norm_std=tuple(value / 2 for value in mean)
+    )
     gray = [T.Grayscale()] if len(mean) == 1 else []
     steps = T.Compose(
         [
-            *(T.Resize((32, 32)), T.RandomResizedCrop(28, options.scale, options.ratio), T.RandomHorizontalFlip()),
-            *(*gray, T.ToTensor(), T.Normalize(mean, options.std)),
+            *(
+                T.Resize((24, 24), T.InterpolationMode.BICUBIC),
+                T.RandomResizedCrop(21, options.scale, options.ratio),
+                T.RandomHorizontalFlip(),
+            ),
+            *(*gray, T.ToTensor(), T.Normalize(mean, options.norm_std)),
         ]
     )
     for seed, sample in enumerate(domain.samples):

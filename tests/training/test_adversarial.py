@@ -30,7 +30,9 @@ from tllib_ancon.training.adversarial import (
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
-TRANSFORM = TransformOptions("res.", "res.", resize_size=16, horizontal_flip=False, mean=(0.5,) * 3, std=(0.5,) * 3)
+TRANSFORM = TransformOptions(
+    "res.", "res.", resize_size=16, horizontal_flip=False, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3
+)
 SMALL = {"epochs": 2, "iters_per_epoch": 3, "batch_size": 4, "bottleneck_dim": 8, "trade_off": 0.7, "workers": 0}
 CDAN, MDD = (CdanOptions(**SMALL), create_cdan), (MddOptions(**SMALL), create_mdd)
 RANDOMIZED = (CdanOptions(**SMALL, randomized=True, randomized_dim=16, entropy=True), create_cdan)

@@ -72,7 +72,7 @@ def cached(transform: ImageTransform, domain: Domain, folder: Path, workers: int
     """The same transform, reading the domain's images from a cache in this folder."""
     paths = [sample.path for sample in domain.samples]
     bar = Progress(quiet=True).bar
-    return replace(transform, read=cached_images(folder / "cache", paths, transform.side, workers, bar))
+    return replace(transform, read=cached_images(folder / "cache", paths, transform.resizing, workers, bar))
 
 
 def _loader(domain: Domain, workers: int, transform: ImageTransform) -> ImageLoader:
@@ -97,15 +97,16 @@ def _same(theirs: Any, cached: ImageLoader) -> float:
 
 
 def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augment: bool = True) -> Any:
-    """The toolkit's own ImageList on the same images, with the same steps by torchvision."""
+    """The toolkit's own ImageList on the same images, with TLLib's steps: Pillow resizes, torchvision does the rest."""
     from torchvision import transforms as T
 
     augmentation = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio), T.RandomHorizontalFlip()]
     list_file = folder / "list.txt"
     list_file.write_text("".join(f"{sample.path} {sample.label}\n" for sample in domain.samples))
+    side = options.square.side
     steps = T.Compose(
         [
-            T.Resize((options.side, options.side)),
+            T.Lambda(lambda image: image.resize((side, side))),
             *(augmentation if augment else [T.CenterCrop(options.image_size)]),
             T.ToTensor(),
             T.Normalize(options.mean, options.std),

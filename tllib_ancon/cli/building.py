@@ -118,8 +118,8 @@ def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
     options = TransformOptions(
         **pick(args, names),
         horizontal_flip=not args.no_hflip,
-        mean=args.norm_mean or backbone.mean,
-        std=args.norm_std or backbone.std,
+        norm_mean=args.norm_mean or backbone.mean,
+        norm_std=args.norm_std or backbone.std,
     )
     train = device_augmentation if args.device_augmentation else train_transform
     return train(options), evaluation_transform(options)
@@ -132,7 +132,7 @@ def cached(args: argparse.Namespace, transforms: Sequence[ImageTransform], *doma
     paths = [sample.path for domain in domains for sample in domain.samples]
     bar = Progress(getattr(args, "quiet", False)).bar
     return [
-        replace(transform, read=cached_images(args.cache, paths, transform.side, args.workers, bar))
+        replace(transform, read=cached_images(args.cache, paths, transform.resizing, args.workers, bar))
         for transform in transforms
     ]
 

@@ -18,9 +18,10 @@ import PIL
 from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon.data.images import load_image
+from tllib_ancon.data.resizing import Resizing
 from tllib_ancon.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 PIXELS, CHECKSUMS = "pixels.npy", "checksums.npy"
 Bar = Callable[[str, int], Any]
 """``bar(title, steps)``: a progress bar with ``update()``, as a context."""
@@ -78,23 +79,26 @@ class CachedImages:
         self._open()
 
 
-def cached_images(folder: str | Path, paths: Iterable[str], side: int, workers: int, bar: Bar) -> CachedImages:
-    """The images at ``paths`` resized to side², from the cache in ``folder``; it is written if it is not there.
+def cached_images(folder: str | Path, paths: Iterable[str], resizing: Resizing, workers: int, bar: Bar) -> CachedImages:
+    """The images at ``paths``, resized, from the cache in ``folder``; it is written if it is not there.
 
-    A cache is named by everything that decides its content: the paths with the files' times and sizes, the side and
-    the version of the decoder. It is built in a temporary folder that then takes its name, so two processes may
+    A cache is named by everything that decides its content: the paths with the files' times and sizes, the resizing
+    and the version of the decoder. It is built in a temporary folder that then takes its name, so two processes may
     build the same one, and one that was interrupted leaves nothing that is taken for a cache.
 
     Args:
         folder: holds any number of caches
         paths: of the images; repeated ones are kept once
-        side: in pixels, of the square that images are resized to
+        resizing: to a square
         workers: processes that decode; 0 for this one
         bar: what the person sees while it is built
 
     Raises:
-        UserError: an image that cannot be read; no place on the disk; a cache that is damaged
+        UserError: an image that cannot be read; no place on the disk; a damaged cache; a resizing to no square
     """
+    if resizing.keep_ratio:
+        raise UserError("`cache` keeps squares; choose a resizing that does not keep the aspect ratio")
+    side = resizing.side
     unique = list(dict.fromkeys(paths))
     home = Path(folder) / f"{side}px-{_key(unique, side)}"
     if not home.is_dir():
@@ -103,7 +107,7 @@ def cached_images(folder: str | Path, paths: Iterable[str], side: int, workers: 
 
 
 def _key(paths: list[str], side: int) -> str:
-    digest = hashlib.sha256(json.dumps([FORMAT, side, PIL.__version__]).encode())
+    digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", side, PIL.__version__]).encode())
     for path in paths:
         try:
             status = os.stat(path)
@@ -164,9 +168,7 @@ class _Decoding(Dataset):
         return len(self.paths)
 
     def __getitem__(self, row: int) -> int:
-        from torchvision.transforms import functional as F
-
         if self.array is None:
             self.array = np.load(self.pixels, mmap_mode="r+", allow_pickle=False)
-        self.array[row] = np.asarray(F.resize(load_image(self.paths[row]), [self.side, self.side]))
+        self.array[row] = np.asarray(Resizing(self.side)(load_image(self.paths[row])))
         return zlib.crc32(self.array[row])

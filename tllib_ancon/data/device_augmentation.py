@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from tllib_ancon.data.images import seeded
-from tllib_ancon.data.transforms import ImageTransform, TransformOptions, augmentation
+from tllib_ancon.data.transforms import KEEP_RATIO, ImageTransform, TransformOptions, augmentation
+from tllib_ancon.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,7 @@ class DeviceAugmentation(ImageTransform):
 
     def pixels(self, image: Image.Image | np.ndarray) -> np.ndarray:
         """The whole square, (side, side, 3) uint8: the cache's own bytes where there is one."""
-        from torchvision.transforms import functional as F
-
-        return image if isinstance(image, np.ndarray) else np.asarray(F.resize(image, [self.side, self.side]))
+        return image if isinstance(image, np.ndarray) else np.asarray(self.resizing(image))
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
         """(B, side, side, 3) uint8 and B seeds -> (B, C, H, W) float32."""
@@ -55,8 +54,10 @@ def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
     """:func:`~tllib_ancon.data.transforms.train_transform` with its augmentation on the device.
 
     Raises:
-        UserError: an unknown resizing
+        UserError: a resizing that keeps the aspect ratio, whose images are no batch before they are cropped
     """
     from torchvision.transforms import v2
 
-    return DeviceAugmentation(*augmentation(options, v2), options.mean, options.std)
+    if options.train_resizing == KEEP_RATIO:
+        raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
+    return DeviceAugmentation(*augmentation(options, v2), options.norm_mean, options.norm_std)

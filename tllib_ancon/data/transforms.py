@@ -1,4 +1,4 @@
-"""TLLib's image transforms, by the names its scripts give them."""
+"""Image transforms: TLLib's, by the names its scripts give them, and torchvision's, which keep the aspect ratio."""
 
 from __future__ import annotations
 
@@ -13,71 +13,74 @@ from PIL import Image
 from torch import Tensor
 
 from tllib_ancon.data.images import load_image
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.data.resizing import Resizing
+from tllib_ancon.errors import UserError
+from tllib_ancon.settings import Settings, setting
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-TRAIN_RESIZINGS = ("default", "cen.crop", "ran.crop", "res.")
-EVALUATION_RESIZINGS = ("default", "res.")
+KEEP_RATIO = "keep-ratio"
+TRAIN_RESIZINGS = ("default", "cen.crop", "ran.crop", "res.", KEEP_RATIO)
+EVALUATION_RESIZINGS = ("default", "res.", KEEP_RATIO)
+
+
+def default_resizing(dataset: str) -> tuple[str, str]:
+    """The training and the evaluation resizing of a dataset by its name: TLLib's square where its lists or layout are
+    read, the aspect ratio kept for pictures as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``)."""
+    kept = dataset in ("ImageFolder", "Folder") or dataset.startswith("hf:")
+    return (KEEP_RATIO, KEEP_RATIO) if kept else ("default", "default")
 
 
 @dataclass(frozen=True)
-class TransformOptions:
-    """The flags of TLLib's scripts that decide how an image becomes a tensor.
+class TransformOptions(Settings):
+    """What decides how an image becomes a tensor.
 
-    Attributes:
-        train_resizing: ``default``: 256² then a random resized crop to the crop size; ``cen.crop``: 256² and the
-            centre; ``ran.crop``: 256² and a random crop; ``res.``: resized to ``resize_size``²
-        val_resizing: ``default``: 256² and the centre; ``res.``: resized to ``resize_size``²
-        resize_size: side in pixels of ``res.``
-        image_size: side in pixels of the crop; TLLib's 224
-        scale, ratio: of the random resized crop
-        padding: in pixels: training images are padded by as much on each side after the crop and cropped back at random
-        rotation: in degrees: training images are turned by up to as much either way
-        horizontal_flip: flip half of the training images
-        mean, std: normalisation a channel, 3 or 1; one channel makes the image grey
+    ``default``, ``cen.crop``, ``ran.crop`` and ``res.`` are TLLib's: the picture is squashed to a square by Pillow's
+    bicubic filter, as by its ``ResizeImage``. ``keep-ratio`` is torchvision's and timm's convention: the shorter side
+    is resized to ``image_size / crop_fraction`` and the longer one in proportion, by the same filter; evaluation takes
+    the centre, training a random resized crop.
+
+    EXIF orientation is not applied by any of them: TLLib and torchvision's folders ignore it, and a model sees in
+    adaptation what it saw in training. Turn the files themselves where that matters.
 
     Raises:
-        UserError: a size, range or normalisation that no image can be given
+        UserError: a size, range or normalisation that no image can be given; an unknown resizing
     """
 
-    train_resizing: str = "default"
-    val_resizing: str = "default"
-    resize_size: int = 224
-    image_size: int = 224
-    scale: tuple[float, float] = (0.5, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    padding: int = 0
-    rotation: float = 0.0
-    horizontal_flip: bool = True
-    mean: Sequence[float] = IMAGENET_MEAN
-    std: Sequence[float] = IMAGENET_STD
+    train_resizing: str = setting("default", "of training images", choices=TRAIN_RESIZINGS)
+    val_resizing: str = setting("default", "of evaluated images", choices=EVALUATION_RESIZINGS)
+    resize_size: int = setting(224, "side in pixels of the square for the resizing res.", at_least=1)
+    image_size: int = setting(224, "side in pixels of the crop", at_least=1)
+    crop_fraction: float = setting(0.875, "side of the crop / side that is resized before", above=0, at_most=1)
+    scale: tuple[float, float] = setting((0.5, 1.0), "area of the random resized crop", above=0)
+    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "aspect ratio of the random resized crop", above=0)
+    padding: int = setting(0, "pixels by which training images are padded, and cropped back at random", at_least=0)
+    rotation: float = setting(0.0, "degrees by which training images are turned at most", at_least=0, at_most=180)
+    horizontal_flip: bool = setting(True, "flip half of the training images")
+    norm_mean: tuple[float, ...] = setting(IMAGENET_MEAN, "mean of each channel; one makes the image grey")
+    norm_std: tuple[float, ...] = setting(IMAGENET_STD, "standard deviation of each channel", above=0)
 
     def __post_init__(self) -> None:
-        for name in ("resize_size", "image_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1 pixel, got {getattr(self, name)}")
-        if self.padding < 0:
-            raise UserError(f"--padding must be at least 0 pixels, got {self.padding}")
-        if not 0 <= self.rotation <= 180:
-            raise UserError(f"--rotation must be in [0, 180] degrees, got {self.rotation}")
+        super().__post_init__()
         for name in ("scale", "ratio"):
             low, high = getattr(self, name)
-            if not 0 < low <= high < math.inf:
-                raise UserError(f"--{name} {low} {high}: expected MIN and MAX with 0 < MIN <= MAX")
-        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
+            if low > high:
+                raise UserError(f"`{name}` {low} {high}: expected MIN and MAX with MIN <= MAX")
+        if len(self.norm_mean) != len(self.norm_std) or len(self.norm_mean) not in (1, 3):
             raise UserError(
-                f"--norm-mean has {len(self.mean)} values and --norm-std {len(self.std)}; both need 3, or 1 for grey"
+                f"`norm_mean` has {len(self.norm_mean)} values and `norm_std` {len(self.norm_std)}; both need 3, or 1 "
+                "for grey"
             )
-        if not all(map(math.isfinite, self.mean)):
-            raise UserError(f"--norm-mean must be finite, got {_words(self.mean)}")
-        if not all(0 < value < math.inf for value in self.std):
-            raise UserError(f"--norm-std must be above 0 and finite, got {_words(self.std)}")
 
     @property
-    def side(self) -> int:
-        """Side in pixels of the square that is resized before cropping: 256 for a crop of 224."""
-        return round(self.image_size * 256 / 224)
+    def square(self) -> Resizing:
+        """Of ``default``, ``cen.crop`` and ``ran.crop``: 256² for a crop of 224."""
+        return Resizing(round(self.image_size / self.crop_fraction))
+
+    @property
+    def shorter_side(self) -> Resizing:
+        """Of ``keep-ratio``; rounded as timm does."""
+        return Resizing(math.floor(self.image_size / self.crop_fraction), keep_ratio=True)
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,13 @@ class ImageTransform:
     """PIL image -> normalised (C, H, W) float32 tensor, in parts that may run in different places.
 
     Attributes:
-        side: in pixels, of the square that every image is first resized to; this part has no randomness
+        resizing: what is done to every image first; it has no randomness
         crop: PIL image -> PIL image, with the randomness
         mean, std: normalisation a channel; one channel makes the image grey
-        read: path -> PIL image of any size, or the square as bytes (side, side, 3)
+        read: path -> PIL image of any size, or the resized image as bytes (H, W, 3)
     """
 
-    side: int
+    resizing: Resizing
     crop: Callable[[Any], Any]
     mean: Sequence[float]
     std: Sequence[float]
@@ -102,10 +105,8 @@ class ImageTransform:
 
     def pixels(self, image: Image.Image | np.ndarray) -> np.ndarray:
         """What is done before the device: image -> (H, W, C) uint8."""
-        from torchvision.transforms import functional as F
-
-        square = Image.fromarray(image) if isinstance(image, np.ndarray) else F.resize(image, [self.side, self.side])
-        cropped = self.crop(square)
+        resized = Image.fromarray(image) if isinstance(image, np.ndarray) else self.resizing(image)
+        cropped = self.crop(resized)
         if self.grey:
             cropped = cropped.convert("L")
         return np.asarray(cropped).reshape(cropped.height, cropped.width, -1)
@@ -130,61 +131,47 @@ class ImageTransform:
 
 
 def train_transform(options: TransformOptions) -> ImageTransform:
-    """The transform with augmentation.
-
-    Raises:
-        UserError: an unknown resizing
-    """
+    """The transform with augmentation."""
     from torchvision import transforms
 
-    return ImageTransform(*augmentation(options, transforms), options.mean, options.std)
+    return ImageTransform(*augmentation(options, transforms), options.norm_mean, options.norm_std)
 
 
-def augmentation(options: TransformOptions, T: Any) -> tuple[int, Callable[[Any], Any]]:
-    """Side of the square and what happens to it, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``,
-    which draw the same numbers.
-
-    Raises:
-        UserError: an unknown resizing
-    """
+def augmentation(options: TransformOptions, T: Any) -> tuple[Resizing, Callable[[Any], Any]]:
+    """The resizing and what happens after it, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which
+    draw the same numbers."""
     from torchvision.transforms import Compose
 
-    side, size = options.side, options.image_size
+    resizing, size = options.square, options.image_size
+    random_resized_crop = T.RandomResizedCrop(size, options.scale, options.ratio)
     match options.train_resizing:
         case "default":
-            crop = [T.RandomResizedCrop(size, options.scale, options.ratio)]
+            crop = [random_resized_crop]
         case "cen.crop":
             crop = [T.CenterCrop(size)]
         case "ran.crop":
             crop = [T.RandomCrop(size)]
         case "res.":
-            side, size, crop = options.resize_size, options.resize_size, []
-        case _:
-            raise unknown_name("train resizing", options.train_resizing, TRAIN_RESIZINGS)
+            resizing, size, crop = Resizing(options.resize_size), options.resize_size, []
+        case "keep-ratio":
+            resizing, crop = options.shorter_side, [random_resized_crop]
     shift = [T.RandomCrop(size, padding=options.padding)] if options.padding else []
     turn = [T.RandomRotation(options.rotation)] if options.rotation else []
     flip = [T.RandomHorizontalFlip()] if options.horizontal_flip else []
-    return side, Compose([*crop, *shift, *turn, *flip])
+    return resizing, Compose([*crop, *shift, *turn, *flip])
 
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:
-    """The transform without any randomness.
-
-    Raises:
-        UserError: an unknown resizing
-    """
+    """The transform without any randomness."""
     from torchvision import transforms as T
 
-    match options.val_resizing:
-        case "default":
-            return ImageTransform(options.side, T.CenterCrop(options.image_size), options.mean, options.std)
-        case "res.":
-            return ImageTransform(options.resize_size, T.Compose([]), options.mean, options.std)
-    raise unknown_name("evaluation resizing", options.val_resizing, EVALUATION_RESIZINGS)
-
-
-def _words(values: Sequence[float]) -> str:
-    return " ".join(map(str, values))
+    centre, whole = T.CenterCrop(options.image_size), T.Compose([])
+    resizing, crop = {
+        "default": (options.square, centre),
+        "res.": (Resizing(options.resize_size), whole),
+        KEEP_RATIO: (options.shorter_side, centre),
+    }[options.val_resizing]
+    return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
 
 
 def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
