@@ -12,6 +12,7 @@ from tests.domains_on_disk import small_arguments
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.sampling import hold_out
+from tllib_ancon.training import saved_predictions
 from tllib_ancon.training.saved_predictions import FILE, read_predictions
 
 EPOCHS = 3
@@ -48,12 +49,50 @@ def test_logits_are_the_selected_checkpoints(domains: Path, source_checkpoint: P
     torch.testing.assert_close(features @ weight.T, torch.from_numpy(saved.logits), rtol=5e-3, atol=5e-3)
 
 
-def test_held_out_images_have_no_vote(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
-    saved = read_predictions(adapt(domains, source_checkpoint, tmp_path / "run", "--weighting", "uniform", "-b", "43"))
+def one_vote_an_epoch(domains: Path, checkpoint: Path, log: Path, *more: str) -> Path:
+    """Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
+    return adapt(domains, checkpoint, log, "--weighting", "uniform", "-b", "43", "--lr", "3", *more)
+
+
+def test_votes_are_those_of_the_selected_epoch(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    run = one_vote_an_epoch(domains, source_checkpoint, tmp_path / "run")
+    selected = json.loads((run / "result.json").read_text())["selected_epoch"]
+    assert selected < EPOCHS
+    saved = read_predictions(run)
     adapted, held_out = hold_out(48, 0.1, seed=0)
     assert saved.votes.dtype == np.uint16
     assert (saved.votes[held_out].sum(1) == 0).all()
-    assert (saved.votes[adapted].sum(1) == EPOCHS).all()
+    assert (saved.votes[adapted].sum(1) == selected).all()
+
+
+def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_continues(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, monkeypatch
+) -> None:
+    whole = one_vote_an_epoch(domains, source_checkpoint, tmp_path / "whole")
+
+    def stop(*_) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved_predictions, "write_predictions", stop)
+        with pytest.raises(RuntimeError):
+            one_vote_an_epoch(domains, source_checkpoint, tmp_path / "run")
+    run = one_vote_an_epoch(domains, source_checkpoint, tmp_path / "run")
+    kept, expected = read_predictions(run), read_predictions(whole)
+    for name, array in vars(expected).items():
+        np.testing.assert_array_equal(getattr(kept, name), array)
+
+
+def test_positions_and_paths_are_those_of_the_list_also_where_images_were_left_out(
+    domains: Path, source_checkpoint: Path, tmp_path: Path
+) -> None:
+    copied = shutil.copytree(domains, tmp_path / "domains")
+    (copied / "dark" / "red" / "003.png").write_bytes(b"no picture")
+    saved = read_predictions(adapt(copied, source_checkpoint, tmp_path / "run", "--skip-corrupt"))
+    assert saved.indices.tolist() == [number for number in range(48) if number != 3]
+    listed = [line.split()[0] for line in (copied / "image_list" / "dark.txt").read_text().splitlines()]
+    for position, path in zip(saved.indices, saved.paths, strict=True):
+        assert path == str(copied / listed[position])
 
 
 def test_soft_votes_stay_fractions(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tllib_ancon import evaluation
@@ -27,12 +26,12 @@ from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.imagenet import IMAGENET, imagenet_classifier
 from tllib_ancon.models.weights import load_into
 from tllib_ancon.toolkit.interface import Toolkit
+from tllib_ancon.training import saved_predictions
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.reproducibility import make_reproducible
 from tllib_ancon.training.run_directory import RunDirectory
-from tllib_ancon.training.saved_predictions import SavedPredictions, write_predictions
 
 Transforms = tuple[ImageTransform, ImageTransform]
 
@@ -192,21 +191,10 @@ def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
 
 def keeper(target: Domain, directory: RunDirectory) -> Callable[[Predictions, torch.Tensor | None], None]:
     """Writes ``predictions.npz``, with the labels of the target if it has them."""
-    labels = np.array([sample.label for sample in target.samples]) if target.labelled else None
-
-    def keep(predictions: Predictions, votes: torch.Tensor | None) -> None:
-        indices = predictions.indices.numpy()
-        counted = votes is not None and bool((votes == votes.round()).all())
-        saved = SavedPredictions(
-            indices,
-            predictions.logits.cpu().numpy(),
-            None if labels is None else labels[indices],
-            predictions.features.half().cpu().numpy(),
-            None if votes is None else votes[indices].numpy().astype(np.uint16 if counted else np.float32),
-        )
-        write_predictions(directory.path, saved)
-
-    return keep
+    labels = [sample.label for sample in target.samples] if target.labelled else None
+    return saved_predictions.keeper(
+        directory.path, target.positions, [sample.path for sample in target.samples], labels
+    )
 
 
 def progress(args: argparse.Namespace) -> Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,12 +20,17 @@ class Domain:
         samples: path and label of each image
         classes: names of the classes, in the order of the labels
         skipped: why images of the list were left out, one text each
+        positions: of each image in the list of the domain; by default 0, 1, …
     """
 
     name: str
     samples: list[Sample]
     classes: list[str]
     skipped: list[str] = field(default_factory=list)
+    positions: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", self.positions or range(len(self.samples)))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -40,11 +45,14 @@ class Domain:
 
     def subset(self, indices: Iterable[int]) -> Domain:
         """The images at these positions, in this order."""
-        return Domain(self.name, [self.samples[int(index)] for index in indices], self.classes)
+        kept = [int(index) for index in indices]
+        samples, positions = [self.samples[index] for index in kept], [self.positions[index] for index in kept]
+        return Domain(self.name, samples, self.classes, positions=positions)
 
     def without_labels(self) -> Domain:
         """The same images with every label removed: what adaptation is given."""
-        return Domain(self.name, [Sample(sample.path, UNLABELLED) for sample in self.samples], self.classes)
+        samples = [Sample(sample.path, UNLABELLED) for sample in self.samples]
+        return Domain(self.name, samples, self.classes, positions=self.positions)
 
     def fingerprint(self, root: str | Path) -> str:
         """SHA-256 of the paths below ``root`` and the labels, in their order."""

@@ -28,7 +28,7 @@ from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_
 from tllib_ancon.training.precision import create_accelerator, lay_out, prepare, synchronize_batch_norm
 from tllib_ancon.training.progress import Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
-from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
+from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
 Record = Callable[[Predictions], Mapping[str, Any]]
@@ -36,8 +36,8 @@ Record = Callable[[Predictions], Mapping[str, Any]]
 
 
 Keep = Callable[[Predictions, Tensor | None], None]
-"""Keeps the selected model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method
-counts votes: zeros for an image that was held out."""
+"""Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:
+zeros for an image that was held out. It is called for each epoch that is the best so far."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Adaptation:
         run: where configuration, metrics and checkpoints go; already begun
         train_transform, evaluation_transform: PIL image -> tensor
         record: scores the predictions on the whole target for the record, where labels exist
-        keep: keeps the selected model's predictions, once, before the run is finished
+        keep: keeps predictions and votes of the selected epoch
         progress: what the person sees
 
     Raises:
@@ -186,8 +186,6 @@ class Adaptation:
         with self.interruption:
             for _ in self.epochs():
                 pass
-            if self.keep is not None:
-                on_first(self.keep)(*self._selected_predictions())
         result = self._result()
         self.run.finish(result)
         return result
@@ -266,10 +264,12 @@ class Adaptation:
                 else "the start model's logits on the hold-out are not finite: its weights are damaged"
             )
         metrics |= selection.score_all(held_out.logits.softmax(1))
+        predictions = None
         if self.record is not None:
-            metrics |= self.record(self._predict(self.target_loader, metrics["epoch"]))
+            predictions = self._predict(self.target_loader, metrics["epoch"])
+            metrics |= self.record(predictions)
         self.metrics.append(metrics)
-        self._save(metrics["epoch"])
+        self._save(metrics["epoch"], predictions)
         self.progress.line(epoch_summary(metrics, self.options.epochs))
         return metrics
 
@@ -277,14 +277,17 @@ class Adaptation:
         with self.accelerator.autocast():
             return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
 
-    def _save(self, epoch: int) -> None:
-        selected = epoch > 0 and self._selected_epoch() == epoch
-        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, selected)
-        self._keep(epoch)
+    def _save(self, epoch: int, predictions: Predictions | None) -> None:
+        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, self._is_selected(epoch))
+        self._keep(epoch, predictions)
 
-    def _keep(self, epoch: int) -> None:
+    def _keep(self, epoch: int, predictions: Predictions | None = None) -> None:
+        """Keep what was asked for beside the state; done again when the run continues after this epoch."""
         if self.options.save_epochs:
             self.run.keep_epoch(epoch)
+        if self.keep is not None and self._is_selected(epoch):
+            predictions = predictions or self._predict(self.target_loader, epoch)
+            on_first(self.keep)(predictions, self._votes(len(predictions.indices)))
 
     def _resume(self) -> bool:
         kept = self.run.resume()
@@ -306,15 +309,17 @@ class Adaptation:
         }
         return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
 
-    def _selected_predictions(self) -> tuple[Predictions, Tensor | None]:
-        self.network.load_state_dict(self.run.load(BEST))
-        predictions = self._predict(self.target_loader, self.options.epochs)
-        own_votes = self.method.votes(torch.tensor(self.shard.padded_positions))
-        if own_votes is None:
-            return predictions, None
-        votes = torch.zeros(len(predictions.indices), self.network.num_classes)
-        votes[self.adapted_indices] = processes.interleave(own_votes)[: len(self.adapted_indices)].cpu()
-        return predictions, votes
+    def _votes(self, num_images: int) -> Tensor | None:
+        """f̄ of every image of the target, (N, K); zeros for an image that was held out."""
+        own = self.method.votes(torch.tensor(self.shard.padded_positions))
+        if own is None:
+            return None
+        votes = torch.zeros(num_images, self.network.num_classes)
+        votes[self.adapted_indices] = processes.interleave(own)[: len(self.adapted_indices)].cpu()
+        return votes
+
+    def _is_selected(self, epoch: int) -> bool:
+        return epoch > 0 and self._selected_epoch() == epoch
 
     def _selected_epoch(self) -> int:
         adapted = self.metrics[1:]

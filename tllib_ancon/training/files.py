@@ -36,7 +36,7 @@ class HashingFile:
         self.file.flush()
 
 
-def write_whole(path: Path, write: Callable[[HashingFile], None]) -> str:
+def write_whole(path: Path, write: Callable[[HashingFile], object]) -> str:
     """Write a file so that its name always stands for the whole old or the whole new content.
 
     The content goes to ``<path>.partial``, which reaches the disk and then takes the name; the folder reaches the disk
