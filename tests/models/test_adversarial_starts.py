@@ -11,7 +11,7 @@ from torch import nn
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.models.backbones import SmallCNN
 from tllib_ancon.models.checkpoints import start_model
-from tllib_ancon.models.classifier import Classifier, adaptation_mode
+from tllib_ancon.models.classifier import BottleneckClassifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import methods
 
@@ -30,7 +30,7 @@ class Dan(nn.Module):
 
 
 @pytest.fixture(params=["cdan", "mdd", "dan"])
-def start(request: pytest.FixtureRequest, toolkit) -> tuple[str, Classifier]:  # noqa: F811
+def start(request: pytest.FixtureRequest, toolkit) -> tuple[str, BottleneckClassifier]:  # noqa: F811
     torch.manual_seed(0)
     trained = {
         "cdan": lambda: toolkit.image_classifier(SmallCNN(), 3, WIDTH),
@@ -38,7 +38,7 @@ def start(request: pytest.FixtureRequest, toolkit) -> tuple[str, Classifier]:  #
         "dan": lambda: Dan(SmallCNN()),
     }[request.param]()
     parts = start_model(trained.state_dict(), SmallCNN(), 3)
-    return request.param, Classifier(
+    return request.param, BottleneckClassifier(
         parts.backbone, 3, parts.bottleneck, parts.head, parts.features_dim, parts.pool_layer
     )
 

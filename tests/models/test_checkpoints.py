@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import Parts, load_state_dict, recognize, start_model
-from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.toolkit import find
 from tllib_ancon.toolkit.binding import INSTALL, is_installed
 from tllib_ancon.toolkit.networks import AveragePool
@@ -263,7 +263,7 @@ def test_layout_classes_and_dimensions_are_recognised(layout):
 @pytest.mark.parametrize("layout", states())
 def test_an_adapted_model_of_any_layout_can_be_read_again(layout, tmp_path):
     parts = start_model(states()[layout], Backbone(), K)
-    adapted = Classifier(
+    adapted = BottleneckClassifier(
         parts.backbone, K, parts.bottleneck, parts.head, parts.features_dim, pool_layer=parts.pool_layer
     )
     randomise(adapted)

@@ -21,7 +21,7 @@ from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.self_training import processes
 from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
@@ -84,7 +84,7 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     torch.manual_seed(0)
     bottleneck, head = nn.Linear(6, 5, bias=False), nn.Linear(5, 3, bias=False)
     head.weight.data *= 4
-    model = Classifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
+    model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
     few = {"neighbors": 3, "expanded_neighbors": 2, **options.pop("method_options", {})}
@@ -187,7 +187,7 @@ def state(adaptation: Adaptation) -> dict[str, Any]:
 
 def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
     torch.manual_seed(0)
-    model = Classifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
+    model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
     options = ErmOptions(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
@@ -202,7 +202,7 @@ def trained(training: SourceOnly) -> dict[str, Any]:
 def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
     """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
     torch.manual_seed(0)
-    model = Classifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
+    model = BottleneckClassifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
     model.bottleneck.running_mean += processes.rank()
     loaders = {size: evaluation_loader(target.subset(range(size)), to_tensor, 4, 0) for size in sizes}
     return {size: predict_domain(model, loader, torch.device("cpu")) for size, loader in loaders.items()}

@@ -22,7 +22,7 @@ from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options
 from tllib_ancon.models.checkpoints import load_state_dict, start_model
-from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
 from tllib_ancon.models.imagenet import IMAGENET, imagenet_classifier
 from tllib_ancon.models.weights import load_into
 from tllib_ancon.toolkit.interface import Toolkit
@@ -158,7 +158,7 @@ def start_classifier(args: argparse.Namespace, backbone: Backbone, num_classes: 
         return _imagenet_start(args, num_classes)
     path = Path(args.checkpoint)
     parts = start_model(load_state_dict(path), backbone.network, num_classes, pool=not (backbone.pools or args.no_pool))
-    return Classifier(
+    return BottleneckClassifier(
         parts.backbone,
         num_classes,
         parts.bottleneck,

@@ -1,15 +1,59 @@
-"""The network that is adapted: TLLib's backbone, bottleneck and head, with SHOT's choice of layers."""
+"""What is trained and adapted: a network that gives logits and features. TLLib's is backbone, bottleneck and head."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 
 class Classifier(nn.Module):
-    """A classifier with the interface of TLLib's.
+    """Images -> logits and features, with the interface of TLLib's classifiers.
+
+    Attributes:
+        num_classes (int): K
+        features_dim (int, optional): D; None if the network has no features, which are then (B, 0)
+        head (nn.Module, optional): features (B, D) -> logits (B, K), a part of this module
+
+    Inputs: images (B, C, H, W)
+
+    Outputs of :meth:`predict`: logits (B, K) and features (B, D), in any mode. Of calling the module: the same in
+    training mode, logits alone in evaluation mode, as TLLib's utilities expect.
+    """
+
+    num_classes: int
+    features_dim: int | None
+    finetune: bool
+
+    if TYPE_CHECKING:
+
+        @property
+        def head(self) -> nn.Module | None: ...
+
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+        logits, features = self.predict(images)
+        return (logits, features) if self.training else logits
+
+    def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
+        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for the rest."""
+        groups = [
+            {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": rate * base_lr}
+            for parameters, rate in self._rates()
+        ]
+        return [group for group in groups if group["params"]]
+
+    def _rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
+        """Parameters of each part and the factor of their learning rate."""
+        raise NotImplementedError
+
+
+class BottleneckClassifier(Classifier):
+    """The classifier that TLLib's scripts put together.
 
     Args:
         backbone (nn.Module): images -> (B, C, H, W) or (B, C), with ``out_features``
@@ -19,12 +63,10 @@ class Classifier(nn.Module):
         features_dim (int): D
         pool_layer (nn.Module, optional): applied to the backbone's output. Default: global average pooling
         finetune (bool): the backbone is pre-trained and learns at a tenth of the rate. Default: True
-
-    Inputs: images (B, 3, H, W)
-
-    Outputs of :meth:`predict`: logits (B, K) and features (B, D), in any mode. Of calling the module: the same in
-    training mode, logits alone in evaluation mode, as TLLib's utilities expect.
     """
+
+    features_dim: int
+    head: nn.Module
 
     def __init__(
         self,
@@ -49,17 +91,10 @@ class Classifier(nn.Module):
         features = self.bottleneck(self.pool_layer(self.backbone(images)))
         return self.head(features), features
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor] | Tensor:
-        logits, features = self.predict(images)
-        return (logits, features) if self.training else logits
-
-    def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
-        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for the rest."""
-        rates = [(self.backbone, 0.1 if self.finetune else 1.0), (self.bottleneck, 1.0), (self.head, 1.0)]
-        groups = [
-            {"params": [p for p in part.parameters() if p.requires_grad], "lr": rate * base_lr} for part, rate in rates
-        ]
-        return [group for group in groups if group["params"]]
+    def _rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
+        backbone_rate = 0.1 if self.finetune else 1.0
+        rates = ((self.backbone, backbone_rate), (self.bottleneck, 1.0), (self.head, 1.0))
+        return [(part.parameters(), rate) for part, rate in rates]
 
 
 def shot_classifier(
@@ -68,7 +103,7 @@ def shot_classifier(
     bottleneck_dim: int = 256,
     pool_layer: nn.Module | None = None,
     finetune: bool = True,
-) -> Classifier:
+) -> BottleneckClassifier:
     """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head.
 
     Args:
@@ -88,7 +123,9 @@ def shot_classifier(
     head = nn.Linear(bottleneck_dim, num_classes)
     nn.init.xavier_normal_(head.weight)
     nn.init.zeros_(head.bias)
-    return Classifier(backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool_layer, finetune)
+    return BottleneckClassifier(
+        backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool_layer, finetune
+    )
 
 
 def global_average_pool() -> nn.Module:

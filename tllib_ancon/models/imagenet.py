@@ -10,7 +10,7 @@ from torch import nn
 
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.backbones import torchvision_resnets
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import BottleneckClassifier
 
 IMAGENET = "imagenet"
 """The value of ``--checkpoint`` that asks for this start."""
@@ -21,7 +21,7 @@ def imagenet_classifier(
     pretrained: bool = True,
     weights_file: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Classifier:
+) -> BottleneckClassifier:
     """A network of torchvision or timm with its own ImageNet head: backbone, no bottleneck, head.
 
     Its logits are those of the whole network. Every part learns at the full rate.
@@ -44,7 +44,9 @@ def imagenet_classifier(
     head = _take_head(network)
     if not isinstance(head, nn.Linear):
         raise UserError(f"{name} has no linear ImageNet head to start from; give a --checkpoint FILE")
-    return Classifier(network, head.out_features, nn.Identity(), head, head.in_features, nn.Identity(), finetune=False)
+    return BottleneckClassifier(
+        network, head.out_features, nn.Identity(), head, head.in_features, nn.Identity(), finetune=False
+    )
 
 
 def _network(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
