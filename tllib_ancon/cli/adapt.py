@@ -44,9 +44,11 @@ def _add_batch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from tllib_ancon.training.progress import result_summary
+
     result = adapt(args)
     if launch.is_first():
-        print(summary(result))
+        print(result_summary(result))
     return 0
 
 
@@ -102,18 +104,3 @@ def _require_known_source(args: argparse.Namespace) -> None:
 def options(args: argparse.Namespace) -> AdaptationOptions:
     given = arguments.pick(args, (field.name for field in fields(AdaptationOptions)))
     return AdaptationOptions(**given, method_options=arguments.method_options(args))
-
-
-def summary(result: dict[str, Any]) -> str:
-    """Start, selected and last model in three lines, as far as the target has labels."""
-    rows = [("start", result["start"])]
-    if "selected" in result:
-        rows += [(f"selected by {result['criterion']}", result["selected"]), ("last", result["last"])]
-    return "\n".join(_row(title, metrics, result["criterion"]) for title, metrics in rows)
-
-
-def _row(title: str, metrics: dict[str, Any], criterion: str) -> str:
-    text = f"{title} (epoch {metrics['epoch']}): {criterion} {metrics[criterion]:.4f}"
-    if "accuracy" in metrics:
-        text += f", accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}"
-    return text

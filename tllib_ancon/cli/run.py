@@ -21,8 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from tllib_ancon.training.progress import result_summary
+
     result = run_both(args)
-    print(f"{pretrain.summary(result['pretrain'])}\n{adapt.summary(result)}\nboth stages in {args.log}")
+    print(f"{pretrain.summary(result['pretrain'])}\n{result_summary(result)}\nboth stages in {args.log}")
     return 0
 
 

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tllib_ancon.toolkit.script import run_script
+    from tllib_ancon.training.progress import result_summary
 
     own, ours = _split(args.arguments)
     second = _parse_second_stage(ours) if ours else None
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if outcome.exit_status != 0:
         print(f"tllib-ancon: {args.script} failed: {outcome.failure}", file=sys.stderr)
     elif second is not None:
-        print(adapt.summary(_adapt(second, vars(outcome.arguments or argparse.Namespace()), outcome.log_directory)))
+        print(result_summary(_adapt(second, vars(outcome.arguments or argparse.Namespace()), outcome.log_directory)))
     return outcome.exit_status
 
 

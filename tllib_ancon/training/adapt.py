@@ -22,18 +22,13 @@ from tllib_ancon.self_training import methods, processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.launch import on_first
-from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd, relative_decay
-from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.training.passes import Predictions, Record, evaluation_loader, predict_domain
 from tllib_ancon.training.precision import create_accelerator, lay_out, prepare, synchronize_batch_norm
-from tllib_ancon.training.progress import Progress, epoch_summary
+from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
-
-Record = Callable[[Predictions], Mapping[str, Any]]
-"""Scores predictions on the whole target against its labels. The loop stores what it returns and never reads it."""
-
 
 Keep = Callable[[Predictions, Tensor | None], None]
 """Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:

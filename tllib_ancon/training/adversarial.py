@@ -18,7 +18,7 @@ from tllib_ancon.models.backbones import Backbone
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, GradientReversal
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.optimization import absolute_decay
-from tllib_ancon.training.passes import Predictions, evaluation_loader
+from tllib_ancon.training.passes import Predictions, Record, evaluation_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.source_training import (
@@ -27,8 +27,6 @@ from tllib_ancon.training.source_training import (
     cross_entropy,
     training_loader,
 )
-
-Record = Callable[[Predictions], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

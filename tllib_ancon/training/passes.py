@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,10 @@ class Predictions(NamedTuple):
     indices: Tensor
     features: Tensor
     logits: Tensor
+
+
+Record = Callable[[Predictions], Mapping[str, Any]]
+"""Scores predictions against labels for the record. A training loop stores what it returns and never reads it."""
 
 
 def evaluation_loader(domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int) -> ImageLoader:

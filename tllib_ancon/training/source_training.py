@@ -17,10 +17,9 @@ from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
-from tllib_ancon.training.meters import Meters
 from tllib_ancon.training.optimization import create_sgd
 from tllib_ancon.training.precision import create_accelerator, lay_out, prepare
-from tllib_ancon.training.progress import Progress, epoch_summary
+from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.ranges import check_ranges
 from tllib_ancon.training.run_directory import LATEST, RunDirectory
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
