@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tllib_ancon.errors import UserError
 from tllib_ancon.evaluation import (
     accuracy,
+    accuracy_by_votes,
     confusion_matrix,
     expected_calibration_error,
     mean_class_accuracy,
@@ -193,3 +194,43 @@ def test_bad_input_of_the_rest_is_named() -> None:
         reliability_diagram_data(torch.eye(2), labels, num_bins=0)
     with pytest.raises(UserError, match="3 columns but there are 4 classes"):
         summarize(torch.rand(2, 3), labels, 4)
+
+
+def test_accuracy_by_votes_groups_samples() -> None:
+    votes = torch.tensor([[3.0, 1.0], [0.0, 4.0], [1.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
+    labels = torch.tensor([0, 0, 0, 0, 0])
+    curve = accuracy_by_votes(votes, labels)
+    assert curve.num_votes.tolist() == [0, 1, 4]
+    assert curve.counts.tolist() == [1, 1, 3]
+    assert curve.accuracy.tolist() == pytest.approx([0, 100, 200 / 3])
+    others = accuracy_by_votes(votes, labels, predictions=torch.tensor([1, 0, 1, 0, 1]))
+    assert others.num_votes.tolist() == [0, 1, 4]
+    assert others.accuracy.tolist() == pytest.approx([100, 0, 100 / 3])
+
+
+@given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 10**6))
+@SETTINGS
+def test_accuracy_by_votes_equals_a_loop_in_any_order(num_samples: int, num_classes: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    votes = torch.randint(4, (num_samples, num_classes), generator=generator)
+    labels = torch.randint(num_classes, (num_samples,), generator=generator)
+    groups: dict[int, list[bool]] = {}
+    for row, label in zip(votes.tolist(), labels.tolist(), strict=True):
+        groups.setdefault(sum(row), []).append(sum(row) > 0 and row.index(max(row)) == label)
+    order = torch.randperm(num_samples, generator=generator)
+    curve = accuracy_by_votes(votes[order], labels[order])
+    assert curve.num_votes.tolist() == sorted(groups)
+    for q, count, share in zip(*(t.tolist() for t in vars(curve).values()), strict=True):
+        assert count == len(groups[q])
+        assert share == pytest.approx(100 * sum(groups[q]) / count)
+
+
+def test_accuracy_by_votes_names_what_is_wrong() -> None:
+    labels = torch.tensor([0, 1])
+    with pytest.raises(UserError, match=r"expected \(N, K\) and \(N,\)"):
+        accuracy_by_votes(torch.ones(3, 2), labels)
+    for bad in (torch.tensor([[0.5, 0.5], [1, 0]]), torch.tensor([[1, 0], [-1, 0]])):
+        with pytest.raises(UserError, match="whole numbers"):
+            accuracy_by_votes(bad, labels)
+    with pytest.raises(UserError, match="predictions have shape"):
+        accuracy_by_votes(torch.eye(2), labels, predictions=torch.tensor([0]))

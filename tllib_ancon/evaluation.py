@@ -160,6 +160,52 @@ def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: in
     )
 
 
+@dataclass(frozen=True)
+class AccuracyByVotes:
+    """Accuracy against the number of confident votes.
+
+    Args:
+        num_votes: (M,) int64, the values of Q(x) that occur, ascending.
+        counts: (M,) int64, samples with that many votes.
+        accuracy: (M,) float64, their accuracy in percent.
+    """
+
+    num_votes: Tensor
+    counts: Tensor
+    accuracy: Tensor
+
+
+def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None = None) -> AccuracyByVotes:
+    r"""Accuracy by number of confident votes :math:`Q(x) = \sum_k` votes (appendix, "Empirical evidence").
+
+    The figure compares curves over the same Q(x): the prediction :math:`\arg\max_k \bar f_k(x)` of the
+    votes, that of an ensemble of all predictions ("uniform"), and the current one ("self-training").
+
+    Inputs:
+        - votes: confident votes of each class, i.e. :math:`\bar f` before normalisation.
+        - labels: true classes.
+        - predictions (optional): the predicted classes to judge. Default: those of the votes; a sample
+          without any vote then counts as wrong.
+
+    Shape: votes (N, K) of whole numbers, any dtype; labels, predictions (N,) integer.
+
+    Raises:
+        UserError: for other shapes, and for votes that are negative or not whole.
+    """
+    if votes.ndim != 2 or len(votes) == 0 or labels.shape != (len(votes),):
+        raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
+    if (votes < 0).any() or (votes != votes.round()).any():
+        raise UserError("votes are whole numbers from 0; those of a weighted or normalised ensemble have no Q(x)")
+    if predictions is None:
+        predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
+    if predictions.shape != labels.shape:
+        raise UserError(f"predictions have shape {tuple(predictions.shape)}; expected {tuple(labels.shape)}")
+    num_votes, group, counts = votes.sum(dim=1).long().unique(return_inverse=True, return_counts=True)
+    right = torch.zeros(len(counts), dtype=torch.float64, device=votes.device)
+    right.index_add_(0, group, (predictions == labels).double())
+    return AccuracyByVotes(num_votes, counts, 100 * right / counts)
+
+
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
     """What a run reports of one evaluation pass, ready for JSON.
 

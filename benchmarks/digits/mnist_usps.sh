@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # MNIST -> USPS and USPS -> MNIST with SHOT's protocol, to compare with SHOT's published digits.
 #
-#   python benchmarks/digits_to_tllib.py DIGITS --mnist mnist.npz --usps usps.npz --resplit-usps 1860
+#   python -m benchmarks.digits.to_tllib DIGITS --mnist mnist.npz --usps usps.npz --resplit-usps 1860
 #   benchmarks/digits/mnist_usps.sh DIGITS OUT
-#   python benchmarks/digits/table.py OUT
+#   python -m benchmarks.digits.table OUT
 #
 # Settings, from the environment: ARCH (lenet needs tllib; small_cnn needs nothing), SEEDS, METHODS, PAIRS, WORKERS,
 # CACHE (a folder), HOLD_OUT, SEARCH (NRC's neighbours: exact or cached), and for a shorter run SOURCE_EPOCHS and EPOCHS (SHOT's: 30 and 30).

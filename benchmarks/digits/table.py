@@ -1,6 +1,6 @@
 """The table of what ``mnist_usps.sh`` left, beside SHOT's published numbers.
 
-    python benchmarks/digits/table.py OUT [--csv FILE]
+    python -m benchmarks.digits.table OUT [--csv FILE]
 
 Prints Markdown: accuracy in percent on the target's test split, mean ± standard deviation over the seeds that are
 there (their number where they differ). ``--csv`` writes every run.

@@ -122,9 +122,9 @@ def test_unknown_command(capsys) -> None:
     [
         ([], "the following arguments are required: COMMAND; tllib-ancon --help tells its arguments"),
         (["adapt"], "required: ROOT, -t/--target, --checkpoint; tllib-ancon adapt --help tells its arguments"),
-        (["bench", "--worker", "two"], "invalid int value: 'two'; tllib-ancon bench --help"),
-        (["bench", "twice"], "unrecognized arguments: twice; tllib-ancon bench --help"),
-        (["bench", "--ofx=1"], "unknown flag of tllib-ancon bench: '--ofx'"),
+        (["demo", "--seeds", "two"], "invalid int value: 'two'; tllib-ancon demo --help"),
+        (["demo", "twice"], "unrecognized arguments: twice; tllib-ancon demo --help"),
+        (["demo", "--ofx=1"], "unknown flag of tllib-ancon demo: '--ofx'"),
         (["adapt", "x", "-t", "D", "--checkpoint", "y", "--smothing", "1"], "did you mean '--smoothing'? Nearest of"),
     ],
 )

@@ -93,18 +93,27 @@ def test_imagenet_c_from_its_own_head(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "severity.png").is_file()
 
 
-def test_the_stand_in_says_that_it_is_none(tmp_path: Path, capsys) -> None:
-    write_classes(tmp_path / "pictures", ["mug", "bike"], images=36)
-    few = ["--stand-in", "--pairs", "contrast/5", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path / "runs")]
-    assert main(["benchmark", "imagenet-c", str(tmp_path / "pictures"), *few, *TINY]) == 0
+def test_a_plan_of_ones_own_and_its_report(office_home: Path, tmp_path: Path, capsys) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        'title = "Mine alone"\ndataset = "OfficeHome"\npairs = ["Ar-Cl"]\nmethods = ["ancon"]\n[source.erm]\n'
+    )
+    command = ["benchmark", str(own), str(office_home), "--seeds", "0", "--out", str(tmp_path / "runs"), *TINY]
+    assert main(command) == 0
     capsys.readouterr()
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("## Not ImageNet-C")
-    assert "9.24" not in shown
+    assert shown.startswith("## Mine alone")
+    assert "deviates from the paper: arch: small_cnn" in shown
+
+
+def test_nothing_is_set_beside_runs_on_other_data(office_home: Path, tmp_path: Path, capsys) -> None:
+    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path / "runs")]
+    assert main(["benchmark", "officehome", str(office_home), *few, *TINY]) == 0
+    capsys.readouterr()
     assert main(["report", str(tmp_path / "runs"), "--paper", "imagenet-c", "--out", str(tmp_path / "report")]) == 0
     shown = capsys.readouterr().out
-    assert "these runs are on CorruptedImages, the plan is for ImageNetC: nothing is set beside them" in shown
+    assert "these runs are on OfficeHome, the plan is for ImageNetC: nothing is set beside them" in shown
     assert "(paper)" not in shown
 
 
@@ -147,7 +156,7 @@ def test_print_commands_needs_no_data(in_this_process, capsys) -> None:
         (["office31", ".", "--pairs", "A-C"], "unknown pair of office31 'A-C'"),
         (["office31", ".", "--methods", "ancno"], "did you mean 'ancon'"),
         (["office31", ".", "--jobs", "0"], "--jobs 0"),
-        (["office31", ".", "--stand-in"], "--stand-in is for the table imagenet-c"),
+        (["mine.toml", "."], "mine.toml cannot be read"),
         (["officehome", "."], "Art, Clipart, Product, Real_World"),
         (["officehome", "/none"], "is not a folder"),
         (["imagenet-c", "."], "does not hold"),

@@ -140,7 +140,7 @@ def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monke
         "demo": ["--out", str(tmp_path / "out")],
         "run": [str(tmp_path), "-s", "a", "-t", "b", "--pretrain", "erm", "--log", str(tmp_path / "out")],
         "script": ["cdan.py"],
-        "benchmark": ["digits", str(tmp_path), "--out", str(tmp_path / "out")],
+        "benchmark": ["office31", str(tmp_path), "--out", str(tmp_path / "out")],
     }
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")

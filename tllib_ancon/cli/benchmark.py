@@ -16,12 +16,11 @@ from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.plan import Overrides, Plan, Run
 
-STAND_IN = "imagenet-c-stand-in"
 RECORD = "benchmark.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help=", ".join(plans.tables()))
+    parser.add_argument("table", metavar="TABLE", help=f"{', '.join(plans.tables())}; or a plan of your own, FILE.toml")
     parser.add_argument("root", metavar="ROOT", help="folder of the dataset")
     parser.add_argument("--out", metavar="DIR", help="folder of the run directories; by default runs/TABLE")
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help="by default the paper's")
@@ -36,19 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print-commands", action="store_true", help="print one command a run, in the order to make them"
     )
-    parser.add_argument(
-        "--stand-in", action="store_true", help="imagenet-c without ImageNet-C: ROOT is a folder of class folders"
-    )
     stages.add_override_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     plan, root = _plan(args), args.root
-    out = Path(args.out or f"runs/{args.table}")
-    if args.stand_in:
-        root = str(out / "images")
-        if not (args.dry_run or args.print_commands):
-            _write_stand_in(args.root, root, plan)
+    out = Path(args.out or f"runs/{Path(args.table).stem}")
     overrides = stages.overrides(args)
     if plan.source:
         overrides.adapt.pop("pretrained-weights", None)
@@ -56,9 +48,6 @@ def run(args: argparse.Namespace) -> int:
     _check(runs)
     if args.print_commands:
         print("\n".join(shlex.join(["tllib-ancon", *run.words]) for run in runs))
-        return 0
-    if args.stand_in and args.dry_run:
-        print(_summary(plan, runs, out))
         return 0
     sizes = _sizes(plan, root, runs)
     if args.dry_run:
@@ -71,20 +60,12 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> Plan:
     from tllib_ancon.self_training import methods
 
-    if args.stand_in and args.table != "imagenet-c":
-        raise UserError(f"--stand-in is for the table imagenet-c, not for {args.table}")
     for method in args.methods or ():
         if method not in methods.names():
             raise unknown_name("method", method, methods.names())
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}: expected at least 1")
-    return plans.load(STAND_IN if args.stand_in else args.table).select(args.methods, args.pairs, args.seeds)
-
-
-def _write_stand_in(images: str, folder: str, plan: Plan) -> None:
-    from tllib_ancon.data.corruptions import write_stand_in
-
-    write_stand_in(Path(images), Path(folder), plan.pairs, lambda text: print(text, file=sys.stderr))
+    return plans.load(args.table).select(args.methods, args.pairs, args.seeds)
 
 
 def _check(runs: Sequence[Run]) -> None:

@@ -23,7 +23,6 @@ COMMANDS = {
     "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
     "benchmark": "the runs of a table of the paper",
     "report": "tables, figures and one HTML page of finished runs, beside the paper's numbers",
-    "bench": "speed and memory of this package on this machine, beside the usual way",
 }
 """Each is a module of :mod:`tllib_ancon.cli` with ``add_arguments(parser)`` and ``run(args) -> int``."""
 

@@ -60,7 +60,7 @@ class Plan:
     """The runs of one table.
 
     Attributes:
-        table: its name on the command line
+        table: its name on the command line, or the path of its file
         title: what it reproduces, and where in the paper
         dataset: value of ``--data``
         pairs: ``source-target``, or targets alone where there is one source or none
@@ -191,14 +191,25 @@ def tables() -> list[str]:
 
 
 def load(table: str) -> Plan:
-    """The plan of a table.
+    """The plan of a table, or a plan of one's own: the path of a file that ends in ``.toml``.
 
     Raises:
-        UserError: there is no such table
+        UserError: there is no such table; a file that cannot be read
     """
+    if table.endswith(".toml"):
+        return _own(Path(table).resolve())
     if table not in tables():
         raise unknown_name("table", table, tables())
     return read(table, tomllib.loads((_folder_of_plans() / f"{table}.toml").read_text(encoding="utf-8")))
+
+
+def _own(path: Path) -> Plan:
+    try:
+        return read(str(path), tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"plan {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"plan {path} is no TOML: {error}") from error
 
 
 def read(table: str, content: Mapping[str, Any]) -> Plan:
@@ -207,9 +218,12 @@ def read(table: str, content: Mapping[str, Any]) -> Plan:
     ``severities`` multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
 
     Raises:
-        UserError: an entry that a plan does not have
+        UserError: an entry that a plan does not have, or one that it needs and that is missing
     """
     content = dict(content)
+    missing = [name for name in ("title", "dataset", "pairs", "methods") if name not in content]
+    if missing:
+        raise UserError(f"plan {table} lacks {', '.join(missing)}")
     severities = content.pop("severities", None)
 
     def pairs(names: Sequence[str]) -> tuple[str, ...]:

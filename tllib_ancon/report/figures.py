@@ -161,7 +161,7 @@ def _from_predictions(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iter
 def _votes(runs: Mapping[str, AdaptedRun]) -> Picture | None:
     import torch
 
-    from tllib_ancon.theory import accuracy_by_votes
+    from tllib_ancon.evaluation import accuracy_by_votes
 
     if not runs:
         return None

@@ -1,0 +1,2 @@
+"""MNIST ↔ USPS beside SHOT: ``to_tllib.py`` writes the images, ``mnist_usps.sh`` makes the runs, ``table.py`` the
+table."""

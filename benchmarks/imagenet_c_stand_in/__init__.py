@@ -1,0 +1,1 @@
+"""Corruptions of torchvision over any folder of images, where ImageNet-C is absent."""
