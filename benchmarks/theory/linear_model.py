@@ -312,15 +312,13 @@ def adapt(
     )
 
 
-def corollary_bound(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> Tensor:
-    r"""Corollary 3.2.1's upper bound (Eq. 9) of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
+def step_bounds(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> Tensor:
+    r"""Theorem 3.2's upper bound (Eq. 7) of the gap after every outer step, from the gap before it.
 
-    .. math:: \rho^{T(m-1)} (l(\theta_0) - l^*) + \sum_{i<m} \rho^{T(m-1-i)}
-        \Bigl(\frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_i) + \frac2\mu N(\lambda_i)\Bigr),
+    .. math:: \rho^T (l(\theta_m) - l^*) + \frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_m) + \frac2\mu N(\lambda_m),
         \quad \rho = 1 - \mu\gamma
 
-    The first exponent is the printed one; the recursion gives :math:`Tm`, a smaller bound. The terms
-    depend on the run, so the bound is their mean over runs.
+    The terms depend on the run, so the bound is their mean over runs.
 
     Args:
         pl_constant: μ, at most that of the trajectory, and at least :math:`4 \mathcal{L} L \gamma`.
@@ -330,20 +328,42 @@ def corollary_bound(problem: LinearProblem, setting: Setting, trajectory: Trajec
     Raises:
         UserError: if μ does not hold along the trajectory or the learning rate is too large for it.
     """
+    _check_constants(problem, setting, trajectory, pl_constant)
+    shrink = (1 - pl_constant * setting.learning_rate) ** setting.inner_steps
+    return shrink * trajectory.gaps[:-1].mean(dim=1) + _increments(problem, trajectory, pl_constant)
+
+
+def corollary_bound(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> Tensor:
+    r"""Corollary 3.2.1's upper bound (Eq. 9) of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
+
+    .. math:: \rho^{T(m-1)} (l(\theta_0) - l^*) + \sum_{i<m} \rho^{T(m-1-i)}
+        \Bigl(\frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_i) + \frac2\mu N(\lambda_i)\Bigr)
+
+    The first exponent is the printed one; the recursion of :func:`step_bounds` gives :math:`Tm`, a smaller bound.
+
+    Args, Shape and Raises: those of :func:`step_bounds`.
+    """
+    _check_constants(problem, setting, trajectory, pl_constant)
+    shrink = (1 - pl_constant * setting.learning_rate) ** setting.inner_steps
+    start, accumulated, bounds = trajectory.gaps[0].mean(), torch.zeros((), dtype=torch.float64), []
+    for m, increment in enumerate(_increments(problem, trajectory, pl_constant)):
+        accumulated = shrink * accumulated + increment
+        bounds.append(shrink**m * start + accumulated)
+    return torch.stack(bounds)
+
+
+def _increments(problem: LinearProblem, trajectory: Trajectory, pl_constant: float) -> Tensor:
+    bias = 8 * problem.radius**2 / pl_constant * trajectory.errors.mean(dim=1)
+    return bias + 2 / pl_constant * trajectory.sizes.mean(dim=1)
+
+
+def _check_constants(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> None:
     if pl_constant > trajectory.pl_constant:
         held = trajectory.pl_constant
         raise UserError(f"μ = {pl_constant:g} does not hold along this trajectory; at most {held:g} does")
     largest = problem.largest_learning_rate(setting.batch_size, pl_constant)
     if setting.learning_rate > largest * (1 + 1e-12):
         raise UserError(f"learning rate {setting.learning_rate:g}: the theorem needs at most {largest:g}")
-    shrink = (1 - pl_constant * setting.learning_rate) ** setting.inner_steps
-    bias = 8 * problem.radius**2 / pl_constant * trajectory.errors.mean(dim=1)
-    increments = bias + 2 / pl_constant * trajectory.sizes.mean(dim=1)
-    start, accumulated, bounds = trajectory.gaps[0].mean(), torch.zeros((), dtype=torch.float64), []
-    for m, increment in enumerate(increments):
-        accumulated = shrink * accumulated + increment
-        bounds.append(shrink**m * start + accumulated)
-    return torch.stack(bounds)
 
 
 def one_hot(classes: Tensor, num_classes: int) -> Tensor:

@@ -41,10 +41,15 @@ def findings_table(results: Sequence[Finding]) -> str:
     """The findings as a Markdown table."""
     lines = ["| statement | where | holds | numbers | note |", "|---|---|---|---|---|"]
     for result in results:
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in result.numbers.items())
+        numbers = ", ".join(f"{name} {_shown(value)}" for name, value in result.numbers.items())
         cells = (result.statement, result.where, "yes" if result.holds else "**no**", numbers, result.note)
         lines.append(f"| {' | '.join(cell.translate(MARKDOWN_CELL) for cell in cells)} |")
     return "\n".join(lines)
+
+
+def _shown(value: float) -> str:
+    """Four digits; rounding errors, which differ between processors, are 0."""
+    return f"{value:.4g}" if abs(value) > 1e-12 else "0"
 
 
 def page(results: Sequence[Finding], seed: int) -> str:

@@ -25,18 +25,16 @@ def calibration_bins(generator: Generator) -> Finding:
     )
 
 
-def correlation_criterion(generator: Generator) -> Finding:
-    collapsed, diverse = torch.eye(4)[[0, 0, 0, 0]], torch.eye(4)
-    correlation = diverse.T @ diverse
-    printed = correlation / (correlation.norm() / 4**0.5)
+def entropy_criterion(generator: Generator) -> Finding:
+    labels = torch.randint(4, (200,), generator=generator)
+    right, collapsed = torch.eye(4)[labels], torch.eye(4)[torch.zeros_like(labels)]
     return Finding(
-        "Corr-C and Ent are numbers of which lower is better",
+        "of two models, Ent = H(E f) is lower for the better one",
         "Definitions of model selection criteria",
-        printed.numel() == 1 and marginal_entropy(collapsed) > marginal_entropy(diverse),
+        marginal_entropy(right) < marginal_entropy(collapsed),
         {
-            "entries of the printed Corr-C, K = 4": printed.numel(),
-            "printed Ent of one class for all": marginal_entropy(collapsed),
-            "of all classes evenly": marginal_entropy(diverse),
+            "Ent of a model that is always right": marginal_entropy(right),
+            "of one class for all": marginal_entropy(collapsed),
         },
-        "Tu et al. compare the matrix with I/√K; H(E f) prefers collapse, Morerio et al. use E H(f)",
+        "Morerio et al. use E H(f). The printed Corr-C is a K × K matrix; Tu et al. compare it with I/√K",
     )

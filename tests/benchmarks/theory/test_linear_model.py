@@ -19,6 +19,7 @@ from benchmarks.theory.linear_model import (
     optimal_smoothing,
     printed_teacher_bias,
     random_problem,
+    step_bounds,
     teacher_divergence,
 )
 from tllib_ancon.errors import UserError
@@ -224,9 +225,11 @@ def test_theorem_3_2_and_its_corollary_hold_along_a_run(seed: int, smoothing: ob
     assert (run.gaps[1:].mean(dim=1) <= bounds).all()
     assert run.pl_constant >= mu
 
+    steps = step_bounds(problem, setting, run, mu)
+    assert (run.gaps[1:].mean(dim=1) <= steps).all()
     shrink = (1 - mu * setting.learning_rate) ** setting.inner_steps
     constant = 8 * problem.radius**2 / mu * run.errors[0, 0] + 2 / mu * run.sizes[0, 0]
-    assert run.gaps[1].mean() <= shrink * run.gaps[0, 0] + constant
+    torch.testing.assert_close(steps[0], shrink * run.gaps[0, 0] + constant)
 
 
 def test_corollary_bound_is_the_printed_formula() -> None:
@@ -246,10 +249,11 @@ def test_corollary_bound_is_the_printed_formula() -> None:
 
 def test_corollary_bound_refuses_constants_that_do_not_hold() -> None:
     problem, setting, mu, run = shifted_problem(0)
-    with pytest.raises(UserError, match="does not hold along this trajectory"):
-        corollary_bound(problem, setting, run, 2 * run.pl_constant)
-    with pytest.raises(UserError, match="learning rate"):
-        corollary_bound(problem, setting, run, mu / 2)
+    for bound in (step_bounds, corollary_bound):
+        with pytest.raises(UserError, match="does not hold along this trajectory"):
+            bound(problem, setting, run, 2 * run.pl_constant)
+        with pytest.raises(UserError, match="learning rate"):
+            bound(problem, setting, run, mu / 2)
 
 
 def test_adapt_is_ancon_with_normalised_votes_and_the_paper_s_convention() -> None:
