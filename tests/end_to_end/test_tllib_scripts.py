@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.layouts import write_list
-from tests.toolkit.conftest import requires_tllib
+from tests.toolkit.conftest import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon.cli.main import main
 
-CHECKOUT = "TLLIB_CHECKOUT"
-EXAMPLES = Path(os.environ.get(CHECKOUT, "")) / "examples" / "domain_adaptation" / "image_classification"
-
-pytestmark = [
-    requires_tllib,
-    pytest.mark.skipif(not EXAMPLES.is_dir(), reason=f"{CHECKOUT} does not name a checkout of TLLib's repository"),
-]
+pytestmark = [requires_tllib, requires_checkout]
 
 
 @pytest.fixture(scope="module")

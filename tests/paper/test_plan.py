@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods, toolkit
 from tllib_ancon.cli.main import parse
 from tllib_ancon.cli.stages import options_of, parsed
@@ -125,6 +127,31 @@ def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_cou
         "source/mdd-Ar-Pr-seed0",
     ]
     assert parse(runs[-1].words).checkpoint.endswith("mdd-Ar-Pr-seed0/checkpoints/latest.pth")
+
+
+def test_cdan_and_mdd_are_trained_as_long_as_tllib_trains_them() -> None:
+    source = plan.load("uda").source
+    assert source == {"cdan": {"epochs": 30}, "mdd": {"epochs": 30, "bottleneck-dim": 2048}}
+
+
+@requires_checkout
+@pytest.mark.parametrize("start", ["cdan", "mdd"])
+def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> None:
+    """Every argument that the scripts give is the plan's; what they leave out is compared where scripts are run."""
+    own = {"root", "seed", "log", "image_size", "module"}
+    runs = plan.load("uda").select(seeds=[0]).runs("ROOT", OUT)
+    planned = {(a.source[0], a.target[0]): a for a in (parse(run.words) for run in runs) if a.method == start}
+    lines = [line for line in (EXAMPLES / f"{start}.sh").read_text().splitlines() if "-d OfficeHome" in line]
+    compared = set()
+    for line in lines:
+        theirs = parse(["pretrain", *shlex.split(line)[3:], "--method", start])
+        if theirs.arch == "resnet50" and len(theirs.source) == 1:
+            ours = planned[theirs.source[0], theirs.target[0]]
+            assert {k: v for k, v in vars(ours).items() if k not in own} == {
+                k: v for k, v in vars(theirs).items() if k not in own
+            }
+            compared.add((theirs.source[0], theirs.target[0]))
+    assert compared == set(planned)
 
 
 def test_selection_reuses_the_runs_of_imagenet_c() -> None:

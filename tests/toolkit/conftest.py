@@ -12,8 +12,12 @@ from tllib_ancon.toolkit.binding import INSTALL, find, is_installed
 from tllib_ancon.toolkit.interface import Toolkit
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = Path(os.environ.get("TLLIB_CHECKOUT", "")) / "examples" / "domain_adaptation" / "image_classification"
 
 requires_tllib = pytest.mark.skipif(not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}")
+requires_checkout = pytest.mark.skipif(
+    not EXAMPLES.is_dir(), reason="TLLIB_CHECKOUT does not name a checkout of TLLib's repository"
+)
 
 
 @pytest.fixture(params=["dalib", pytest.param("tllib", marks=requires_tllib)])
