@@ -1,4 +1,7 @@
-"""Simulate labellings and write the tables: ``python -m benchmarks.certification [--streams N] [--seed N] [--out F]``."""
+"""Simulate labellings and write the tables.
+
+python -m benchmarks.certification [--streams N] [--seed N] [--out FILE]
+"""
 
 from __future__ import annotations
 
