@@ -1,0 +1,74 @@
+"""``mnist_usps.sh`` keeps SHOT's protocol: its commands, recorded instead of run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tllib_ancon.cli.main import parse
+
+SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "digits" / "mnist_usps.sh"
+RECORDER = """#!/usr/bin/env bash
+printf '%q ' "$@" >> commands
+echo >> commands
+"""
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, argparse.Namespace]]:
+    """What the script asks of ``tllib-ancon``, with its own defaults."""
+    folder = tmp_path_factory.mktemp("digits")
+    (folder / "tllib-ancon").write_text(RECORDER)
+    (folder / "tllib-ancon").chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([str(SCRIPT), "digits", "out"], cwd=folder, env={"PATH": path}, check=True, timeout=60)
+    lines = [shlex.split(line) for line in (folder / "commands").read_text().splitlines()]
+    return [(words[0], parse(words)) for words in lines]
+
+
+def of(command: str, commands: list[tuple[str, argparse.Namespace]]) -> list[argparse.Namespace]:
+    return [args for name, args in commands if name == command]
+
+
+def test_three_seeds_of_both_pairs(commands) -> None:
+    assert len(of("pretrain", commands)) == 3 * 2
+    assert len(of("adapt", commands)) == 3 * 2 * 5
+    assert {args.method for args in of("adapt", commands)} == {"shot", "self-training", "elr", "ancon", "nrc+ancon"}
+    assert {args.seed for args in of("adapt", commands)} == {0, 1, 2}
+
+
+def test_the_source_is_smoothed_and_its_usps_augmented(commands) -> None:
+    for args in of("pretrain", commands):
+        assert (args.epochs, args.label_smoothing, args.batch_size) == (30, 0.1, 64)
+        assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
+        assert args.source[0].endswith("_train")
+        assert args.scratch
+        assert args.no_hflip
+        augmented = (4, 10) if args.source == ["usps_train"] else (0, 0)
+        assert (args.padding, args.rotation) == augmented
+
+
+def test_the_target_is_adapted_to_whole_without_augmentation_with_dropout(commands) -> None:
+    for args in of("adapt", commands):
+        assert (args.epochs, args.hold_out, args.batch_size, args.shot_coefficient) == (30, 0, 64, 0.1)
+        assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
+        assert (args.padding, args.rotation, args.train_resizing) == (0, 0, "res.")
+        assert args.dropout
+        assert args.scratch
+        assert args.no_hflip
+        assert args.adapted == "all-but-head"
+        assert args.target[0].endswith("_train")
+
+
+def test_the_last_model_is_scored_on_the_test_split(commands) -> None:
+    evaluations = of("evaluate", commands)
+    assert len(evaluations) == 3 * 2 * (1 + 5)
+    for args in evaluations:
+        assert args.target[0].endswith("_test")
+        assert args.target[0].startswith(Path(args.root).name.lower())
+        assert args.checkpoint.endswith("source/checkpoints/best.pth" if "source" in args.json else "latest.pth")
