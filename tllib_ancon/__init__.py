@@ -9,19 +9,21 @@ from tllib_ancon._version import __version__
 from tllib_ancon.toolkit.compat import enable as _enable_toolkit
 
 if TYPE_CHECKING:
+    from tllib_ancon import methods
     from tllib_ancon.errors import UserError
     from tllib_ancon.evaluation import expected_calibration_error
     from tllib_ancon.selection import corr_c, infomax, mean_entropy
     from tllib_ancon.self_training import (
+        AdaptiveSmoothing,
         AnchoredConfidence,
         EarlyLearningRegularization,
         NeighborhoodReciprocity,
         TemporalEnsemble,
         generalized_cross_entropy,
-        methods,
     )
 
 __all__ = [
+    "AdaptiveSmoothing",
     "AnchoredConfidence",
     "EarlyLearningRegularization",
     "NeighborhoodReciprocity",
@@ -37,12 +39,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AdaptiveSmoothing": "self_training",
     "AnchoredConfidence": "self_training",
     "TemporalEnsemble": "self_training",
     "EarlyLearningRegularization": "self_training",
     "NeighborhoodReciprocity": "self_training",
     "generalized_cross_entropy": "self_training",
-    "methods": "self_training",
     "infomax": "selection",
     "corr_c": "selection",
     "mean_entropy": "selection",
@@ -54,6 +56,8 @@ _enable_toolkit()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "methods":
+        return importlib.import_module(f"{__name__}.methods")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

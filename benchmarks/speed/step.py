@@ -7,10 +7,10 @@ from statistics import median
 import torch
 
 from benchmarks.speed.timing import Row, in_turn, process_clock, ratio, row, wall_clock
+from tllib_ancon import methods
 from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import adaptation_mode, shot_classifier
 from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.self_training import methods
 from tllib_ancon.training.optimization import create_sgd
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10

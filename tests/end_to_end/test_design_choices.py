@@ -28,7 +28,7 @@ CHOICES = [
     "--confidence belief-matching",
     "--confidence belief-matching --belief-coefficient 0.1",
     "--smoothing 0.7",
-    "--smoothing adaptive",
+    "--method ancon-auto",
     "--beta 0.1",
     "--schedule full",
     "--schedule half",

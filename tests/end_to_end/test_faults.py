@@ -17,7 +17,7 @@ from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import differences
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
-from tllib_ancon.self_training.methods import Method
+from tllib_ancon.methods import Method
 from tllib_ancon.training.adapt import Adaptation
 from tllib_ancon.training.reproducibility import make_reproducible
 
@@ -297,7 +297,7 @@ CHOICES = (
     "ancon --confidence mc-dropout",
     "ancon --confidence belief-matching",
     "ancon --storage sparse",
-    "ancon --smoothing adaptive",
+    "gce+ancon-auto --prediction soft",
     "ancon --schedule full",
     "ancon --prediction soft --convention paper",
     "nrc+ancon --search cached",

@@ -16,7 +16,7 @@ from tllib_ancon.training import saved_predictions
 from tllib_ancon.training.saved_predictions import FILE, read_predictions
 
 EPOCHS = 3
-VOTING = {"ancon", "gce+ancon", "nrc+ancon", "shot+ancon", "aad+ancon"}
+VOTING = {name for name in methods.names() if "ancon" in name}
 
 
 def adapt(domains: Path, checkpoint: Path, log: Path, *more: str) -> Path:

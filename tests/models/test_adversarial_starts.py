@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
+from tllib_ancon import methods
 from tllib_ancon.models.backbones import SmallCNN
 from tllib_ancon.models.checkpoints import start_model
 from tllib_ancon.models.classifier import BottleneckClassifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.self_training import methods
 
 IMAGES = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 WIDTH = 32

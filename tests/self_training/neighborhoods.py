@@ -9,8 +9,16 @@ import torch
 from torch import Tensor
 
 from tests.self_training.naive import softmax
+from tllib_ancon import methods
 
 N, K, D = 40, 4, 6
+
+
+def few_neighbors(method: str, neighbors: int, expanded_neighbors: int) -> dict[str, int]:
+    """These options as far as the method reads them."""
+    own = methods.settings(method)
+    options = {"neighbors": neighbors, "expanded_neighbors": expanded_neighbors}
+    return {name: value for name, value in options.items() if name in own}
 
 
 @dataclass

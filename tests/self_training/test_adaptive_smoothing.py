@@ -85,20 +85,28 @@ def test_votes_outweigh_a_prediction_that_contradicts_them() -> None:
     torch.testing.assert_close(adaptive(index, torch.tensor([[0.0, 2.0]])), torch.tensor([[0.75, 0.25]]))
 
 
-@pytest.mark.parametrize("name", ["ancon", "gce+ancon", "shot+ancon"])
+@pytest.mark.parametrize("name", ["ancon-auto", "gce+ancon-auto", "shot+ancon-auto"])
 def test_the_registry_offers_it(name: str) -> None:
-    method = methods.create(name, num_samples=4, num_classes=2, feature_dim=3, smoothing="adaptive")
-    assert isinstance(method.refiner, AdaptiveSmoothing)
+    method = methods.create(name, num_samples=4, num_classes=2, feature_dim=3)
+    assert isinstance(method.refiner.module, AdaptiveSmoothing)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("nrc+ancon", {"smoothing": "adaptive"}, "nrc and aad mix the votes"),
-        ("ancon", {"smoothing": "adaptiv"}, "or 'adaptive'"),
-        ("ancon", {"smoothing": "adaptive", "schedule": "half"}, "has no λ"),
+        ("ancon", {"smoothing": "adaptive"}, "ancon-auto"),
+        ("nrc+ancon", {"smoothing": "adaptive"}, "ancon-auto"),
+        ("ancon", {"smoothing": "0.3"}, "`smoothing` must be a number"),
+        ("ancon-auto", {"smoothing": 0.3}, "`smoothing` is an option of ancon, not of ancon-auto"),
+        ("ancon-auto", {"schedule": "half"}, "`schedule` is an option of ancon, not of ancon-auto"),
+        ("ancon-auto", {"convention": "paper"}, "`convention` is an option of ancon, not of ancon-auto"),
+        ("gce+ancon-auto", {"normalize": True}, "`normalize` is an option of ancon, not of gce\\+ancon-auto"),
+        ("nrc+ancon-auto", {"smoothing": 0.3}, "not of nrc\\+ancon-auto"),
+        ("nrc+ancon-auto", {"mixing": "authors"}, "`mixing` is an option of nrc\\+ancon, not of"),
+        ("nrc+ancon", {"schedule": "half"}, "`schedule` is an option of ancon, not of nrc\\+ancon"),
+        ("aad+ancon", {"schedule": "half"}, "`schedule` is an option of ancon, not of aad\\+ancon"),
     ],
 )
-def test_what_is_refused(name: str, options: dict[str, str], message: str) -> None:
+def test_what_is_refused(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         methods.create(name, num_samples=9, num_classes=2, feature_dim=3, total_steps=3, **options)

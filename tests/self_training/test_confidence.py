@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
-from tllib_ancon.self_training.confidence import MonteCarloDropout
 
 SAMPLES, CLASSES, WIDTH = 12, 3, 5
 
@@ -34,16 +34,16 @@ def test_votes_are_weighed_by_the_distribution_that_dropout_gives() -> None:
     features[:, 0] = torch.where(indices < 4, 9.0, 0.0)
     method = create("ancon", confidence="mc-dropout", head=OneSided(), dropout_probability=0.2)
     method(indices, logits, features)
-    voted = method.refiner.ensemble.votes(indices).sum(1) > 0
+    voted = method.ensemble.votes(indices).sum(1) > 0
     assert voted.tolist() == [True] * 4 + [False] * 8
-    assert method.refiner.ensemble.votes(indices[:4]).argmax(1).tolist() == logits[:4].argmax(1).tolist()
+    assert method.ensemble.votes(indices[:4]).argmax(1).tolist() == logits[:4].argmax(1).tolist()
 
 
 def test_no_dropout_is_the_softmax_of_the_head() -> None:
     head = nn.Linear(WIDTH, CLASSES)
     _, logits, features = visit()
-    expected = head(features).softmax(1)
-    torch.testing.assert_close(MonteCarloDropout(head, passes=3, p=0.0)(logits, features), expected)
+    method = create("ancon", confidence="mc-dropout", head=head, dropout_passes=3, dropout_probability=0.0)
+    torch.testing.assert_close(method.confidence(logits, features), head(features).softmax(1))
 
 
 def test_the_head_is_no_state_of_the_method_and_gets_no_gradient() -> None:
@@ -59,25 +59,27 @@ def test_the_head_is_no_state_of_the_method_and_gets_no_gradient() -> None:
 @pytest.mark.parametrize("name", ["self-training", "ancon"])
 def test_belief_matching_replaces_the_cross_entropy(name: str) -> None:
     indices, logits, features = visit()
-    loss = create(name, confidence="belief-matching", belief_coefficient=0.5, smoothing=0.0)(indices, logits, features)
+    options = {"smoothing": 0.0} if name == "ancon" else {}
+    loss = create(name, confidence="belief-matching", belief_coefficient=0.5, **options)(indices, logits, features)
     torch.testing.assert_close(loss, belief_matching_loss(logits, logits.argmax(1), 0.5))
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if "ancon" in name])
 def test_every_anchored_method_takes_a_predictive_distribution(name: str) -> None:
     indices, logits, features = visit()
-    method = create(name, confidence="mc-dropout", head=OneSided(), neighbors=2, expanded_neighbors=2, total_steps=4)
+    few = few_neighbors(name, 2, 2)
+    method = create(name, confidence="mc-dropout", head=OneSided(), total_steps=4, **few)
     if method.needs_pass(0):
         method.initialize(0, indices, features, logits)
     assert method(indices, logits, features).isfinite()
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(UserError, match="head is needed"):
+    with pytest.raises(UserError, match="`head` is needed"):
         create("ancon", confidence="mc-dropout")
-    with pytest.raises(UserError, match="gce has its own"):
+    with pytest.raises(UserError, match="this method has its own"):
         create("gce+ancon", confidence="belief-matching")
     with pytest.raises(UserError, match="did you mean 'mc-dropout'"):
         create("ancon", confidence="mcdropout", head=OneSided())
-    with pytest.raises(UserError, match=r"p=1\.5"):
-        create("ancon", confidence="mc-dropout", head=OneSided(), dropout_probability=1.5)(*visit())
+    with pytest.raises(UserError, match="dropout_probability"):
+        create("ancon", confidence="mc-dropout", head=OneSided(), dropout_probability=1.5)

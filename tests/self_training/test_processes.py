@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tllib_ancon.self_training import methods, processes
+from tllib_ancon import methods
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 5))
@@ -51,6 +52,6 @@ def test_a_shard_keeps_votes_and_averages_of_its_own_samples_alone(storage: str)
             method(positions, logits, torch.zeros(len(positions), 1))
     assert whole.votes(positions).sum() > 0
     assert torch.equal(whole.votes(positions), part.votes(positions))
-    kept = [tensor.shape[0] for tensor in part.refiner.ensemble.store.state_dict().values()]
+    kept = [tensor.shape[0] for tensor in part.ensemble.store.state_dict().values()]
     assert kept == [len(shard)] * len(kept)
-    assert methods.create("elr", **sizes, shard=shard).regularizer.targets.shape == (len(shard), 3)
+    assert methods.create("elr", **sizes, shard=shard).regularizer.module.targets.shape == (len(shard), 3)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.domains_on_disk import write_domain
+from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
@@ -56,7 +57,7 @@ def adapt(model: Classifier, target: Domain, folder: Path, method: str, **option
 
     run = RunDirectory(folder)
     run.begin({})
-    few = {"neighbors": 2, "expanded_neighbors": 2}
+    few = few_neighbors(method, 2, 2)
     given = AdaptationOptions(method=method, method_options=few, epochs=1, batch_size=6, workers=0, **options)
     Adaptation(model, target, given, run, to_tensor, to_tensor, progress=Progress(quiet=True))()
     return torch.load(folder / "checkpoints" / "latest.pth", weights_only=True)

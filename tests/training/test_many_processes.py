@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import to_tensor
 
 from tests.domains_on_disk import write_domain
+from tests.self_training.neighborhoods import few_neighbors
 from tests.training import in_processes
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
@@ -44,7 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in ("self-training", "elr", "ancon", "gce+ancon", "nrc+ancon", "shot+ancon")},
     "aad": {"method": "aad"},
     "nrc, cached": {"method": "nrc", "method_options": {"search": "cached"}},
-    "adaptive": {"method": "ancon", "method_options": {"smoothing": "adaptive"}},
+    "ancon-auto": {"method": "ancon-auto"},
     "quantile": {"method": "ancon", "method_options": {"weighting": "quantile", "quantile": 0.5}},
     "soft, paper": {"method": "ancon", "method_options": {"prediction": "soft", "convention": "paper"}},
     "accumulated": {"method": "ancon", "accumulation_steps": 2},
@@ -87,7 +88,7 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
-    few = {"neighbors": 3, "expanded_neighbors": 2, **options.pop("method_options", {})}
+    few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("method_options", {})}
     fixed = {"epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptationOptions(method_options=few, **{**fixed, "adapted": "all", **options})
     return Adaptation(model, target, given, run, contrasting, contrasting, progress=Progress(quiet=True))
@@ -134,7 +135,7 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
         "thresholds": torch.stack(thresholds),
         "positions": positions,
         "votes": adaptation.method.votes(positions),
-        "averages": None if regularizer is None else regularizer.targets,
+        "averages": None if regularizer is None else regularizer.module.targets,
         "common": {name: state[name] for name in state if COMMON.search(name)},
         "parameters": adaptation.network.state_dict(),
         "metrics": without_speed(adaptation.metrics),

@@ -88,9 +88,9 @@ def _no_kernel(*_, **__) -> None:
 
 def test_votes_and_threshold_of_a_run_in_bfloat16_are_float32(tmp_path: Path) -> None:
     adaptation = adapt(tmp_path, mixed_precision="bf16")
-    refiner = adaptation.method.refiner
-    assert refiner.threshold.dtype == torch.float32
-    assert refiner.ensemble.votes(torch.arange(48)).dtype == torch.float32
+    ensemble = adaptation.method.ensemble
+    assert ensemble.threshold.dtype == torch.float32
+    assert ensemble.votes(torch.arange(48)).dtype == torch.float32
     assert all(tensor.dtype != torch.bfloat16 for tensor in weights(adaptation).values())
 
 

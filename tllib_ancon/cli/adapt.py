@@ -76,7 +76,8 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
         progress=progress,
     )
     inputs = building.inputs(args, target)
-    settings = {"command": "adapt", **arguments.settings(args), **launch.settings(), "inputs": inputs}
+    given = {**arguments.settings(args), **adaptation.options.method_options}
+    settings = {"command": "adapt", **given, **launch.settings(), "inputs": inputs}
     directory.begin(settings, args.overwrite)
     if directory.finished:
         progress.line(f"{args.log} holds this run already, finished")

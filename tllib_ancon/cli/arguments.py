@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 from tllib_ancon.data.transforms import EVALUATION_RESIZINGS, TRAIN_RESIZINGS
@@ -140,12 +139,13 @@ def add_loading_arguments(parser: Any) -> None:
 
 
 def add_method_arguments(parser: argparse.ArgumentParser, default: str) -> None:
-    """``--method`` and a flag for each field of :class:`~tllib_ancon.self_training.methods.MethodOptions`."""
+    """``--method`` and a flag for each field that :func:`tllib_ancon.methods.settings` has."""
+    from tllib_ancon import methods
     from tllib_ancon.selection import CRITERIA
-    from tllib_ancon.self_training.methods import MethodOptions, names
+    from tllib_ancon.settings import default_of, spec
 
     group = parser.add_argument_group("method")
-    group.add_argument("--method", default=default, metavar="METHOD", help=", ".join(names()))
+    group.add_argument("--method", default=default, metavar="METHOD", help=", ".join(methods.names()))
     group.add_argument(
         "--criterion", default="infomax", choices=tuple(CRITERIA), help="selects the epoch, without labels"
     )
@@ -157,20 +157,21 @@ def add_method_arguments(parser: argparse.ArgumentParser, default: str) -> None:
         action="store_true",
         help="keep logits, features and votes of every image as predictions.npz",
     )
-    for option in fields(MethodOptions):
-        flag = "--" + option.name.replace("_", "-")
-        common = {"default": option.default, "help": option.metadata["help"]}
-        if isinstance(option.default, bool):
+    for name, option in methods.settings().items():
+        flag = "--" + name.replace("_", "-")
+        common = {"default": None, "help": f"{spec(option).help}; by default {default_of(option)}"}
+        if option.type is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         else:
-            group.add_argument(flag, type=option.metadata["parse"], choices=option.metadata["choices"], **common)
+            group.add_argument(flag, type=option.type, choices=spec(option).choices, **common)
 
 
 def method_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of ``MethodOptions`` among the parsed arguments."""
-    from tllib_ancon.self_training.methods import MethodOptions
+    """The settings of the method, from the parsed arguments."""
+    from tllib_ancon import methods
 
-    return pick(args, (option.name for option in fields(MethodOptions)))
+    given = {name: value for name, value in pick(args, methods.settings()).items() if value is not None}
+    return methods.resolve(args.method, given, getattr(args, "data", None))
 
 
 def pick(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import stages
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.plan import Overrides, Plan, Run
 
@@ -58,11 +58,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    from tllib_ancon.self_training import methods
+    from tllib_ancon import methods
 
     for method in args.methods or ():
-        if method not in methods.names():
-            raise unknown_name("method", method, methods.names())
+        methods.settings(method)
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}: expected at least 1")
     return plans.load(args.table).select(args.methods, args.pairs, args.seeds)

@@ -52,8 +52,8 @@ def check(args: argparse.Namespace, num_images: int | None = None) -> None:
     """
     from torch import nn
 
+    from tllib_ancon import methods
     from tllib_ancon.data.sampling import hold_out
-    from tllib_ancon.self_training import methods
 
     sizes = {"num_samples": 2 * args.adapt_batch_size, "num_classes": 2, "feature_dim": 1, "total_steps": 1}
     methods.create(args.method, head=nn.Linear(1, 2), **sizes, **_method_options(args))

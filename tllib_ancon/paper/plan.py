@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from tllib_ancon import methods
 from tllib_ancon.errors import UserError, unknown_name
 
 if sys.version_info >= (3, 11):
@@ -173,7 +174,7 @@ class Plan:
         name = f"{start}/{_folder(pair)}/{label}-seed{seed}"
         source_domain, target = self.domains(pair)
         domains = [*(("-s", source_domain) if source_domain else ()), "-t", target]
-        settings = {**self.common, **self.adapt, **overrides.adapt, **variant}
+        settings = _read_by(method, {**self.common, **self.adapt, **overrides.adapt, **variant})
         if source is not None:
             kept = "best.pth" if start == SOURCE_ONLY_START else "latest.pth"
             settings["checkpoint"] = str(out / source.name / "checkpoints" / kept)
@@ -248,6 +249,13 @@ def _folder_of_plans() -> Any:
 
 def _folder(pair: str) -> str:
     return pair.replace("/", "_")
+
+
+def _read_by(method: str, settings: Settings) -> Settings:
+    """Without the options of the table's other methods."""
+    own, known = methods.settings(method), methods.settings()
+    names = {name: name.replace("-", "_") for name in settings}
+    return {name: value for name, value in settings.items() if names[name] in own or names[name] not in known}
 
 
 def _words(settings: Settings) -> list[str]:

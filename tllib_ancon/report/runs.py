@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tllib_ancon import methods
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import methods
-from tllib_ancon.self_training.methods import MethodOptions
 from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
 from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
 
@@ -32,7 +31,7 @@ IDENTITY = (
 )
 """What tells runs of one table apart, or where their files lie."""
 
-METHOD_OPTIONS = tuple(option.name for option in fields(MethodOptions))
+METHOD_OPTIONS = tuple(methods.settings())
 SEVERITY = re.compile(r"(.+)/(\d)")
 
 

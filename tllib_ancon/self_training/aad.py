@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.anchor_mixing import check_anchor_weight, check_anchors, mix_distribution
+from tllib_ancon.self_training.anchor_mixing import MIXINGS, check_anchor_weight, check_anchors
 from tllib_ancon.self_training.checks import check_visit
 from tllib_ancon.self_training.full_pass import check_features
 from tllib_ancon.self_training.memory_bank import MemoryBank
@@ -34,6 +34,8 @@ class AttractingDispersing(nn.Module):
         beta (float): β, at least 0; 0 keeps α = 1. Default: 5, the paper's for VisDA
         total_steps (int): I, steps of the whole training; needed unless β = 0. Later steps count as the last.
         anchor_weight (float): weight of f̄ in [0, 1]. Default: 0.3
+        mixing (str): how f̄ enters, as in :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`. Default:
+            ``"normalized"``
         memory_budget (int): bytes that the search's inner products may take at a time. Default: 256 MiB
 
     Inputs:
@@ -51,6 +53,8 @@ class AttractingDispersing(nn.Module):
     NeurIPS 2022.
     """
 
+    refresh = "start"
+
     def __init__(
         self,
         num_samples: int,
@@ -60,6 +64,7 @@ class AttractingDispersing(nn.Module):
         beta: float = 5.0,
         total_steps: int | None = None,
         anchor_weight: float = 0.3,
+        mixing: str = "normalized",
         memory_budget: int = MEMORY_BUDGET,
     ):
         super().__init__()
@@ -70,11 +75,14 @@ class AttractingDispersing(nn.Module):
                 f"AaD total_steps={total_steps}: dispersion decays over the whole training, so pass its "
                 "number of steps (or beta=0 for no decay)"
             )
+        if mixing not in MIXINGS:
+            raise unknown_name("mixing", mixing, MIXINGS)
         check_anchor_weight(anchor_weight)
         self.memory = MemoryBank(num_samples, num_classes, feature_dim)
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
         self.beta = beta
         self.total_steps = total_steps
+        self.mix = MIXINGS[mixing]
         self.anchor_weight = anchor_weight
         self.memory_budget = memory_budget
         self.register_buffer("step", torch.tensor(0))
@@ -101,7 +109,7 @@ class AttractingDispersing(nn.Module):
             scores = self.memory.scores[near]
             if anchors is not None:
                 check_anchors(anchors, logits)
-                scores = mix_distribution(anchors.detach().float(), scores, self.anchor_weight)
+                scores = self.mix(anchors.detach().float(), scores, self.anchor_weight)
         attraction = (scores.sum(1) * predictions).sum(1).mean()
         everyone_else = processes.total(predictions.sum(0)) - predictions
         dispersion = (predictions * everyone_else).sum(1).mean()

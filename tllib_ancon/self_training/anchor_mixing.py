@@ -31,7 +31,17 @@ def mix_distribution(anchors: Tensor, scores: Tensor, weight: float) -> Tensor:
     return torch.where(mass.unsqueeze(1) > 0, mix_votes(distribution, scores, weight), scores)
 
 
-MIXINGS = {"authors": mix_votes, "normalized": mix_distribution}
+def mix_as_vote(anchors: Tensor, scores: Tensor, weight: float) -> Tensor:
+    """The prediction as one more vote, (f̄ + s) / (1 + Q): the votes' distribution has the weight Q / (1 + Q), with Q
+    the sample's votes.
+
+    Args, returns: as :func:`mix_distribution`; ``weight`` is unused
+    """
+    counted = anchors.unsqueeze(1) + scores
+    return counted / (1 + anchors.sum(1, keepdim=True).unsqueeze(1))
+
+
+MIXINGS = {"authors": mix_votes, "normalized": mix_distribution, "adaptive": mix_as_vote}
 
 
 def check_anchors(anchors: Tensor, logits: Tensor) -> None:

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
+from tllib_ancon.self_training.options import SCHEDULES
 from tllib_ancon.self_training.pseudo_label import one_hot
-
-SCHEDULES = ("constant", "full", "half")
 
 
 class AnchoredConfidence(nn.Module):

@@ -40,7 +40,9 @@ class NeighborhoodReciprocity(nn.Module):
         expanded_neighbors (int): size of E(j); likewise. Default: 5
         reciprocal (bool): False gives every neighbour the affinity 0.1, as AnCon's code does. Default: True
         mixing (str): ``"authors"``: the raw votes, as in AnCon's code, where a class with four saturates;
-            ``"normalized"``: their distribution, and a sample without a vote keeps s. Default: ``"authors"``
+            ``"normalized"``: their distribution, and a sample without a vote keeps s; ``"adaptive"``: s counts as one
+            more vote, which gives the votes' distribution the weight Q(x) / (1 + Q(x)), with Q(x) the sample's votes,
+            and leaves ``anchor_weight`` unused. Default: ``"authors"``
         anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
         search (str): ``"exact"`` or ``"cached"``, an approximation many times faster; see
             :class:`~tllib_ancon.self_training.neighbors.CachedSearch`. Default: ``"exact"``
@@ -62,6 +64,8 @@ class NeighborhoodReciprocity(nn.Module):
     NeurIPS 2021, without the self-regularisation that its code leaves out; the clamps and the anchors are
     those of AnCon's code.
     """
+
+    refresh = "start"
 
     def __init__(
         self,

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training import processes
-
-CONVENTIONS = ("authors", "paper")
+from tllib_ancon.self_training.options import CONVENTIONS, WEIGHTINGS
 
 
 class RelativeThreshold(nn.Module):
@@ -120,9 +119,6 @@ class Entropy(Uniform):
 
     def forward(self, probabilities: Tensor) -> Tensor:
         return torch.special.entr(probabilities).sum(1).neg().exp()
-
-
-WEIGHTINGS = ("relative", "entropy", "max-probability", "quantile", "fixed", "uniform")
 
 
 def create_weighting(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tllib_ancon import selection
+from tllib_ancon import methods, selection
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
@@ -18,7 +18,7 @@ from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.self_training import methods, processes
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.launch import on_first
@@ -42,7 +42,7 @@ class AdaptationOptions:
 
     Attributes:
         method: a name of :func:`tllib_ancon.methods.names`
-        method_options: fields of :class:`~tllib_ancon.self_training.methods.MethodOptions`
+        method_options: its settings, those of :func:`tllib_ancon.methods.settings`
         epochs: passes over the adapted images
         batch_size: B, of each process; the incomplete last batch of an epoch is dropped
         accumulation_steps: batches whose mean gradient makes one step of the optimiser and of its schedule, for

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
 
+from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.processes import Shard
 
 SAMPLES, CLASSES, WIDTH, BATCH, EPOCHS = 24, 4, 6, 8, 3
 
@@ -17,7 +20,7 @@ def create(name: str, **options: object) -> methods.Method:
         "feature_dim": WIDTH,
         "total_steps": EPOCHS * SAMPLES // BATCH,
     }
-    return methods.create(name, **sizes, neighbors=3, expanded_neighbors=2, **options)
+    return methods.create(name, **sizes, **few_neighbors(name, 3, 2), **options)
 
 
 def losses(method: methods.Method, position: Tensor) -> list[Tensor]:
@@ -42,11 +45,16 @@ def test_the_order_in_which_samples_are_stored_changes_nothing(name: str) -> Non
     torch.testing.assert_close(shuffled, in_order)
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-@pytest.mark.parametrize("name", methods.names())
-def test_a_step_never_waits_for_a_device(name: str, storage: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in methods.names()),
+        *((name, {"storage": "sparse"}) for name in methods.names() if "storage" in methods.settings(name)),
+    ],
+)
+def test_a_step_never_waits_for_a_device(name: str, options: dict[str, str]) -> None:
     """Tensors of the meta device have no values: whatever would read one fails. Indices are on the host."""
-    method = create(name, storage=storage)
+    method = create(name, **options)
     losses(method, torch.arange(SAMPLES))
     method.to("meta")
     for visited in torch.arange(SAMPLES).split(BATCH):
@@ -88,34 +96,35 @@ def test_a_state_that_is_saved_and_loaded_goes_on_the_same(name: str) -> None:
     torch.testing.assert_close(losses(copy, position), losses(method, position), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("ancno", {}, "did you mean 'ancon'"),
-        ("shot-im+ancon", {}, "uses no pseudo-label"),
-        ("ancon", {"smothing": 0.3}, "did you mean 'smoothing'"),
-        ("ancon", {"schedule": "quarter"}, "Valid names: constant, full, half"),
-    ],
-)
-def test_what_is_refused(name: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        create(name, **options)
+def test_a_copy_of_a_method_has_a_state_of_its_own() -> None:
+    for name in ("nrc+ancon", "gce+elr", "ancon-auto"):
+        method = create(name)
+        twin = copy.deepcopy(method)
+        before = copy.deepcopy(method.state_dict())
+        losses(twin, torch.arange(SAMPLES))
+        torch.testing.assert_close(method.state_dict(), before, rtol=0, atol=0, equal_nan=True)
 
 
-class EntryPoint:
-    """What ``importlib.metadata`` gives for ``name = module:factory``."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def load(self):
-        return lambda task, options: methods.Method(methods.GeneralizedCrossEntropy(options.q))
+def test_the_state_of_the_ensemble_is_kept_once() -> None:
+    method = create("ancon")
+    assert method.ensemble is method.refiner.module.ensemble
+    assert len([key for key in method.state_dict() if key.endswith("store.counts")]) == 1
 
 
-def test_another_package_adds_a_method_and_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "entry_points", lambda group: [EntryPoint("mine"), EntryPoint("ancon")])
-    assert methods.names().count("ancon") == 1
-    assert methods.names()[-1] == "mine"
-    assert isinstance(methods.create("mine", num_samples=4, num_classes=3).objective, methods.GeneralizedCrossEntropy)
-    built_in = methods.create("ancon", num_samples=4, num_classes=3)
-    assert isinstance(built_in.objective, methods.CrossEntropy)
+def test_a_part_is_a_function_of_the_visit() -> None:
+    seen = {}
+
+    def objective(visit: methods.Visit, targets: Tensor) -> Tensor:
+        seen.update(visit=visit, targets=targets)
+        return visit.logits.sum()
+
+    logits, features = torch.tensor([[0.0, 2.0], [3.0, 0.0]], requires_grad=True), torch.randn(2, 3)
+    shard = Shard(6, rank=1, world_size=2)
+    method = methods.Method(objective, regularizer=lambda visit: visit.features.mean(), shard=shard)
+    loss = method(torch.tensor([5, 1]), logits, features)
+    visit = seen["visit"]
+    torch.testing.assert_close(loss, logits.sum() + features.mean())
+    assert (visit.indices.tolist(), visit.rows.tolist(), visit.labels.tolist()) == ([5, 1], [2, 0], [1, 0])
+    assert torch.equal(seen["targets"], torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    torch.testing.assert_close(visit.probabilities, logits.softmax(1).detach())
+    assert not visit.probabilities.requires_grad

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from tllib_ancon import methods
+from tllib_ancon.errors import UserError
+from tllib_ancon.settings import Settings, setting, spec
+
+SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("ancno", {}, "unknown method 'ancno'; did you mean 'ancon'"),
+        ("elr+ancon", {}, "unknown method"),
+        ("shot-im+ancon", {}, "'shot-im\\+ancon' is not offered: .* shot-im, shot-im\\+elr$"),
+        ("ancon", {"smothing": 0.3}, "unknown option of ancon 'smothing'; did you mean 'smoothing'"),
+        ("ancon", {"q": 0.5}, "`q` is an option of gce, not of ancon; leave it out"),
+        ("gce", {"neighbors": 3}, "`neighbors` is an option of nrc and aad, not of gce"),
+        ("nrc", {"mixing": "authors"}, "`mixing` is an option of nrc\\+ancon, not of nrc"),
+        ("ancon", {"schedule": "quarter"}, "Valid names: constant, full, half"),
+        ("ancon", {"smoothing": 1.5}, "`smoothing` must be at least 0, at most 1, got 1.5"),
+        ("ancon", {"beta": float("nan")}, "`beta` must be"),
+        ("nrc", {"neighbors": 2.5}, "`neighbors` must be a whole number"),
+        ("ancon", {"quantile": 0.5}, "`quantile=0.5` has no effect without `weighting=quantile`"),
+        ("gce+ancon", {"belief_coefficient": 0.1}, "an option of self-training"),
+        ("elr", {"confidence": "mc-dropout"}, "has no votes"),
+    ],
+)
+def test_what_is_refused(name: str, given: dict[str, object], message: str) -> None:
+    for refuse in (lambda: methods.resolve(name, given), lambda: methods.create(name, **SIZES, **given)):
+        with pytest.raises(UserError, match=message):
+            refuse()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name: str) -> None:
+    resolved = methods.resolve(name, {})
+    assert resolved.keys() == methods.settings(name).keys() <= methods.settings().keys()
+    assert methods.resolve(name, resolved) == resolved
+    assert isinstance(methods.create(name, **SIZES, **resolved), methods.Method)
+
+
+def test_every_setting_has_a_type_and_a_help_text() -> None:
+    for field in methods.settings().values():
+        assert field.type in (int, float, str, bool)
+        assert spec(field).help
+
+
+def test_given_values_count_before_the_defaults() -> None:
+    resolved = methods.resolve("gce+ancon", {"q": 1, "beta": 0.5})
+    assert (resolved["q"], resolved["beta"], resolved["smoothing"]) == (1.0, 0.5, 0.3)
+
+
+def test_names_and_settings_need_no_torch() -> None:
+    code = "import sys; from tllib_ancon import methods; methods.settings(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(Path(__file__).parents[1])})
+
+
+# Methods of other packages
+
+MODULE = """
+from dataclasses import dataclass
+
+from tllib_ancon import methods
+from tllib_ancon.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    focus: float = setting(2.0, "exponent of the focal loss", at_least=0)
+
+
+def build(task, options):
+    def objective(visit, targets):
+        log_p = visit.logits.float().log_softmax(1)
+        return -(targets * (1 - log_p.exp()) ** options.focus * log_p).sum(1).mean()
+
+    return methods.Method(objective)
+
+
+methods.register("mine", build, Options, composes=("elr", "ancon"), training_defaults={"adapted": "all"})
+"""
+
+
+MODULES = ("my_method", "another")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Installs a package with modules and entry points beside this one; gone after the test."""
+    registered = dict(methods._REGISTERED)
+
+    def forget() -> None:
+        methods._entry_points.cache_clear()
+        methods._failure.cache_clear()
+
+    def install(entries: dict[str, str], distribution: str = "my-methods", **modules: str) -> None:
+        for name, text in modules.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        info = tmp_path / f"{distribution.replace('-', '_')}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1\n")
+        lines = "".join(f"{name} = {where}\n" for name, where in entries.items())
+        (info / "entry_points.txt").write_text(f"[{methods.ENTRY_POINT_GROUP}]\n{lines}")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        forget()
+
+    yield install
+    methods._REGISTERED.clear()
+    methods._REGISTERED.update(registered)
+    for module in MODULES:
+        sys.modules.pop(module, None)
+    monkeypatch.undo()
+    forget()
+
+
+def test_a_method_of_another_package_composes_with_its_own_option(package) -> None:
+    package({"mine": "my_method"}, my_method=MODULE)
+    method = methods.create("mine+ancon", **SIZES, focus=0.0, smoothing=0.5)
+    plain = methods.create("ancon", **SIZES, smoothing=0.5)
+    logits, features = torch.randn(4, 3), torch.randn(4, 4)
+    for _ in range(2):
+        loss = method(torch.arange(4), logits, features)
+        torch.testing.assert_close(loss, plain(torch.arange(4), logits, features))
+    assert not torch.isclose(methods.create("mine", **SIZES)(torch.arange(4), logits, features), loss)
+    assert methods.names()[-3:] == ["mine", "mine+elr", "mine+ancon"]
+    assert "focus" in methods.settings()
+    assert methods.resolve("mine+ancon", {})["focus"] == 2.0
+    assert methods.training_defaults("mine+ancon") == {"adapted": "all"}
+    with pytest.raises(UserError, match="`focus` is an option of mine, not of ancon"):
+        methods.resolve("ancon", {"focus": 1.0})
+    with pytest.raises(UserError, match="'mine\\+ancon-auto' is not offered"):
+        methods.create("mine+ancon-auto", **SIZES)
+    with pytest.raises(UserError, match="`focus` must be at least 0"):
+        methods.create("mine", **SIZES, focus=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("import a_package_that_is_missing", "ModuleNotFoundError: No module named 'a_package_that_is_missing'"),
+        ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line second line"),
+        ("", "my_method does not call tllib_ancon.methods.register\\('mine', ...\\)"),
+        (MODULE.replace("(2.0, ", "('two', "), "`focus` must be a number, got 'two'"),
+        (MODULE.replace("setting(2.0, ", "setting(help="), "`focus` has no default"),
+        (MODULE.replace('"mine", build', '"ancon", build'), "method name 'ancon' is taken"),
+        (MODULE.replace('"mine", build', '"gce", build'), "method name 'gce' is taken"),
+        (MODULE.replace("focus:", "head:"), "`head` is the name of an argument of create"),
+        (MODULE.replace("focus: float", "beta: int").replace("2.0", "2"), "`beta` has another type than that of"),
+        (MODULE.replace('("elr", "ancon")', '("elrr",)'), "did you mean 'elr'"),
+    ],
+)
+def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module: str, message: str) -> None:
+    before = methods.names()
+    package({"mine": "my_method"}, my_method=module)
+    assert methods.names() == before
+    assert methods.settings().keys() >= methods.settings("ancon").keys()
+    assert methods.create("gce+ancon", **SIZES) is not None
+    for name in ("mine", "mine+ancon"):
+        with pytest.raises(
+            UserError, match=f"method `mine` of package my-methods cannot be used: .*{message}"
+        ) as raised:
+            methods.create(name, **SIZES)
+        assert "\n" not in str(raised.value)
+
+
+def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
+    package({"ancon": "my_method"}, my_method=MODULE)
+    with pytest.warns(UserWarning, match="method `ancon` of package my-methods is left out: the name is taken"):
+        method = methods.create("ancon", **SIZES)
+    assert method.ensemble is not None
+    assert "my_method" not in sys.modules
+    assert methods.names().count("ancon") == 1
+
+
+def test_a_name_that_two_packages_have_is_the_first_ones(package) -> None:
+    package({"mine": "my_method"}, my_method=MODULE)
+    package({"mine": "another"}, "other-methods", another="raise RuntimeError")
+    with pytest.warns(UserWarning, match="is left out: the name is taken"):
+        methods.names()
+
+
+def test_a_method_may_be_registered_without_a_package_and_again(package) -> None:
+    @dataclass(frozen=True)
+    class Options(Settings):
+        power: int = setting(1, "of nothing", at_least=0)
+
+    def build(task: methods.Task, options: Options) -> methods.Method:
+        return methods.Method(lambda visit, targets: (visit.logits * targets).sum() ** options.power)
+
+    for _ in range(2):
+        methods.register("of-a-notebook", build, Options, composes=("ancon-auto",))
+    assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
+    with pytest.raises(UserError, match="'of-a-notebook' is taken"):
+        methods.register("of-a-notebook", lambda task, options: None)
+
+
+@pytest.mark.parametrize("name", ["", "Mine", "mine+elr", "mine+", "gce+mine", "my method", "-x"])
+def test_names_that_cannot_be_registered(name: str) -> None:
+    with pytest.raises(UserError, match="expected small letters"):
+        methods.register(name, lambda task, options: None)
