@@ -21,7 +21,11 @@ SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
     [
         ("ancno", {}, "unknown method 'ancno'; did you mean 'ancon'"),
         ("elr+ancon", {}, "unknown method"),
-        ("shot-im+ancon", {}, "'shot-im\\+ancon' is not offered: .* shot-im, shot-im\\+elr$"),
+        (
+            "shot-im+ancon",
+            {},
+            "'shot-im\\+ancon' is not offered: shot-im uses no .* is shot-im, shot-im\\+elr$",
+        ),
         ("ancon", {"smothing": 0.3}, "unknown option of ancon 'smothing'; did you mean 'smoothing'"),
         ("ancon", {"q": 0.5}, "`q` is an option of gce, not of ancon; leave it out"),
         ("gce", {"neighbors": 3}, "`neighbors` is an option of nrc and aad, not of gce"),
@@ -67,28 +71,10 @@ def test_names_and_settings_need_no_torch() -> None:
 
 # Methods of other packages
 
-MODULE = """
-from dataclasses import dataclass
+PAGE = (Path(__file__).parents[1] / "docs" / "own_method.md").read_text(encoding="utf-8")
 
-from tllib_ancon import methods
-from tllib_ancon.settings import Settings, setting
-
-
-@dataclass(frozen=True)
-class Options(Settings):
-    focus: float = setting(2.0, "exponent of the focal loss", at_least=0)
-
-
-def build(task, options):
-    def objective(visit, targets):
-        log_p = visit.logits.float().log_softmax(1)
-        return -(targets * (1 - log_p.exp()) ** options.focus * log_p).sum(1).mean()
-
-    return methods.Method(objective)
-
-
-methods.register("mine", build, Options, composes=("elr", "ancon"), training_defaults={"adapted": "all"})
-"""
+MODULE = PAGE.split("```python\n")[1].split("```")[0]
+"""The page's, which the tests install."""
 
 
 MODULES = ("my_method", "another")
@@ -124,24 +110,21 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 def test_a_method_of_another_package_composes_with_its_own_option(package) -> None:
-    package({"mine": "my_method"}, my_method=MODULE)
-    method = methods.create("mine+ancon", **SIZES, focus=0.0, smoothing=0.5)
+    package({"focal": "my_method"}, my_method=MODULE)
+    method = methods.create("focal+ancon", **SIZES, focus=0.0, smoothing=0.5)
     plain = methods.create("ancon", **SIZES, smoothing=0.5)
     logits, features = torch.randn(4, 3), torch.randn(4, 4)
     for _ in range(2):
         loss = method(torch.arange(4), logits, features)
         torch.testing.assert_close(loss, plain(torch.arange(4), logits, features))
-    assert not torch.isclose(methods.create("mine", **SIZES)(torch.arange(4), logits, features), loss)
-    assert methods.names()[-3:] == ["mine", "mine+elr", "mine+ancon"]
+    assert not torch.isclose(methods.create("focal", **SIZES)(torch.arange(4), logits, features), loss)
+    assert methods.names()[-4:] == ["focal", "focal+elr", "focal+ancon", "focal+ancon-auto"]
     assert "focus" in methods.settings()
-    assert methods.resolve("mine+ancon", {})["focus"] == 2.0
-    assert methods.training_defaults("mine+ancon") == {"adapted": "all"}
-    with pytest.raises(UserError, match="`focus` is an option of mine, not of ancon"):
+    assert methods.resolve("focal+ancon", {})["focus"] == 2.0
+    with pytest.raises(UserError, match="`focus` is an option of focal, not of ancon"):
         methods.resolve("ancon", {"focus": 1.0})
-    with pytest.raises(UserError, match="'mine\\+ancon-auto' is not offered"):
-        methods.create("mine+ancon-auto", **SIZES)
     with pytest.raises(UserError, match="`focus` must be at least 0"):
-        methods.create("mine", **SIZES, focus=-1.0)
+        methods.create("focal", **SIZES, focus=-1.0)
 
 
 @pytest.mark.parametrize(
@@ -149,25 +132,25 @@ def test_a_method_of_another_package_composes_with_its_own_option(package) -> No
     [
         ("import a_package_that_is_missing", "ModuleNotFoundError: No module named 'a_package_that_is_missing'"),
         ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line second line"),
-        ("", "my_method does not call tllib_ancon.methods.register\\('mine', ...\\)"),
+        ("", "my_method does not call tllib_ancon.methods.register\\('focal', ...\\)"),
         (MODULE.replace("(2.0, ", "('two', "), "`focus` must be a number, got 'two'"),
         (MODULE.replace("setting(2.0, ", "setting(help="), "`focus` has no default"),
-        (MODULE.replace('"mine", build', '"ancon", build'), "method name 'ancon' is taken"),
-        (MODULE.replace('"mine", build', '"gce", build'), "method name 'gce' is taken"),
+        (MODULE.replace('"focal", build', '"ancon", build'), "method name 'ancon' is taken"),
+        (MODULE.replace('"focal", build', '"gce", build'), "method name 'gce' is taken"),
         (MODULE.replace("focus:", "head:"), "`head` is the name of an argument of create"),
         (MODULE.replace("focus: float", "beta: int").replace("2.0", "2"), "`beta` has another type than that of"),
-        (MODULE.replace('("elr", "ancon")', '("elrr",)'), "did you mean 'elr'"),
+        (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
     ],
 )
 def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module: str, message: str) -> None:
     before = methods.names()
-    package({"mine": "my_method"}, my_method=module)
+    package({"focal": "my_method"}, my_method=module)
     assert methods.names() == before
     assert methods.settings().keys() >= methods.settings("ancon").keys()
     assert methods.create("gce+ancon", **SIZES) is not None
-    for name in ("mine", "mine+ancon"):
+    for name in ("focal", "focal+ancon"):
         with pytest.raises(
-            UserError, match=f"method `mine` of package my-methods cannot be used: .*{message}"
+            UserError, match=f"method `focal` of package my-methods cannot be used: .*{message}"
         ) as raised:
             methods.create(name, **SIZES)
         assert "\n" not in str(raised.value)
@@ -183,8 +166,8 @@ def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
 
 
 def test_a_name_that_two_packages_have_is_the_first_ones(package) -> None:
-    package({"mine": "my_method"}, my_method=MODULE)
-    package({"mine": "another"}, "other-methods", another="raise RuntimeError")
+    package({"focal": "my_method"}, my_method=MODULE)
+    package({"focal": "another"}, "other-methods", another="raise RuntimeError")
     with pytest.warns(UserWarning, match="is left out: the name is taken"):
         methods.names()
 
@@ -198,13 +181,17 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
         return methods.Method(lambda visit, targets: (visit.logits * targets).sum() ** options.power)
 
     for _ in range(2):
-        methods.register("of-a-notebook", build, Options, composes=("ancon-auto",))
+        methods.register("of-a-notebook", build, Options, ("ancon-auto",), training_defaults={"adapted": "all"})
     assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
+    assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all"}
+    assert methods.training_defaults("ancon") == {}
+    with pytest.raises(UserError, match="uses no pseudo-label"):
+        methods.create("of-a-notebook+ancon", **SIZES)
     with pytest.raises(UserError, match="'of-a-notebook' is taken"):
         methods.register("of-a-notebook", lambda task, options: None)
 
 
-@pytest.mark.parametrize("name", ["", "Mine", "mine+elr", "mine+", "gce+mine", "my method", "-x"])
+@pytest.mark.parametrize("name", ["", "Mine", "focal+elr", "mine+", "gce+mine", "my method", "-x"])
 def test_names_that_cannot_be_registered(name: str) -> None:
     with pytest.raises(UserError, match="expected small letters"):
         methods.register(name, lambda task, options: None)

@@ -53,10 +53,15 @@ class NoOptions(Settings):
 
 @dataclass(frozen=True)
 class _Extra:
-    """What composes with a method: ``apply(method, task, options)`` changes it in place."""
+    """What composes with a method: ``apply(method, task, options)`` changes it in place.
+
+    Attributes:
+        missing: what a method does that it does not compose with
+    """
 
     options: type[Settings]
     apply: str
+    missing: str
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,9 @@ class _Registration:
 
 
 _EXTRAS = {
-    "elr": _Extra(built_in.ELROptions, "elr"),
-    "ancon": _Extra(built_in.AnConOptions, "ancon"),
-    "ancon-auto": _Extra(built_in.AnConAutoOptions, "ancon_auto"),
+    "elr": _Extra(built_in.ELROptions, "elr", "takes no regulariser"),
+    "ancon": _Extra(built_in.AnConOptions, "ancon", "uses no pseudo-label that could be smoothed"),
+    "ancon-auto": _Extra(built_in.AnConAutoOptions, "ancon_auto", "uses no pseudo-label that could be smoothed"),
 }
 _SHORT_NAMES = {f"self-training+{extra}": extra for extra in _EXTRAS}
 _LONG_NAMES = {short: long for long, short in _SHORT_NAMES.items()}
@@ -232,8 +237,7 @@ def _find(name: str) -> tuple[_Registration, str | None]:
     if extra not in _REGISTERED[base].composes:
         offered = [known for known in names() if known.startswith(f"{base}+")]
         raise UserError(
-            f"method {name!r} is not offered: {base} makes no use of what +{extra} does; there "
-            f"{'is' if len(offered) == 1 else 'are'} {', '.join([base, *offered])}"
+            f"method {name!r} is not offered: {base} {_EXTRAS[extra].missing}; there is {', '.join([base, *offered])}"
         )
     return _REGISTERED[base], extra
 
