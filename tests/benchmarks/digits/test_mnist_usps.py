@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
-
-SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "digits" / "mnist_usps.sh"
-RECORDER = """#!/usr/bin/env bash
-printf '%q ' "$@" >> commands
-echo >> commands
-"""
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, argparse.Namespace]]:
     """What the script asks of ``tllib-ancon``, with its own defaults."""
-    folder = tmp_path_factory.mktemp("digits")
-    (folder / "tllib-ancon").write_text(RECORDER)
-    (folder / "tllib-ancon").chmod(0o755)
-    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run([str(SCRIPT), "digits", "out"], cwd=folder, env={"PATH": path}, check=True, timeout=60)
-    lines = [shlex.split(line) for line in (folder / "commands").read_text().splitlines()]
-    return [(words[0], parse(words)) for words in lines]
+    made = recorded.commands("digits/mnist_usps.sh", ["digits", "out"], tmp_path_factory.mktemp("digits"))
+    assert {words[0] for words in made} == {"tllib-ancon"}
+    return [(words[1], parse(words[1:])) for words in made]
 
 
 def of(command: str, commands: list[tuple[str, argparse.Namespace]]) -> list[argparse.Namespace]:

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.do_no_harm import table
+
+
+def write(out: Path, pair: str, method: str, seed: int, accuracies: list[float], infomax: list[float]) -> None:
+    folder = out / "erm" / pair / f"{method}-seed{seed}"
+    folder.mkdir(parents=True)
+    others = dict.fromkeys(("corr_c", "mean_entropy", "marginal_entropy", "snd"), 1.0)
+    lines = [{"accuracy": a, "infomax": i, **others} for a, i in zip(accuracies, infomax, strict=True)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "result.json").write_text("{}")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    write(tmp_path, "amazon-dslr", "ancon", 0, [50, 60, 55], infomax=[3, 1, 2])
+    write(tmp_path, "amazon-dslr", "ancon", 1, [50, 40, 30], infomax=[1, 3, 2])
+    write(tmp_path, "amazon-dslr", "self-training", 0, [50, 45, 70], infomax=[1, 2, 3])
+    (tmp_path / "erm" / "amazon-dslr" / "gce-seed0").mkdir()
+    (tmp_path / "erm" / "amazon-dslr" / "gce-seed0" / "metrics.jsonl").write_text("not finished")
+    return tmp_path
+
+
+def test_the_epoch_of_each_choice(runs: Path) -> None:
+    first, second, _ = table.read(runs)
+    assert (first.setting, first.method, first.seed, first.start) == ("amazon->dslr", "ancon", 0, 50)
+    chosen = {name: [run.accuracy(name) for run in (first, second)] for name in table.CHOICES}
+    assert chosen["start"] == [50, 50]
+    assert chosen["last"] == [55, 30]
+    assert chosen["best(labels)"] == [60, 50]
+    assert chosen["infomax(1..)"] == [55, 40]
+    assert chosen["infomax(0..)"] == [50, 40]
+
+
+def test_the_tables(runs: Path, capsys) -> None:
+    assert table.main([str(runs), "--csv", str(runs / "runs.csv")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "| amazon->dslr | 0 | 50.0 | 55.0 | 70.0 |" in shown
+    assert "| amazon->dslr | 1 | 50.0 | 40.0 | – |" in shown
+    assert "| infomax(1..) | 47.50 | -10.0 | 70.00 | +20.0 |" in shown
+    assert "| start | 50.00 | +0.0 | 50.00 | +0.0 |" in shown
+    written = (runs / "runs.csv").read_text().splitlines()
+    assert len(written) == 1 + 3 * len(table.CHOICES)
+    assert written[1] == "amazon->dslr,0,ancon,start,0,50.00,50.00"
+
+
+def test_a_folder_without_runs(tmp_path: Path, capsys) -> None:
+    assert table.main([str(tmp_path)]) == 2
+    assert "holds no finished adaptation" in capsys.readouterr().err

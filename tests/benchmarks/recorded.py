@@ -1,0 +1,31 @@
+"""What a shell script would run, recorded instead of run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+RECORDER = """#!/usr/bin/env bash
+printf '%q ' "$(basename "$0")" "$@" >> "$RECORD"
+echo >> "$RECORD"
+"""
+
+
+def commands(script: str, arguments: Sequence[str], folder: Path, **environment: str) -> list[list[str]]:
+    """The words of every ``tllib-ancon`` and ``python`` that a script below ``benchmarks/`` starts.
+
+    Args:
+        folder: an empty one, to run in
+        environment: variables that the script reads
+    """
+    for name in ("tllib-ancon", "python"):
+        (folder / name).write_text(RECORDER)
+        (folder / name).chmod(0o755)
+    record = folder / "commands"
+    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "RECORD": str(record), **environment}
+    subprocess.run([str(BENCHMARKS / script), *arguments], cwd=folder, env=variables, check=True, timeout=60)
+    return [shlex.split(line) for line in record.read_text().splitlines()]
