@@ -1,0 +1,64 @@
+"""The page, served in a thread of the test."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from queue import Queue
+from typing import Any
+from urllib.parse import urlsplit
+
+from PIL import Image
+
+from tllib_ancon.certify.page import serve
+from tllib_ancon.certify.session import Session
+
+
+def picture(position: int) -> Image.Image:
+    return Image.new("RGB", (320, 200), (position * 37 % 256, 90, 140))
+
+
+class Visitor:
+    """Requests to a page by its printed address."""
+
+    def __init__(self, address: str):
+        self.address = address
+        self.parts = urlsplit(address)
+
+    def get(self, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> tuple[HTTPResponse, bytes]:
+        """The answer for a path below the token, or from the root if it begins with a slash."""
+        return self._request(method, path, None, headers or {})
+
+    def post(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
+        response, content = self._request("POST", path, json.dumps(body), {})
+        return response.status, json.loads(content)
+
+    def state(self) -> dict[str, Any]:
+        return json.loads(self.get("state")[1])
+
+    def _request(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        connection = HTTPConnection(self.parts.hostname or "", self.parts.port, timeout=20)
+        try:
+            connection.request(method, path if path.startswith("/") else self.parts.path + path, body, headers)
+            response = connection.getresponse()
+            return response, response.read()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def served(session: Session, read: Callable[[int], Image.Image] = picture) -> Iterator[Visitor]:
+    addresses: Queue[str] = Queue()
+    thread = threading.Thread(target=serve, args=(session, read, 0, addresses.put), daemon=True)
+    thread.start()
+    visitor = Visitor(addresses.get(timeout=20))
+    try:
+        yield visitor
+    finally:
+        if thread.is_alive():
+            visitor.post("finish", {})
+        thread.join(timeout=20)
+        assert not thread.is_alive()
