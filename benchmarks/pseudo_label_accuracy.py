@@ -27,9 +27,8 @@ def main(words: list[str]) -> None:
     args = parse(["adapt", *words])
     target = building.domain(args, args.target)
     labels = torch.tensor([sample.label for sample in target.samples])
-    backbone = building.backbone(args, pretrained=False)
-    model = building.start_classifier(args, backbone, target.num_classes)
-    train, evaluation = building.transforms(args, backbone)
+    model = building.start_classifier(args, target.num_classes)
+    train, evaluation = building.transforms(args, model)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for dropout in (False, True):
         model.load_state_dict(start)

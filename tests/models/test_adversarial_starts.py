@@ -11,7 +11,7 @@ from torch import nn
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon import methods
 from tllib_ancon.models.backbones import SmallCNN
-from tllib_ancon.models.checkpoints import start_model
+from tllib_ancon.models.checkpoints import recognize, start_model
 from tllib_ancon.models.classifier import BottleneckClassifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 
@@ -37,10 +37,7 @@ def start(request: pytest.FixtureRequest, toolkit) -> tuple[str, BottleneckClass
         "mdd": lambda: toolkit.mdd_classifier(SmallCNN(), 3, WIDTH, WIDTH),
         "dan": lambda: Dan(SmallCNN()),
     }[request.param]()
-    parts = start_model(trained.state_dict(), SmallCNN(), 3)
-    return request.param, BottleneckClassifier(
-        parts.backbone, 3, parts.bottleneck, parts.head, parts.features_dim, parts.pool_layer
-    )
+    return request.param, start_model(recognize(trained.state_dict()), SmallCNN(), 3)
 
 
 def test_the_whole_head_is_frozen_and_the_rest_learns(start) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tests.models.test_checkpoints import Backbone, states
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.checkpoints import load_state_dict
+from tllib_ancon.models.state_dicts import load_state_dict
 
 
 def write(path: Path, content: object) -> Path:
@@ -47,7 +47,7 @@ def test_code_in_a_file_is_not_run(tmp_path, monkeypatch):
         ([torch.zeros(1)], "but a list"),
         (torch.zeros(1), "but a Tensor"),
         ({}, "an empty dict"),
-        ({"epoch": 3, "state_dict": {"w": torch.zeros(1)}}, "epoch, state_dict; save the entry 'state_dict'"),
+        ({"epoch": 3, "parts": {"w": torch.zeros(1)}}, "epoch, parts; save the entry 'parts'"),
         ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
         ({3: torch.zeros(1)}, "the entries 3"),
     ],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.checkpoints import Parts, load_state_dict, recognize, start_model
-from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
+from tllib_ancon.models.checkpoints import recognize, start_model
+from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.toolkit import find
 from tllib_ancon.toolkit.binding import INSTALL, is_installed
 from tllib_ancon.toolkit.networks import AveragePool
@@ -50,15 +51,20 @@ def images() -> Tensor:
     return torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(2))
 
 
-def logits_of(parts: Parts) -> Tensor:
-    model = nn.Sequential(parts.backbone, parts.pool_layer, parts.bottleneck, parts.head).eval()
+def start(state: Mapping[str, Tensor], backbone: nn.Module, num_classes: int | None = K, **options: bool) -> Classifier:
+    layout = recognize(state)
+    assert layout is not None
+    return start_model(layout, backbone, num_classes, **options)
+
+
+def logits_of(model: Classifier) -> Tensor:
     with torch.no_grad():
-        return model(images())
+        return model.eval()(images())
 
 
 def logits_after_saving(state: object, folder: Path, **options: bool) -> Tensor:
     torch.save(state, folder / "latest.pth")
-    return logits_of(start_model(load_state_dict(folder / "latest.pth"), Backbone(), K, **options))
+    return logits_of(start(load_state_dict(folder / "latest.pth"), Backbone(), **options))
 
 
 # One test per layout
@@ -205,8 +211,7 @@ def test_our_own_model_gives_the_same_logits(file, tmp_path):
         expected = model(images())
     save = save_file if file.endswith("safetensors") else torch.save
     save(model.state_dict(), tmp_path / file)
-    parts = start_model(load_state_dict(tmp_path / file), Backbone(), K)
-    assert (logits_of(parts) - expected).abs().max() == 0
+    assert (logits_of(start(load_state_dict(tmp_path / file), Backbone())) - expected).abs().max() == 0
 
 
 def states() -> dict[str, dict[str, Tensor]]:
@@ -262,21 +267,17 @@ def test_layout_classes_and_dimensions_are_recognised(layout):
 
 @pytest.mark.parametrize("layout", states())
 def test_an_adapted_model_of_any_layout_can_be_read_again(layout, tmp_path):
-    parts = start_model(states()[layout], Backbone(), K)
-    adapted = BottleneckClassifier(
-        parts.backbone, K, parts.bottleneck, parts.head, parts.features_dim, pool_layer=parts.pool_layer
-    )
+    adapted = start(states()[layout], Backbone())
     randomise(adapted)
     with torch.no_grad():
         expected, features = adapted.predict(images())
-    assert features.shape[1] == parts.features_dim
+    assert features.shape[1] == adapted.features_dim
     assert (logits_after_saving(adapted.state_dict(), tmp_path) - expected).abs().max() == 0
 
 
 def test_dropout_comes_back_where_the_layout_tells_that_it_was_there():
     def dropouts(layout: str) -> int:
-        parts = start_model(states()[layout], Backbone(), K)
-        return sum(isinstance(layer, nn.Dropout) for part in parts[2:4] for layer in part.modules())
+        return sum(isinstance(layer, nn.Dropout) for layer in start(states()[layout], Backbone()).modules())
 
     assert {layout: dropouts(layout) for layout in ("cdan", "dan", "mdd", "mcd", "shot")} == {
         "cdan": 0,
@@ -308,8 +309,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
             toolkit.create_backbone("resnet18"),
             find("dalib").create_backbone("resnet18"),
         ):
-            parts = start_model(load_state_dict(tmp_path / "latest.pth"), backbone, K)
-            restored = nn.Sequential(parts.backbone, parts.pool_layer, parts.bottleneck, parts.head).eval()
+            restored = start(load_state_dict(tmp_path / "latest.pth"), backbone).eval()
             assert (restored(batch) - expected).abs().max() == 0
 
 
@@ -319,9 +319,8 @@ def test_a_digit_network_is_not_pooled(name, shape):
     toolkit = find("tllib")
     model = randomise(toolkit.mdd_classifier(toolkit.create_backbone(name), 10, 9, 11))
     batch = torch.randn(shape)
-    parts = start_model(model.state_dict(), toolkit.create_backbone(name), 10, pool=False)
+    restored = start(model.state_dict(), toolkit.create_backbone(name), 10, pool=False).eval()
     with torch.no_grad():
-        restored = nn.Sequential(parts.backbone, parts.pool_layer, parts.bottleneck, parts.head).eval()
         assert (restored(batch) - model(batch)).abs().max() == 0
 
 
@@ -329,13 +328,13 @@ def test_the_backbones_own_classifier_stays():
     backbone = Backbone(classifier=True)
     before = backbone.fc.weight.clone()
     state = {**states()["cdan"], "backbone.fc.weight": torch.zeros(5, 12), "backbone.fc.bias": torch.zeros(5)}
-    start_model(state, backbone, K)
+    start(state, backbone)
     assert torch.equal(backbone.fc.weight, before)
 
 
 def test_counters_of_batches_may_be_missing():
     state = {name: tensor for name, tensor in states()["cdan"].items() if "num_batches" not in name}
-    start_model(state, Backbone(), K)
+    start(state, Backbone())
 
 
 def test_other_missing_and_unexpected_tensors_are_listed():
@@ -343,35 +342,33 @@ def test_other_missing_and_unexpected_tensors_are_listed():
     state["backbone.layers.7.weight"] = torch.zeros(1)
     del state["backbone.layers.0.bias"]
     with pytest.raises(UserError, match=r"backbone does not fit.*layers\.0\.bias is missing.*layers\.7\.weight"):
-        start_model(state, Backbone(), K)
+        start(state, Backbone())
 
 
 def test_tensors_of_another_shape_are_listed_with_both_shapes():
     state = states()["cdan"]
     state["backbone.layers.0.weight"] = torch.zeros(12, 3, 5, 5)
     with pytest.raises(UserError, match=r"layers\.0\.weight has shape \(12, 3, 5, 5\).*\(12, 3, 3, 3\)"):
-        start_model(state, Backbone(), K)
+        start(state, Backbone())
 
 
 def test_a_head_that_does_not_fit_the_bottleneck():
     state = states()["cdan"]
     state["head.weight"] = torch.zeros(K, 10)
     with pytest.raises(UserError, match=r"head does not fit.*\(7, 10\).*\(7, 9\)"):
-        start_model(state, Backbone(), K)
+        start(state, Backbone())
 
 
 def test_another_number_of_classes():
     with pytest.raises(
         UserError, match=r"for 7 classes, the dataset has 65 \(head\.\S+ has shape \(7, \d+\), expected \(65, \d+\)\)"
     ):
-        start_model(states()["mdd"], Backbone(), 65)
+        start(states()["mdd"], Backbone(), 65)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda state: state.pop("head.weight"),
-        lambda state: state.update({"head.weight": torch.zeros(3)}),
         lambda state: state.update({"decoder.weight": torch.zeros(3)}),
         lambda state: state.update({"bottleneck.9.weight": torch.zeros(3)}),
         lambda state: [state.pop(name) for name in list(state) if name.startswith("backbone")],
@@ -381,10 +378,22 @@ def test_another_number_of_classes():
 def test_an_unknown_layout(change: Callable[[dict[str, Tensor]], object]):
     state = dict(states()["cdan"])
     change(state)
-    with pytest.raises(UserError):
-        start_model(state, Backbone(), K)
+    assert recognize(state) is None
 
 
-def test_weights_of_a_backbone_alone_are_explained():
-    with pytest.raises(UserError, match=r"layers\.0\.weight.*--pretrained-weights"):
-        recognize(Backbone().state_dict())
+def test_a_head_that_is_no_matrix():
+    state = states()["cdan"]
+    with pytest.raises(UserError, match=r"weight should be a matrix and is \(3,\)"):
+        recognize({**state, "head.weight": torch.zeros(3)})
+    with pytest.raises(UserError, match="should be a matrix and is missing"):
+        recognize({name: state[name] for name in state if name != "head.weight"})
+
+
+@pytest.mark.parametrize(
+    "wrappers", ["module.", "_orig_mod.", "model.", "module._orig_mod.", "model._orig_mod.module."]
+)
+def test_names_of_wrappers_are_left_out(wrappers):
+    state = {wrappers + name: tensor for name, tensor in states()["shot"].items()}
+    found = recognize(state)
+    assert found is not None
+    assert (found.name, found.tensors.keys()) == ("shot", recognize(states()["shot"]).tensors.keys())

@@ -10,7 +10,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import SmallCNN, create_backbone, names, parse_options
 from tllib_ancon.models.classifier import Classifier, adaptation_mode, shot_classifier
 from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.models.weights import load_into
+from tllib_ancon.models.state_dicts import load_into
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -99,9 +99,9 @@ def test_dropout_inside_a_network_is_off_too(name: str, options: dict[str, float
 
 
 def test_backbones_know_their_normalisation() -> None:
-    assert create_backbone("resnet18", pretrained=False).mean == (0.485, 0.456, 0.406)
+    assert create_backbone("resnet18", pretrained=False).preprocessing.mean == (0.485, 0.456, 0.406)
     vit = create_backbone("test_vit", pretrained=False)
-    assert tuple(vit.mean) == (0.5, 0.5, 0.5)
+    assert vit.preprocessing.mean == (0.5, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "resnet18", "test_resnet", "test_vit"])

@@ -18,7 +18,9 @@ from tllib_ancon.data.image_list import UNLABELLED, Sample
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import Backbone, SmallCNN, create_backbone
-from tllib_ancon.models.checkpoints import load_state_dict, start_model
+from tllib_ancon.models.checkpoints import recognize, start_model
+from tllib_ancon.models.preprocessing import Preprocessing
+from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.adversarial import (
     AdversarialTraining,
@@ -46,7 +48,7 @@ def domains(tmp_path_factory: pytest.TempPathFactory) -> tuple[Domain, Domain]:
 
 
 def small_backbone() -> Backbone:
-    return Backbone(SmallCNN(), False, (0.5,) * 3, (0.5,) * 3, pretrained=False)
+    return Backbone(SmallCNN(), False, Preprocessing.centred(3), pretrained=False)
 
 
 def training(
@@ -209,16 +211,15 @@ def test_the_toolkit_reads_the_checkpoint_back(toolkit, method, domains, tmp_pat
     """And so does this package, with the same logits."""
     options = dataclasses.replace(method[0], epochs=1, iters_per_epoch=1)
     network = toolkit.create_backbone("resnet18")
-    backbone = Backbone(network, network.pools, (0.5,) * 3, (0.5,) * 3, pretrained=False)
+    backbone = Backbone(network, network.pools, Preprocessing.centred(3), pretrained=False)
     training(toolkit, (options, method[1]), domains, tmp_path, backbone)()
     state = load_state_dict(tmp_path / "checkpoints" / "latest.pth")
     theirs = own_classes(toolkit, options.method, toolkit.create_backbone("resnet18"))
     theirs.load_state_dict(state)
-    parts = start_model(state, create_backbone("resnet18", pretrained=False).network, 3)
+    ours = start_model(recognize(state), create_backbone("resnet18", pretrained=False).network, 3).eval()
     images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     logits = theirs.eval()(images)
     logits = logits[0] if isinstance(logits, tuple) else logits
-    ours = nn.Sequential(parts.backbone, parts.pool_layer, parts.bottleneck, parts.head).eval()
     torch.testing.assert_close(ours(images), logits)
 
 

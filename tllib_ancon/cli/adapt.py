@@ -61,8 +61,7 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
     target = building.domain(args, args.target)
     _require_known_source(args)
     building.require_same_classes(args.checkpoint, target)
-    backbone = building.backbone(args, pretrained=False)
-    model = building.start_classifier(args, backbone, target.num_classes)
+    model = building.start_classifier(args, target.num_classes)
     progress = building.progress(args)
     directory = RunDirectory(args.log)
     adaptation = Adaptation(
@@ -70,7 +69,7 @@ def adapt(args: argparse.Namespace) -> dict[str, Any]:
         target,
         options(args),
         directory,
-        *building.cached(args, building.transforms(args, backbone), target),
+        *building.cached(args, building.transforms(args, model), target),
         record=building.recorder(target),
         keep=building.keeper(target, directory) if args.save_predictions else None,
         progress=progress,

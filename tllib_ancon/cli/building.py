@@ -20,11 +20,9 @@ from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options
-from tllib_ancon.models.checkpoints import load_state_dict, start_model
-from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
-from tllib_ancon.models.imagenet import IMAGENET, imagenet_classifier
-from tllib_ancon.models.weights import load_into
+from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options, toolkit_backbone
+from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.models.loading import IMAGENET, load
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training import saved_predictions
 from tllib_ancon.training.files import sha256
@@ -93,32 +91,26 @@ def require_same_classes(checkpoint: str, domain: Domain) -> None:
     require_same_order(class_folders(domain.samples), recorded.get("class_folders", {}), domain.name, f"the run {run}")
 
 
-def backbone(args: argparse.Namespace, pretrained: bool) -> Backbone:
-    """The backbone ``-a`` names; from here on everything random follows ``--seed``."""
+def backbone(args: argparse.Namespace, network: Toolkit | None = None) -> Backbone:
+    """The backbone ``-a`` names with its pre-trained weights, as the toolkit's own network if one is given; from here
+    on everything random follows ``--seed``."""
     make_reproducible(args.seed, getattr(args, "deterministic", False))
-    weights = getattr(args, "pretrained_weights", None)
-    return create_backbone(args.arch, pretrained and not args.scratch, weights, parse_options(args.arch_option))
+    weights, options = getattr(args, "pretrained_weights", None), parse_options(args.arch_option)
+    if network is None:
+        return create_backbone(args.arch, not args.scratch, weights, options)
+    return toolkit_backbone(args.arch, network, not args.scratch, weights, options)
 
 
-def toolkit_backbone(args: argparse.Namespace, toolkit: Toolkit) -> Backbone:
-    """The backbone ``-a`` names with its pre-trained weights, as the toolkit's own network where it has one of that
-    name: TLLib's scripts can read the checkpoint then."""
-    given = backbone(args, pretrained=True)
-    if args.arch not in toolkit.backbone_names():
-        return given
-    network = toolkit.create_backbone(args.arch)
-    load_into(network, {**network.state_dict(), **given.network.state_dict()}, source=f"the network {args.arch}")
-    return replace(given, network=network, pools=network.pools)
-
-
-def transforms(args: argparse.Namespace, backbone: Backbone) -> Transforms:
+def transforms(args: argparse.Namespace, model: Backbone | Classifier) -> Transforms:
     """The training and the evaluation transform."""
+    preprocessing = model.preprocessing
+    assert preprocessing is not None, "a network that has a name here tells"
     names = ("train_resizing", "val_resizing", "resize_size", "image_size", "scale", "ratio", "padding", "rotation")
     options = TransformOptions(
         **pick(args, names),
         horizontal_flip=not args.no_hflip,
-        norm_mean=args.norm_mean or backbone.mean,
-        norm_std=args.norm_std or backbone.std,
+        norm_mean=args.norm_mean or preprocessing.mean,
+        norm_std=args.norm_std or preprocessing.std,
     )
     train = device_augmentation if args.device_augmentation else train_transform
     return train(options), evaluation_transform(options)
@@ -148,33 +140,18 @@ def source_model(args: argparse.Namespace, backbone: Backbone, num_classes: int)
     )
 
 
-def start_classifier(args: argparse.Namespace, backbone: Backbone, num_classes: int) -> Classifier:
-    """The model in ``--checkpoint``: of this package, of TLLib's scripts, of dalib or of the authors; or ``imagenet``.
-
-    Raises:
-        UserError: a missing or unreadable checkpoint, or one that does not fit (which tensors)
-    """
-    if args.checkpoint == IMAGENET:
-        return _imagenet_start(args, num_classes)
-    path = Path(args.checkpoint)
-    parts = start_model(load_state_dict(path), backbone.network, num_classes, pool=not (backbone.pools or args.no_pool))
-    return BottleneckClassifier(
-        parts.backbone,
+def start_classifier(args: argparse.Namespace, num_classes: int) -> Classifier:
+    """The model in ``--checkpoint``; from here on everything random follows ``--seed``."""
+    make_reproducible(args.seed, getattr(args, "deterministic", False))
+    return load(
+        args.checkpoint,
+        args.arch,
         num_classes,
-        parts.bottleneck,
-        parts.head,
-        parts.features_dim,
-        parts.pool_layer,
-        finetune=not args.scratch,
+        arch_options=parse_options(args.arch_option),
+        pool=not args.no_pool,
+        scratch=args.scratch,
+        pretrained_weights=getattr(args, "pretrained_weights", None),
     )
-
-
-def _imagenet_start(args: argparse.Namespace, num_classes: int) -> Classifier:
-    weights = getattr(args, "pretrained_weights", None)
-    model = imagenet_classifier(args.arch, not args.scratch, weights, parse_options(args.arch_option))
-    if model.num_classes != num_classes:
-        raise UserError(f"--checkpoint imagenet has {model.num_classes} classes, the dataset has {num_classes}")
-    return model
 
 
 def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:

@@ -111,7 +111,7 @@ def _source_only(args: argparse.Namespace, directory: Any) -> SourceTraining:
 
     source = building.domain(args, args.source)
     args.inputs = building.inputs(args, source)
-    backbone = building.backbone(args, pretrained=True)
+    backbone = building.backbone(args)
     model = building.source_model(args, backbone, source.num_classes)
     transforms = building.cached(args, building.transforms(args, backbone), source)
     return SourceOnly(model, source, _options(args), directory, *transforms, building.progress(args))
@@ -124,7 +124,7 @@ def _adversarial(args: argparse.Namespace, directory: Any) -> SourceTraining:
     source, target = building.domain(args, args.source), building.domain(args, args.target)
     args.inputs = building.inputs(args, source, target)
     args.toolkit = toolkit.find().name
-    backbone = building.toolkit_backbone(args, toolkit.find())
+    backbone = building.backbone(args, toolkit.find())
     options = _options(args)
     pool_layer = building.pool_layer(args, backbone)
     return AdversarialTraining(

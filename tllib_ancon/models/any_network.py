@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.preprocessing import preprocessing_of
 
-IMAGE_SIZE = (3, 224, 224)
-"""Of the images that a network is probed with if nothing says what it takes."""
+IMAGE_SIZE = 224
+"""Side of the images that a network is probed with if nothing says what it takes."""
 
 
 def as_classifier(
@@ -27,8 +28,8 @@ def as_classifier(
     Args:
         model (nn.Module): images (B, C, H, W) -> logits (B, K); trained in place
         head (str, optional): dotted name of the head, e.g. ``fc``, if it is another module
-        probe (Tensor, optional): a few images that the model takes, (B, C, H, W). Default: zeros of the size in the
-            model's ``pretrained_cfg`` (timm), else (2, 3, 224, 224)
+        probe (Tensor, optional): a few images that the model takes, (B, C, H, W). Default: zeros, of the size in the
+            metadata of a timm model, else (2, 3, 224, 224)
         finetune (bool): the network is pre-trained and learns at a tenth of the head's rate. Default: True
 
     Returns: its ``features_dim`` and ``head`` are None if the network has no such layer
@@ -37,24 +38,7 @@ def as_classifier(
         UserError: a model that cannot be called on the probe or whose output is not (B, K); a ``head`` that it has
             not, does not call, or that gets something other than (B, D)
     """
-    if isinstance(model, Classifier):
-        return model
-    modules = dict(model.named_modules())
-    if head is not None and head not in modules:
-        raise unknown_name("module of the model", head, modules)
-    linears = {name: module.out_features for name, module in modules.items() if isinstance(module, nn.Linear)}
-    logits, calls = _run(model, linears if head is None else [head], probe)
-    num_classes = logits.shape[1]
-    name, features_dim = calls[-1] if calls else (None, None)
-    if head is None and (name is None or features_dim is None or linears[name] != num_classes):
-        return NetworkClassifier(model, num_classes, None, None, finetune)
-    if name is None:
-        raise UserError(f"the model does not call its module {head}, which `head` names")
-    if features_dim is None:
-        raise UserError(
-            f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
-        )
-    return NetworkClassifier(model, num_classes, name, features_dim, finetune)
+    return model if isinstance(model, Classifier) else find_head(model, head, probe, finetune)
 
 
 class NetworkClassifier(Classifier):
@@ -84,6 +68,7 @@ class NetworkClassifier(Classifier):
         self.head_name = head_name
         self.features_dim = features_dim
         self.finetune = finetune
+        self.preprocessing = preprocessing_of(network)
         self._entrance = _Entrance()
         self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._entrance)
         self.register_load_state_dict_pre_hook(_as_names_of_the_wrapper)  # type: ignore[no-untyped-call]
@@ -101,17 +86,42 @@ class NetworkClassifier(Classifier):
         logits = self.network(images)
         features = self._entrance.take()
         if not isinstance(logits, Tensor):
-            raise UserError(f"the model gives {_described(logits)} in this mode where logits (B, K) are expected")
+            raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
         return logits, logits.new_empty(len(logits), 0) if features is None else features
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.state_dict(*args, **options)
+
+    def load_state_dict(self, *args: Any, **options: Any) -> Any:
+        return self.network.load_state_dict(*args, **options)
 
     def _rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
         head = [] if self.head is None else list(self.head.parameters())
         of_head = {id(parameter) for parameter in head}
         backbone = [parameter for parameter in self.network.parameters() if id(parameter) not in of_head]
         return [(backbone, 0.1 if self.finetune else 1.0), (head, 1.0)]
+
+
+def find_head(
+    network: nn.Module, head: str | None = None, probe: Tensor | None = None, finetune: bool = True
+) -> NetworkClassifier:
+    """:func:`as_classifier` for a network that is not a classifier of this package."""
+    modules = dict(network.named_modules())
+    if head is not None and head not in modules:
+        raise unknown_name("module of the model", head, modules)
+    linears = {name: module.out_features for name, module in modules.items() if isinstance(module, nn.Linear)}
+    logits, calls = _run(network, linears if head is None else [head], probe)
+    num_classes = logits.shape[1]
+    name, features_dim = calls[-1] if calls else (None, None)
+    if head is None and (name is None or features_dim is None or linears[name] != num_classes):
+        return NetworkClassifier(network, num_classes, None, None, finetune)
+    if name is None:
+        raise UserError(f"the model does not call its module {head}, which `head` names")
+    if features_dim is None:
+        raise UserError(
+            f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
+        )
+    return NetworkClassifier(network, num_classes, name, features_dim, finetune)
 
 
 class _Entrance:
@@ -132,6 +142,7 @@ class _Entrance:
 
 
 def _as_names_of_the_wrapper(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """For the state dict of a module that the wrapper is a part of."""
     for name in [name for name in state if name.startswith(prefix)]:
         state[f"{prefix}network.{name.removeprefix(prefix)}"] = state.pop(name)
 
@@ -142,7 +153,7 @@ Calls = list[tuple[str, int | None]]
 
 def _run(model: nn.Module, names: Iterable[str], probe: Tensor | None) -> tuple[Tensor, Calls]:
     """The model's logits of a few images, and the calls of these of its modules."""
-    images = _probe_images(model) if probe is None else probe.to(_device(model))
+    images = probe_images(model) if probe is None else probe.to(_device(model))
     calls: Calls = []
 
     def remember(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
@@ -150,28 +161,29 @@ def _run(model: nn.Module, names: Iterable[str], probe: Tensor | None) -> tuple[
 
     hooks = [model.get_submodule(name).register_forward_pre_hook(remember(name)) for name in names]
     try:
-        with _evaluation_mode(model), torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             output = model(images)
     except Exception as error:  # any error can come out of a person's own network
-        raise UserError(
-            f"the model cannot be called on images of shape {tuple(images.shape)} ({one_line(error)}); "
-            "give a few images that it takes as `probe`"
-        ) from error
+        hint = "; give a few images that it takes as `probe`" if probe is None else ""
+        shape = tuple(images.shape)
+        raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){hint}") from error
     finally:
         for hook in hooks:
             hook.remove()
     if not _is_logits(output, len(images)):
         raise UserError(
-            f"the model gives {_described(output)} for {len(images)} images where logits ({len(images)}, K) are "
+            f"the model gives {described(output)} for {len(images)} images where logits ({len(images)}, K) are "
             "expected; wrap it in a module that returns the logits alone"
         )
     return output, calls
 
 
-def _probe_images(model: nn.Module) -> Tensor:
-    metadata = getattr(model, "pretrained_cfg", None) or {}
+def probe_images(model: nn.Module) -> Tensor:
+    """Two black images of the size that the network's metadata tells, else of 224 pixels."""
+    known = preprocessing_of(model)
+    side = known.image_size if known and known.image_size else IMAGE_SIZE
     parameter = next(model.parameters(), torch.empty(0))
-    return parameter.new_zeros(2, *metadata.get("input_size", IMAGE_SIZE), dtype=parameter.dtype)
+    return parameter.new_zeros(2, len(known.mean) if known else 3, side, side)
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -179,7 +191,7 @@ def _device(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Every module in evaluation mode, and in its own again afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
@@ -207,7 +219,8 @@ def _is_logits(output: object, batch_size: int) -> bool:
     )
 
 
-def _described(output: object) -> str:
+def described(output: object) -> str:
+    """A network's output in words, for a message."""
     if isinstance(output, Tensor):
         return f"{tuple(output.shape)} of {output.dtype}"
     return f"a {type(output).__name__}"

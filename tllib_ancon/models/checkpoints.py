@@ -1,24 +1,21 @@
-"""Checkpoints of TLLib's scripts, of dalib, of the authors and of this package, as a model to start from."""
+"""The layouts of checkpoints of TLLib's scripts, of dalib, of the authors and of this package."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.models.weights import load_into
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import BottleneckClassifier
+from tllib_ancon.models.state_dicts import load_into
 from tllib_ancon.toolkit.networks import AveragePool
 
-MCD_PARTS = {"G", "F1", "F2"}
-"""TLLib's mcd.py saves three state dicts: the backbone and two classifiers, of which the first is used."""
+WRAPPERS = ("module.", "_orig_mod.", "model.")
+"""What DataParallel, torch.compile and training programs put before every name."""
 
 RENAMED = (
     ("G.", "backbone."),
@@ -76,48 +73,8 @@ class Layout:
     tensors: Mapping[str, Mapping[str, Tensor]]
 
 
-class Parts(NamedTuple):
-    """A model to start from, with its weights."""
-
-    backbone: nn.Module
-    pool_layer: nn.Module
-    bottleneck: nn.Module
-    head: nn.Module
-    features_dim: int
-
-
-def load_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read a state dict; no code of the file is run.
-
-    Args:
-        path: a file of ``torch.save``, or .safetensors
-
-    Returns: name -> tensor, on the CPU. TLLib's mcd.py saves three state dicts; their names get the prefixes
-        ``G.``, ``F1.`` and ``F2.``
-
-    Raises:
-        UserError: no file, an unreadable one, or one that holds something other than tensors (what)
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"checkpoint {path} is not a file" if path.exists() else f"checkpoint {path} does not exist")
-    if path.stat().st_size == 0:
-        raise UserError(f"checkpoint {path} is empty")
-    content = _read(path)
-    _require_plain_tensors(content, path)
-    if isinstance(content, Mapping) and set(content) == MCD_PARTS and all(map(_is_state_dict, content.values())):
-        return {f"{part}.{name}": state[name] for part, state in content.items() for name in state}
-    if not _is_state_dict(content):
-        raise UserError(f"checkpoint {path} is not a plain state dict but {_describe(content)}")
-    return dict(content)
-
-
-def recognize(state: Mapping[str, Tensor]) -> Layout:
-    """Tell from the names and shapes of its tensors what a checkpoint holds.
-
-    Raises:
-        UserError: none of the known layouts
-    """
+def recognize(state: Mapping[str, Tensor]) -> Layout | None:
+    """Tell from the names and shapes of its tensors what a checkpoint holds; None if its layout is not known."""
     tensors = _by_part(state)
     places = _modules(tensors["bottleneck"]), _modules(tensors["head"])
     blocks = max(1, len(places[0]) // 2)
@@ -126,129 +83,69 @@ def recognize(state: Mapping[str, Tensor]) -> Layout:
         if places == (_places(bottleneck), HEADS.get(name, LINEAR_HEAD)) and tensors["backbone"]:
             num_classes, features_dim = _sizes(tensors["head"])
             return Layout(name, bottleneck, num_classes, features_dim, tensors)
-    raise UserError(
-        f"the layout of the checkpoint is unknown (its tensors: {_some(state)}). Known are those of TLLib's "
-        "image classification scripts, of dalib, of the AnCon authors and of this package; the weights of a "
-        "backbone alone go to --pretrained-weights"
-    )
+    return None
 
 
-def start_model(state: Mapping[str, Tensor], backbone: nn.Module, num_classes: int, pool: bool | None = None) -> Parts:
+def start_model(
+    layout: Layout, backbone: nn.Module, num_classes: int | None = None, pool: bool = True, finetune: bool = True
+) -> BottleneckClassifier:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
 
     Args:
-        state: of :func:`load_state_dict`
-        backbone: the network whose weights are in ``state``; they are loaded into it. An ImageNet classifier
+        layout: of :func:`recognize`
+        backbone: the network whose weights are in the checkpoint; they are loaded into it. An ImageNet classifier
             ``fc`` may be missing on either side
-        num_classes: K of the dataset
-        pool: False if the backbone's output is not to be pooled (``--no-pool``). Default: a feature map
-            (B, C, H, W) is averaged, features (B, C) are left alone
+        num_classes: K of the dataset. Default: that of the checkpoint
+        pool: average a feature map (B, C, H, W) of the backbone; features (B, C) are left alone. Default: True
+        finetune: the backbone learns at a tenth of the rate. Default: True
 
-    Returns: the parts, with dropout where the layout tells that the script had it
+    Returns: the classifier, with dropout where the layout tells that the script had it
 
     Raises:
-        UserError: an unknown layout, another number of classes, tensors that do not fit (which, both shapes)
+        UserError: another number of classes, tensors that do not fit (which, both shapes)
     """
-    layout = recognize(state)
-    if layout.num_classes != num_classes:
-        name = _head_weights(layout.tensors["head"])[1]
-        shape = tuple(layout.tensors["head"][name].shape)
-        raise UserError(
-            f"the checkpoint is for {layout.num_classes} classes, the dataset has {num_classes} (head.{name} has shape "
-            f"{shape}, expected {(num_classes, *shape[1:])}); give a checkpoint of the same classes"
-        )
+    name = _head_weights(layout.tensors["head"])[1]
+    require_classes(layout.num_classes, num_classes, f"head.{name}", layout.tensors["head"][name])
     bottleneck, features_dim = _build_bottleneck(layout)
     head = _build_head(layout, features_dim)
     _load_part(backbone, _with_own_classifier(backbone, layout.tensors["backbone"]), "backbone")
     _load_part(bottleneck, layout.tensors["bottleneck"], "bottleneck")
     _load_part(head, layout.tensors["head"], "head")
-    pool_layer = nn.Identity() if pool is False else AveragePool()
-    return Parts(backbone, pool_layer, bottleneck, head, features_dim)
+    pool_layer = AveragePool() if pool else nn.Identity()
+    return BottleneckClassifier(backbone, layout.num_classes, bottleneck, head, features_dim, pool_layer, finetune)
 
 
-def _read(path: Path) -> Any:
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+def require_classes(found: int, wanted: int | None, name: str, weight: Tensor) -> None:
+    """Refuse a checkpoint of another number of classes, the rows of this weight of its head.
 
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
-        culprit = re.search(r"GLOBAL (\S+)", str(error))
-        if culprit is None:
-            raise UserError(f"checkpoint {path} cannot be read: it is damaged, or no file of torch.save") from error
+    Raises:
+        UserError: both numbers, both shapes
+    """
+    if wanted is not None and found != wanted:
+        shape = tuple(weight.shape)
         raise UserError(
-            f"checkpoint {path} is not a plain state dict: it holds {culprit[1]}, and reading that would run "
-            "code of the file. Save the weights alone: torch.save(model.state_dict(), FILE)"
-        ) from error
-    except Exception as error:  # damaged bytes can lead the readers to any error
-        raise UserError(f"checkpoint {path} cannot be read: it is damaged or incomplete ({one_line(error)})") from error
-
-
-def _require_plain_tensors(content: Any, path: Path, prefix: str = "") -> None:
-    """Refuse tensors that cannot be copied into a network, or whose numbers are not all in the file."""
-    if not isinstance(content, Mapping):
-        return
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            _require_plain_tensors(value, path, f"{prefix}{name}.")
-        elif isinstance(value, Tensor):
-            problem = _peculiarity(value)
-            if problem:
-                raise UserError(
-                    f"checkpoint {path}: its tensor {prefix}{name} {problem}; save plain tensors, "
-                    "torch.save(model.state_dict(), FILE)"
-                )
-
-
-def _peculiarity(tensor: Tensor) -> str | None:
-    if tensor.is_meta:
-        return "is on the device meta and has no numbers"
-    if tensor.is_quantized:
-        return "is quantised"
-    if tensor.layout != torch.strided:
-        return "is sparse"
-    if tensor.is_complex():
-        return "is complex"
-    if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
-        return f"has shape {tuple(tensor.shape)}, and the file holds fewer numbers"
-    return None
-
-
-def _is_state_dict(content: Any) -> bool:
-    return (
-        isinstance(content, Mapping)
-        and len(content) > 0
-        and all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
-    )
-
-
-def _describe(content: Any) -> str:
-    if not isinstance(content, Mapping):
-        return f"a {type(content).__name__}"
-    if not content:
-        return "an empty dict"
-    inner = next((name for name, value in content.items() if _is_state_dict(value)), None)
-    hint = "" if inner is None else f"; save the entry {inner!r} by itself"
-    return f"a dict with the entries {_some(content)}{hint}"
-
-
-def _some(entries: Mapping[Any, Any], most: int = 6) -> str:
-    names = [str(name) for name in entries]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+            f"the checkpoint is for {found} classes, the dataset has {wanted} ({name} has shape {shape}, expected "
+            f"{(wanted, *shape[1:])}); give a checkpoint of the same classes"
+        )
 
 
 def _by_part(state: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     parts: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}, "": {}}
-    data_parallel = all(name.startswith("module.") for name in state)
-    for name, tensor in state.items():
-        name = _canonical(name.removeprefix("module.") if data_parallel else name)
+    for name, tensor in _unwrapped(state).items():
+        name = _canonical(name)
         part, _, rest = name.partition(".")
         if not name.startswith(UNUSED):
             parts[part if part in parts else ""][rest] = tensor
     if parts.pop(""):
         return {part: {} for part in parts}
     return parts
+
+
+def _unwrapped(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    for wrapper in WRAPPERS:
+        if state and all(name.startswith(wrapper) for name in state):
+            return _unwrapped({name.removeprefix(wrapper): tensor for name, tensor in state.items()})
+    return state
 
 
 def _canonical(name: str) -> str:

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.preprocessing import Preprocessing
+
+MOST_WEIGHTS = 2**30
+"""Of one layer: 4 GB in float32."""
+
 
 class Classifier(nn.Module):
     """Images -> logits and features, with the interface of TLLib's classifiers.
@@ -16,6 +22,7 @@ class Classifier(nn.Module):
         num_classes (int): K
         features_dim (int, optional): D; None if the network has no features, which are then (B, 0)
         head (nn.Module, optional): features (B, D) -> logits (B, K), a part of this module
+        preprocessing (Preprocessing, optional): what its images should be like, where that is known
 
     Inputs: images (B, C, H, W)
 
@@ -26,6 +33,7 @@ class Classifier(nn.Module):
     num_classes: int
     features_dim: int | None
     finetune: bool
+    preprocessing: Preprocessing | None = None
 
     if TYPE_CHECKING:
 
@@ -115,17 +123,49 @@ def shot_classifier(
 
     Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1 (layers and their
     initialisation); the paper's Section 4.1 uses the same.
+
+    Raises:
+        UserError: a layer of more weights than any network needs
     """
-    bottleneck = nn.Sequential(nn.Linear(backbone.out_features, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim))
-    nn.init.xavier_normal_(bottleneck[0].weight)
-    nn.init.zeros_(bottleneck[0].bias)
-    nn.init.normal_(bottleneck[1].weight, 1.0, 0.02)
+    width = out_features(backbone)
+    require_modest_layer(width, bottleneck_dim, "bottleneck_dim")
+    require_modest_layer(bottleneck_dim, num_classes, "num_classes")
+    linear, batch_norm = nn.Linear(width, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim)
+    nn.init.xavier_normal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    nn.init.normal_(batch_norm.weight, 1.0, 0.02)
+    bottleneck = nn.Sequential(linear, batch_norm)
     head = nn.Linear(bottleneck_dim, num_classes)
     nn.init.xavier_normal_(head.weight)
     nn.init.zeros_(head.bias)
     return BottleneckClassifier(
         backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool_layer, finetune
     )
+
+
+def out_features(backbone: nn.Module) -> int:
+    """C, the channels of a backbone's output, which it must tell.
+
+    Raises:
+        UserError: it does not
+    """
+    width = getattr(backbone, "out_features", None)
+    if not isinstance(width, int):
+        raise UserError(f"the backbone {type(backbone).__name__} needs a whole number `out_features`, has {width!r}")
+    return width
+
+
+def require_modest_layer(inputs: int, outputs: int, setting: str) -> None:
+    """Refuse a number of outputs before memory for them is asked for.
+
+    Raises:
+        UserError: more than :data:`MOST_WEIGHTS` weights
+    """
+    if inputs * outputs > MOST_WEIGHTS:
+        raise UserError(
+            f"`{setting}` {outputs}: a layer from {inputs} to {outputs} numbers has {inputs * outputs:.1e} weights; "
+            f"at most {MOST_WEIGHTS // inputs} are possible here"
+        )
 
 
 def global_average_pool() -> nn.Module:

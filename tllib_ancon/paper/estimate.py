@@ -54,7 +54,7 @@ def measured_speed(args: argparse.Namespace, steps: int = 2) -> float:
     batch = args.batch_size if device.type == "cuda" else min(args.batch_size, 8)
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
-    images = torch.rand(batch, len(backbone.mean), side, side, device=device).to(memory_format=layout)
+    images = torch.rand(batch, len(backbone.preprocessing.mean), side, side, device=device).to(memory_format=layout)
 
     def step() -> float:
         started = time.perf_counter()
