@@ -132,7 +132,7 @@ def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says() -> None:
                 unsafe_array = name in ("np.load", "numpy.load") and keywords.get("allow_pickle") != "False"
                 shell = keywords.get("shell") == "True" or name == "torch.hub.load"
                 unpacks = isinstance(node.func, ast.Attribute) and node.func.attr in ("extract", "extractall")
-                forbidden = unpacks or name in FORBIDDEN and path.relative_to(root).as_posix() not in MAY_RUN_A_SCRIPT
+                forbidden = unpacks or (name in FORBIDDEN and path.relative_to(root).as_posix() not in MAY_RUN_A_SCRIPT)
                 if unsafe_load or unsafe_array or shell or forbidden:
                     found.append(f"{path.relative_to(root)}:{node.lineno} {name}")
     assert found == []

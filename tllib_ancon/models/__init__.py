@@ -1,4 +1,4 @@
-"""Networks as classifiers with features and a head: :func:`load` from a checkpoint, :func:`as_classifier` of any network.
+"""Classifiers with features and a head: :func:`load` from a checkpoint, :func:`as_classifier` of any network.
 
 Importing this package does not import torch; using one of its names does.
 """
