@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What only a GPU can show, in calls of under ten minutes: the same command again continues where the last one ended.
+#
+#   benchmarks/gpu/run.sh DATA OUT
+#
+# DATA holds office31/ in TLLib's layout and, to start from, weights.safetensors of the network (else its library's own).
+# OUT receives every run, a log a step, and summary.md. A step that ended is not made again, nor one that failed: remove
+# OUT/ended/STEP to try it again. Status: 0 all is done, 1 all is done and a step failed, 75 call again.
+#
+# From the environment:
+#   MINUTES  of a call (9)
+#   NETWORK  flags of the model (-a resnet50)
+#   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
+#   SPEED    measurements of benchmarks.speed (step votes search images epochs peak)
+#   TABLE    flags of "tllib-ancon benchmark office31" besides those of the model (the paper's settings, three seeds)
+#   WORKERS  processes that load images (half the cores)
+set -uo pipefail
+DATA=$1 OUT=$2
+NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} TABLE=${TABLE:-}
+SPEED=${SPEED-step votes search images epochs peak}
+WORKERS=${WORKERS:-$(($(nproc) / 2))}
+WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
+WEIGHTS=
+if [ -e "$DATA/weights.safetensors" ]; then WEIGHTS="--pretrained-weights $DATA/weights.safetensors"; fi
+mkdir -p "$OUT/ended" "$OUT/logs"
+trap 'python -m benchmarks.gpu.summary "$OUT" > "$OUT/summary.md"' EXIT
+
+# step NAME COMMAND...: make it in what is left of the time, unless it has ended
+step() {
+  local name=$1 left=$((WHOLE - SECONDS)) status
+  shift
+  if [ -e "$OUT/ended/$name" ]; then return; fi
+  if [ "$left" -le 0 ]; then exit $CALL_AGAIN; fi
+  echo "$name"
+  timeout --kill-after=$GRACE "$left" "$@" >> "$OUT/logs/$name.txt" 2>&1
+  status=$?
+  if [ $SECONDS -ge $WHOLE ] && [ $status != 0 ]; then
+    # a measurement starts from nothing each time, and one that had the whole call would never end
+    if [[ $name != speed-* || $left -lt $((WHOLE - GRACE)) ]]; then exit $CALL_AGAIN; fi
+    echo "it takes longer than a call" >> "$OUT/logs/$name.txt"
+  fi
+  echo $status > "$OUT/ended/$name"
+}
+
+# short NAME FLAGS...: an adaptation of two epochs, webcam -> dslr
+short() {
+  local name=$1
+  shift
+  step "$name" tllib-ancon adapt "$DATA/office31" -d Office31 -s W -t D $NETWORK --checkpoint "$OUT/short/start/checkpoints/latest.pth" \
+    --log "$OUT/short/$name" -j "$WORKERS" --seed 0 $SHORT "$@"
+}
+
+for NAME in $SPEED; do
+  step "speed-$NAME" python -m benchmarks.speed --only "$NAME" --out "$OUT/speed/$NAME" -j "$WORKERS"
+done
+step start tllib-ancon pretrain "$DATA/office31" -d Office31 -s W $NETWORK $WEIGHTS --log "$OUT/short/start" -j "$WORKERS" --seed 0 $SHORT
+short deterministic --deterministic
+short deterministic-again --deterministic
+step bit-for-bit python -m benchmarks.gpu.compare "$OUT/short/deterministic" "$OUT/short/deterministic-again"
+short float32
+short fp16 --mixed-precision fp16
+short bf16 --mixed-precision bf16
+short compile --compile
+short device-augmentation --cache "$OUT/cache" --device-augmentation
+short everything --cache "$OUT/cache" --device-augmentation --channels-last --fused --mixed-precision bf16 --compile
+step office31 tllib-ancon benchmark office31 "$DATA/office31" --out "$OUT/office31" $NETWORK $WEIGHTS -j "$WORKERS" $TABLE
+step report tllib-ancon report "$OUT/office31" --out "$OUT/report"
+if grep -qvx 0 "$OUT"/ended/*; then exit 1; fi
