@@ -13,33 +13,41 @@ import sys
 
 import torch
 
-from tllib_ancon.cli import building
+from tllib_ancon.cli.adapt import configured
 from tllib_ancon.cli.main import parse
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
+from tllib_ancon.training import inputs
+from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.passes import evaluation_loader, predict_domain
+from tllib_ancon.training.reproducibility import make_reproducible
 
 
 def main(words: list[str]) -> None:
-    args = parse(["adapt", *words])
-    target = building.domain(args, args.target)
+    config = configured(parse(["adapt", *words]))
+    start_point = inputs.find_start(str(config.checkpoint))
+    config = inputs.inherited(config, start_point)
+    target = inputs.open_images(config, config.target)
     labels = torch.tensor([sample.label for sample in target.samples])
-    model = building.start_classifier(args, target.num_classes)
-    train, evaluation = building.transforms(args, model)
+    make_reproducible(config.seed)
+    model = inputs.start_classifier(config, start_point, target.num_classes)
+    config = inputs.with_picture_size(config, model.preprocessing)
+    transforms = inputs.picture_transforms(config, model.preprocessing, target)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for dropout in (False, True):
         model.load_state_dict(start)
-        sampler = EpochSampler(range(len(target)), len(target), args.seed)
-        images = UnlabelledImages(target, train, args.seed)
-        batches = ImageLoader(images, args.batch_size, args.workers, sampler, drop_last=True)
+        sampler = EpochSampler(range(len(target)), len(target), config.seed)
+        images = UnlabelledImages(target, transforms.train, config.seed)
+        batches = ImageLoader(images, config.batch_size, config.workers, sampler, drop_last=True)
         adaptation_mode(model, dropout)
         accuracy, repeated = _measure(model, batches, labels)
         print(f"dropout {'on' if dropout else 'off'}: accuracy {accuracy:.2f} %, repeated {repeated:.2f} %")
     model.load_state_dict(start)
-    print(f"evaluation mode: accuracy {_evaluate(model, target, labels, evaluation, args):.2f} %")
+    print(f"evaluation mode: accuracy {_evaluate(model, target, labels, transforms.evaluation, config):.2f} %")
 
 
 @torch.inference_mode()
@@ -53,8 +61,10 @@ def _measure(model: Classifier, batches: ImageLoader, labels: torch.Tensor) -> t
     return 100 * right / total, 100 * same / total
 
 
-def _evaluate(model: Classifier, target: Domain, labels: torch.Tensor, transform: object, args: object) -> float:
-    loader = evaluation_loader(target, transform, args.batch_size, args.workers)
+def _evaluate(
+    model: Classifier, target: Domain, labels: torch.Tensor, transform: Transform, config: AdaptConfig
+) -> float:
+    loader = evaluation_loader(target, transform, config.batch_size, config.workers)
     predictions = predict_domain(model, loader, torch.device("cpu")).logits.argmax(1)
     return 100 * float((predictions == labels).float().mean())
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
@@ -18,7 +19,12 @@ class UserError(ValueError):
 
     A message names a setting as Python does, in backticks: `` `batch_size` `` or `` `skip_corrupt=True` ``. The command
     line shows the flag in that place.
+
+    Attributes:
+        stage: of a run of several stages, the one whose settings the message names; None: the last
     """
+
+    stage: str | None = None
 
 
 class Interrupted(Exception):
@@ -40,6 +46,16 @@ class ProcessLost(Exception):
 
     def __init__(self) -> None:
         super().__init__("another process of this run ended; the same command continues after the last complete epoch")
+
+
+@contextmanager
+def of_stage(stage: str) -> Iterator[None]:
+    """In this context bad input is of this stage of a run."""
+    try:
+        yield
+    except UserError as error:
+        error.stage = stage
+        raise
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:

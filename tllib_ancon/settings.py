@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import types
@@ -26,6 +27,9 @@ class Spec:
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued
+        per_stage: of a command of two stages, each has its own value
+        defaults: method -> its default, where that depends on the method; a method that is not named has no such
+            setting
     """
 
     help: str
@@ -39,12 +43,14 @@ class Spec:
     group: str = ""
     common: bool = False
     decides: bool = True
+    per_stage: bool = False
+    defaults: Mapping[str, Any] | None = None
 
     @property
     def range(self) -> str:
-        """The bounds in words, e.g. ``at least 0, below 1``; empty where there are none."""
+        """The bounds in words, e.g. ``at least 0 and below 1``; empty where there are none."""
         bounds = (("at least", self.at_least), ("above", self.above), ("at most", self.at_most), ("below", self.below))
-        return ", ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+        return " and ".join(f"{words} {bound:.10g}" for words, bound in bounds if bound is not None)
 
 
 def setting(
@@ -71,6 +77,15 @@ def setting(
 def spec(field: Field[Any]) -> Spec:
     """The :class:`Spec` of a field that :func:`setting` made."""
     return field.metadata["spec"]
+
+
+def grouped(field: Field[Any], group: str) -> Field[Any]:
+    """The same setting, listed under this title if it has none."""
+    if spec(field).group:
+        return field
+    listed = copy.copy(field)
+    listed.metadata = types.MappingProxyType({"spec": dataclasses.replace(spec(field), group=group)})
+    return listed
 
 
 def settings_of(owner: type) -> dict[str, Field[Any]]:
@@ -127,10 +142,9 @@ def check(name: str, value: Any, spec: Spec) -> None:
         if item is None:
             continue
         if spec.choices is not None and item not in spec.choices:
-            raise unknown_name(f"value of `{name}`", str(item), map(str, spec.choices))
+            raise unknown_name(f"value of `{name}`:", str(item), map(str, spec.choices))
         if isinstance(item, int | float) and not isinstance(item, bool) and not _within(item, spec):
-            expected = spec.range or "a finite number"
-            raise UserError(f"`{name}` must be {expected}, got {item}")
+            raise UserError(f"`{name}` must be {spec.range or 'finite'}, got {item}")
 
 
 def described(kind: Any) -> str:
@@ -157,6 +171,20 @@ def from_mapping(owner: type, given: Mapping[str, Any], where: str = "") -> Any:
         return owner(**given)
     except UserError as error:
         raise UserError(f"{where}{error}") from error if where else None
+
+
+def command_words(settings: Mapping[str, Any]) -> list[str]:
+    """The words of a command line that give these settings: ``{"lr": 0.1, "no_hflip": True}`` ->
+    ``["--lr", "0.1", "--no-hflip"]``. One that is None, or that turns off what has no flag for it, is left out."""
+    words: list[str] = []
+    for name, value in settings.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            off = [] if name.startswith("no_") else ["--no-" + flag[2:]]
+            words += [flag] if value else off
+        elif value is not None and value != ():
+            words += [flag, *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
+    return words
 
 
 _NO = object()

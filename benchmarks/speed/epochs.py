@@ -15,12 +15,13 @@ from benchmarks.speed.images import cached, draw_domain
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from benchmarks.speed.usual_loop import UsualLoop
 from tllib_ancon import evaluation
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import Classifier, shot_classifier
-from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
@@ -66,7 +67,7 @@ class Way:
     Attributes:
         name: of its flags, in the table
         fast_images: ``--cache --device-augmentation``
-        options: fields of :class:`~tllib_ancon.training.adapt.AdaptationOptions`
+        options: fields of :class:`~tllib_ancon.config.AdaptConfig`
         limits: what is asked of its ratio
     """
 
@@ -115,7 +116,7 @@ def compare(scene: Scene, ways: list[Way], rounds: int, workers: int) -> list[Ro
 
 def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
     """An adaptation of more epochs than will be measured."""
-    options = AdaptationOptions(epochs=10**6, batch_size=scene.batch_size, workers=workers, **way.options)
+    options = AdaptConfig(epochs=10**6, batch_size=scene.batch_size, workers=workers, **way.options)
     run = RunDirectory(Path(tempfile.mkdtemp(dir=folder)))
     run.begin({})
     train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)

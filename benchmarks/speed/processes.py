@@ -97,5 +97,4 @@ def _member(connection: Connection, rank: int, size: int, address: str) -> None:
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
+        return listener.getsockname()[1]

@@ -78,7 +78,7 @@ def in_turn(
     """Seconds of each candidate in each round; every other round goes through them backwards."""
     seconds: dict[str, list[Any]] = {name: [] for name in candidates}
     for number in range(-warmup, rounds):
-        order = list(candidates)[:: 1 if number % 2 else -1]
+        order = list(candidates) if number % 2 else list(reversed(candidates))
         for name in order:
             started = clock()
             candidates[name]()
@@ -86,14 +86,12 @@ def in_turn(
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def row(
-    name: str, values: Sequence[float], unit: str, at_most: float | None = None, at_least: float | None = None
-) -> Row:
+def row(name: str, values: Sequence[float], unit: str, **limits: float) -> Row:
     """The median of ``values``, their quartiles and the median's interval."""
     if len(values) < 2:
-        return exactly(name, values[0], unit, at_most, at_least)
+        return exactly(name, values[0], unit, **limits)
     low, _, high = quantiles(values, n=4, method="inclusive")
-    return Row(name, median(values), low, high, unit, at_most, at_least, median_interval(values))
+    return Row(name, median(values), low, high, unit, interval=median_interval(values), **limits)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -106,18 +104,12 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ratio(
-    name: str,
-    numerators: Sequence[float],
-    denominators: Sequence[float],
-    at_most: float | None = None,
-    at_least: float | None = None,
-) -> Row:
+def ratio(name: str, numerators: Sequence[float], denominators: Sequence[float], **limits: float) -> Row:
     """The median of the ratios within a round, and their quartiles."""
     pairs = zip(numerators, denominators, strict=True)
-    return row(name, [above / below for above, below in pairs], "x", at_most, at_least)
+    return row(name, [above / below for above, below in pairs], "x", **limits)
 
 
-def exactly(name: str, value: float, unit: str, at_most: float | None = None, at_least: float | None = None) -> Row:
+def exactly(name: str, value: float, unit: str, **limits: float) -> Row:
     """A number that does not vary."""
-    return Row(name, value, value, value, unit, at_most, at_least)
+    return Row(name, value, value, value, unit, **limits)

@@ -21,7 +21,7 @@ import torchvision.transforms  # noqa: F401
 from tllib_ancon.cli import adapt, pretrain  # noqa: F401
 from tllib_ancon.cli.main import main
 from tllib_ancon.training import files
-from tllib_ancon.training.adapt import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run_directory import STATE, RunDirectory
 
 torch.set_num_threads(1)

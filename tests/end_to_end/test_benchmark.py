@@ -15,8 +15,18 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.paper import driver
 
 TINY = [
-    *("-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--train-resizing", "res.", "--val-resizing", "res."),
-    *("--resize-size", "16", "--epochs", "1", "-b", "16", "-j", "0"),
+    *(
+        "-a",
+        "small_cnn",
+        "--scratch",
+        "--bottleneck-dim",
+        "8",
+        "--both-train-resizing",
+        "res.",
+        "--val-resizing",
+        "res.",
+    ),
+    *("--resize-size", "16", "--both-epochs", "1", "--both-batch-size", "16", "-j", "0"),
 ]
 
 
@@ -85,7 +95,19 @@ def test_imagenet_c_from_its_own_head(tmp_path: Path) -> None:
         names = write_classes(tmp_path / "imagenet-c" / code, ["n01440764", "n01443537"], images=10)
     (tmp_path / "subset.txt").write_text("\n".join(names))
     few = ["--pairs", "frost/1", "frost/5", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path / "runs")]
-    tiny = ["-a", "test_resnet", "--scratch", "--resize-size", "32", "--epochs", "1", "-b", "4", "-j", "0"]
+    tiny = [
+        "-a",
+        "test_resnet",
+        "--scratch",
+        "--resize-size",
+        "32",
+        "--adapt-epochs",
+        "1",
+        "--adapt-batch-size",
+        "4",
+        "-j",
+        "0",
+    ]
     subset = ["--subset", str(tmp_path / "subset.txt")]
     assert main(["benchmark", "imagenet-c", str(tmp_path / "imagenet-c"), *few, *tiny, *subset]) == 0
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0

@@ -12,6 +12,7 @@ import torch
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.test_bad_input import refused
 from tllib_ancon.cli.main import main
+from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.demo import handwritten_digits, rendered_digits
 
 PRETRAINING = ("erm", "cdan", "mdd")
@@ -93,7 +94,7 @@ def adapted_without_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_run_goes_on_where_it_was_cut_off(domains: Path, tmp_path: Path, request, capsys) -> None:
     """After the first stage, and after the whole."""
-    from tllib_ancon.training.adapt import Adaptation
+    from tllib_ancon.training.adaptation import Adaptation
 
     arguments = run_arguments(domains, tmp_path, "cdan")
     with pytest.MonkeyPatch.context() as patch:
@@ -115,13 +116,13 @@ def test_run_goes_on_where_it_was_cut_off(domains: Path, tmp_path: Path, request
         (["--method", "ancno"], "did you mean 'ancon'"),
         (["--smoothing", "2"], "smoothing"),
         (["--pretrain", "cdna"], "did you mean 'cdan'"),
-        (["--margin", "3"], "--margin is an option of --method mdd, not of cdan"),
-        (["--hold-out", "0.2"], "--hold-out is an option of --method erm, not of cdan"),
+        (["--margin", "3"], "--margin is an option of --pretrain mdd, not of cdan"),
+        (["--hold-out", "0.2"], "--hold-out is an option of --pretrain erm, not of cdan"),
         (["--adapt-batch-size", "64"], "pass a smaller --adapt-batch-size"),
         (["-b", "61"], "fewer than one batch of 61"),
         (["-t", "drak"], "did you mean 'dark'"),
         (["-i", "0"], "--iters-per-epoch must be at least 1"),
-        (["--margin", "0", "--pretrain", "mdd"], "margin must be positive"),
+        (["--margin", "0", "--pretrain", "mdd"], "--margin must be above 0"),
     ],
 )
 def test_run_refuses_before_it_trains(domains, tmp_path, capsys, more: list[str], message: str) -> None:
@@ -162,7 +163,7 @@ def test_a_configuration_without_inputs_beside_a_checkpoint_is_passed_over(
 
 def test_pretrain_needs_a_target_for_cdan(domains: Path, tmp_path: Path, capsys) -> None:
     arguments = ["pretrain", *small_arguments(domains), "--method", "cdan", "--log", str(tmp_path / "run")]
-    assert "pass -t DOMAIN" in refused(arguments, capsys)
+    assert "pass --target" in refused(arguments, capsys)
     assert not (tmp_path / "run").exists()
 
 
@@ -175,12 +176,9 @@ def test_pretrain_needs_a_target_for_cdan(domains: Path, tmp_path: Path, capsys)
     ],
 )
 def test_defaults_of_the_method_are_recorded(method: str, expected: dict[str, float | None]) -> None:
-    from tllib_ancon.cli.main import parse
-    from tllib_ancon.cli.pretrain import resolve
-
-    args = vars(resolve(parse(["pretrain", "data", "-s", "A", "-t", "W", "--method", method])))
-    assert {name: args.get(name) for name in expected} == expected
-    assert resolve(parse(["pretrain", "data", "-s", "A", "--lr", "0.5"])).lr == 0.5
+    config = PretrainConfig(root="data", source=["A", "W"], target=["W"], method=method)
+    assert {name: config.to_dict().get(name) for name in expected} == expected
+    assert PretrainConfig(method=method, lr=0.5).lr == 0.5
 
 
 SCRIPT = """

@@ -14,8 +14,11 @@ from tllib_ancon.paper import driver
 from tllib_ancon.paper.driver import LOG, execute, finished
 from tllib_ancon.paper.plan import Run
 
-SOURCES = [Run("source/a", "pretrain", ("a",)), Run("source/b", "pretrain", ("b",))]
-ADAPTATIONS = [Run(f"erm/{number}", "adapt", (str(number),), f"source/{'ab'[number % 2]}") for number in range(4)]
+SOURCES = [Run("source/a", "pretrain", {"root": "a"}), Run("source/b", "pretrain", {"root": "b"})]
+NOWHERE = {"data": "Office31", "source": ("A",)}
+ADAPTATIONS = [
+    Run(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{'ab'[number % 2]}") for number in range(4)
+]
 
 
 class Ended:
@@ -88,7 +91,8 @@ def test_what_starts_from_a_failed_run_is_not_tried(commands, tmp_path: Path) ->
 
 
 def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
-    run = Run("source/none", "pretrain", (str(tmp_path / "none"), "-s", "A", "--log", str(tmp_path / "source/none")))
+    settings = {**NOWHERE, "root": str(tmp_path / "none"), "log": str(tmp_path / "source/none")}
+    run = Run("source/none", "pretrain", settings)
     (failure,) = execute([run], tmp_path, 1, print)
     assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason
 
@@ -104,6 +108,6 @@ def test_a_terminated_driver_leaves_no_command_running(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(driver.subprocess, "Popen", start_sleeping)
     with pytest.raises(Interrupted):
-        execute([*SOURCES, Run("source/c", "pretrain", ("c",))], tmp_path, 2, print)
+        execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, 2, print)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -5,20 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tllib_ancon.cli.main import parse
-from tllib_ancon.cli.pretrain import resolve
+from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.paper.estimate import hours, images_of, measured_speed, recorded_speed
 
 
 def test_images_of_a_run() -> None:
     sizes = {"A": 100, "D": 30}
-    source = resolve(parse(["pretrain", "R", "-s", "A", "--epochs", "2", "--hold-out", "0.1"]))
+    source = PretrainConfig(source=("A",), epochs=2, hold_out=0.1)
     assert images_of(source, sizes) == pytest.approx(2 * (90 + 10 / 3))
-    adversarial = resolve(
-        parse(["pretrain", "R", "-s", "A", "-t", "D", "--method", "cdan", "--epochs", "2", "-b", "10", "-i", "5"])
-    )
+    domains = {"source": ("A",), "target": ("D",)}
+    adversarial = PretrainConfig(**domains, method="cdan", epochs=2, batch_size=10, iters_per_epoch=5)
     assert images_of(adversarial, sizes) == pytest.approx(2 * (2 * 10 * 5 + 30 / 3))
-    adapted = parse(["adapt", "R", "-t", "D", "--checkpoint", "x", "--epochs", "3", "--hold-out", "0.1"])
+    adapted = AdaptConfig(target=("D",), epochs=3, hold_out=0.1)
     assert images_of(adapted, sizes) == pytest.approx(3 * (27 + 33 / 3))
 
 
@@ -32,8 +30,7 @@ def test_the_recorded_speed_is_of_adaptations(tmp_path: Path) -> None:
 
 
 def test_a_speed_can_be_measured() -> None:
-    args = parse(["adapt", "R", "-t", "D", "--checkpoint", "x", "-a", "small_cnn", "--image-size", "32", "-b", "4"])
-    assert measured_speed(args) > 1
+    assert measured_speed(AdaptConfig(arch="small_cnn", image_size=32, batch_size=4)) > 1
 
 
 def test_hours() -> None:

@@ -9,11 +9,12 @@ import pytest
 from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods, toolkit
 from tllib_ancon.cli.main import parse
-from tllib_ancon.cli.stages import options_of, parsed
+from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.corrupted import LAYERED
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
 from tllib_ancon.paper.plan import Overrides
+from tllib_ancon.settings import settings_of
 
 OUT = Path("out")
 
@@ -37,9 +38,10 @@ def test_every_command_of_a_plan_parses(table: str) -> None:
     loaded = plan.load(table)
     one_pair = loaded.select(pairs=[loaded.pairs[0]], seeds=[1])
     for run in one_pair.runs("ROOT", OUT):
-        args = parsed(run)
-        assert (args.root, args.seed, args.log) == ("ROOT", 1, str(OUT / run.name))
-        assert args.data == loaded.dataset
+        config = run.config
+        assert (config.root, config.seed, config.log) == ("ROOT", 1, str(OUT / run.name))
+        assert config.data == loaded.dataset
+        assert configured_by(run.words).to_dict() == config.to_dict()
 
 
 @pytest.mark.parametrize("table", plan.tables())
@@ -52,12 +54,18 @@ def test_names_in_a_plan_are_known(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", plan.tables())
-def test_settings_are_spelt_as_overrides_are(table: str) -> None:
+def test_settings_are_those_of_the_stages(table: str) -> None:
     loaded = plan.load(table)
     adapt = {**loaded.common, **loaded.adapt, **dict.fromkeys(loaded.varied, 0)}
-    assert set(adapt) <= set(options_of("adapt"))
+    assert set(adapt) <= {*settings_of(AdaptConfig), *methods.settings()}
     for source in loaded.source.values():
-        assert {*loaded.common, *source} <= set(options_of("source"))
+        assert {*loaded.common, *source} <= set(settings_of(PretrainConfig))
+
+
+def configured_by(words: list[str]) -> AdaptConfig | PretrainConfig:
+    """The configuration that the command line of these words makes."""
+    args = parse(words)
+    return args.module.configured(args)
 
 
 @pytest.mark.parametrize("table", [name for name in plan.tables() if plan.load(name).published])
@@ -88,16 +96,16 @@ def _published(name: str) -> list[numbers.Row]:
 def test_the_papers_configuration(table: str, source_epochs, epochs, lr, batch_size, arch) -> None:
     runs = plan.load(table).runs("ROOT", OUT)
     sources = [run for run in runs if run.command == "pretrain"]
-    assert {parsed(run).epochs for run in sources[:1]} == ({source_epochs} if source_epochs else set())
-    args = parse(runs[-1].words)
-    assert (args.epochs, args.lr, args.batch_size, args.arch) == (epochs, lr, batch_size, arch)
-    assert (args.smoothing, args.beta, args.hold_out) == (0.3, 0.9, 0.1)
+    assert {run.config.epochs for run in sources[:1]} == ({source_epochs} if source_epochs else set())
+    config = next(run.config for run in runs if run.settings["method"] == "ancon")
+    assert (config.epochs, config.lr, config.batch_size, config.arch) == (epochs, lr, batch_size, arch)
+    assert (config.options["smoothing"], config.options["beta"], config.hold_out) == (0.3, 0.9, 0.1)
 
 
 def test_imagenet_c_without_momentum_and_schedule() -> None:
-    args = parse(plan.load("imagenet-c").runs("ROOT", OUT)[0].words)
-    assert (args.momentum, args.lr_gamma, args.weight_decay) == (0, 0, 0)
-    assert (args.checkpoint, args.adapted) == ("imagenet", "all")
+    config = plan.load("imagenet-c").runs("ROOT", OUT)[0].config
+    assert (config.momentum, config.lr_gamma, config.weight_decay) == (0, 0, 0)
+    assert (config.checkpoint, config.adapted) == ("imagenet", "all")
 
 
 def test_numbers_of_runs() -> None:
@@ -115,7 +123,7 @@ def test_methods_of_a_pair_and_seed_share_the_source_model() -> None:
     adaptations = [run for run in runs if run.command == "adapt"]
     assert len(adaptations) == 18
     assert {run.needs for run in adaptations} == {source.name}
-    assert {parse(run.words).checkpoint for run in adaptations} == {str(OUT / source.name / "checkpoints" / "best.pth")}
+    assert {run.config.checkpoint for run in adaptations} == {str(OUT / source.name / "checkpoints" / "best.pth")}
 
 
 def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_counts() -> None:
@@ -126,12 +134,12 @@ def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_cou
         "source/mdd-Ar-Cl-seed0",
         "source/mdd-Ar-Pr-seed0",
     ]
-    assert parse(runs[-1].words).checkpoint.endswith("mdd-Ar-Pr-seed0/checkpoints/latest.pth")
+    assert runs[-1].config.checkpoint.endswith("mdd-Ar-Pr-seed0/checkpoints/latest.pth")
 
 
 def test_cdan_and_mdd_are_trained_as_long_as_tllib_trains_them() -> None:
     source = plan.load("uda").source
-    assert source == {"cdan": {"epochs": 30}, "mdd": {"epochs": 30, "bottleneck-dim": 2048}}
+    assert source == {"cdan": {"epochs": 30}, "mdd": {"epochs": 30, "bottleneck_dim": 2048}}
 
 
 @requires_checkout
@@ -156,21 +164,21 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> No
 
 def test_selection_reuses_the_runs_of_imagenet_c() -> None:
     both = (plan.load(name).runs("ROOT", OUT) for name in ("imagenet-c", "selection"))
-    first, second = ({run.name: run.arguments for run in runs} for runs in both)
+    first, second = ({run.name: run.settings for run in runs} for runs in both)
     assert first == second
 
 
 def test_overrides_replace_settings_and_variants_stay() -> None:
     loaded = plan.load("sensitivity").select(pairs=["Ar-Pr"], seeds=[0])
     overrides = Overrides(
-        source={"epochs": 2}, adapt={"epochs": 3, "smoothing": 0.5, "no-hflip": True, "reciprocal": False}
+        source={"epochs": 2}, adapt={"epochs": 3, "smoothing": 0.5, "no_hflip": True, "reciprocal": False}
     )
     runs = loaded.runs("ROOT", OUT, overrides)
-    assert parse(runs[0].words).epochs == 2
-    adapted = [parse(run.words) for run in runs[1:]]
-    assert {args.epochs for args in adapted} == {3}
-    assert {args.smoothing for args in adapted} == {0.1, 0.3, 0.5, 0.7, 0.9}
-    assert all(args.no_hflip and not args.reciprocal for args in adapted)
+    assert runs[0].config.epochs == 2
+    adapted = [run.config for run in runs[1:]]
+    assert {config.epochs for config in adapted} == {3}
+    assert {config.options["smoothing"] for config in adapted} == {0.1, 0.3, 0.5, 0.7, 0.9}
+    assert all(config.no_hflip for config in adapted)
     assert "--epochs" in runs[1].words
     assert runs[1].words.count("--epochs") == 1
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tllib_ancon.cli.arguments import settings
-from tllib_ancon.cli.main import parse
-from tllib_ancon.cli.pretrain import resolve
+from tllib_ancon.config import AdaptConfig, Config, PretrainConfig
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 
@@ -30,18 +27,15 @@ def write_run(
         out / "erm" / pair.replace("/", "_") / f"{method}-seed{seed}{''.join(f',{k}={v}' for k, v in changed.items())}"
     )
     made_by = write_source(out, source or "clean", seed)
-    words = [
-        "adapt",
-        "ROOT",
-        *(("-s", source) if source else ()),
-        "-t",
-        target,
-        "--method",
-        method,
-        "--seed",
-        str(seed),
-    ]
-    args = parse([*words, "--checkpoint", str(made_by / "checkpoints/best.pth"), "--log", str(run)])
+    config = AdaptConfig(
+        root="ROOT",
+        source=(source,) if source else (),
+        target=(target,),
+        method=method,
+        seed=seed,
+        checkpoint=str(made_by / "checkpoints/best.pth"),
+        log=str(run),
+    )
     metrics = [
         {
             "epoch": epoch,
@@ -61,15 +55,15 @@ def write_run(
         "selected": metrics[-1],
         "last": metrics[-1],
     }
-    _write(run, {"command": "adapt", **_config(args), **changed}, result)
+    _write(run, {"command": "adapt", **_config(config), **changed}, result)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     return run
 
 
 def write_source(out: Path, source: str, seed: int, **changed: Any) -> Path:
     run = out / "source" / f"erm-{source}-seed{seed}"
-    args = resolve(parse(["pretrain", "ROOT", "-s", source, "--seed", str(seed), "--log", str(run)]))
-    _write(run, {"command": "pretrain", **_config(args), **changed}, {"selected": {"accuracy": 99.0}})
+    config = PretrainConfig(root="ROOT", source=(source,), seed=seed, log=str(run))
+    _write(run, {"command": "pretrain", **_config(config), **changed}, {"selected": {"accuracy": 99.0}})
     return run
 
 
@@ -84,8 +78,8 @@ def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: 
     np.savez(run / "predictions.npz", **{**arrays, "votes": votes, **changed})
 
 
-def _config(args: Namespace) -> dict[str, Any]:
-    return {**settings(args), "versions": VERSIONS}
+def _config(config: Config) -> dict[str, Any]:
+    return {**config.to_dict(), "versions": VERSIONS}
 
 
 def _write(run: Path, config: dict[str, Any], result: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.domains_on_disk import write_domains
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
-from tllib_ancon.cli.building import recorder
+from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.image_list import UNLABELLED, Sample
@@ -24,11 +24,10 @@ from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.adversarial import (
     AdversarialTraining,
-    CdanOptions,
-    MddOptions,
     create_cdan,
     create_mdd,
 )
+from tllib_ancon.training.inputs import recorder
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
@@ -36,8 +35,8 @@ TRANSFORM = TransformOptions(
     "res.", "res.", resize_size=16, horizontal_flip=False, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3
 )
 SMALL = {"epochs": 2, "iters_per_epoch": 3, "batch_size": 4, "bottleneck_dim": 8, "trade_off": 0.7, "workers": 0}
-CDAN, MDD = (CdanOptions(**SMALL), create_cdan), (MddOptions(**SMALL), create_mdd)
-RANDOMIZED = (CdanOptions(**SMALL, randomized=True, randomized_dim=16, entropy=True), create_cdan)
+CDAN, MDD = (PretrainConfig(method="cdan", **SMALL), create_cdan), (PretrainConfig(method="mdd", **SMALL), create_mdd)
+RANDOMIZED = (PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_dim=16, entropy=True), create_cdan)
 METHODS = pytest.mark.parametrize("method", [CDAN, MDD, RANDOMIZED], ids=["cdan", "mdd", "randomized"])
 
 
@@ -70,7 +69,7 @@ def training(
 
 
 def test_defaults_are_those_of_tllibs_scripts() -> None:
-    cdan, mdd = dataclasses.asdict(CdanOptions()), dataclasses.asdict(MddOptions())
+    cdan, mdd = PretrainConfig(method="cdan").to_dict(), PretrainConfig(method="mdd").to_dict()
     common = {"epochs": 20, "iters_per_epoch": 1000, "batch_size": 32, "trade_off": 1.0}
     common |= {"lr_decay": 0.75, "momentum": 0.9}
     own_cdan = {"lr": 0.01, "lr_gamma": 1e-3, "weight_decay": 1e-3, "bottleneck_dim": 256}
@@ -243,12 +242,12 @@ def test_an_unlabelled_source(domains, tmp_path) -> None:
 def test_a_loss_that_stops_being_finite(method, domains, tmp_path) -> None:
     from tllib_ancon.toolkit import find
 
-    options = dataclasses.replace(method[0], lr=1e30)
+    options = method[0].replace(lr=1e30)
     with pytest.raises(UserError, match="not finite at epoch 1, step 2"):
         training(find("dalib"), (options, method[1]), domains, tmp_path)()
 
 
 @pytest.mark.parametrize("name", ["epochs", "iters_per_epoch", "batch_size", "bottleneck_dim"])
 def test_sizes_are_positive(name: str) -> None:
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} must be at least 1, got 0"):
-        CdanOptions(**{name: 0})
+    with pytest.raises(UserError, match=f"`{name}` must be at least 1.*, got 0"):
+        PretrainConfig(method="cdan", **{name: 0})

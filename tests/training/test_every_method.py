@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from tests.domains_on_disk import write_domain
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.image_list import Sample
 from tllib_ancon.models.classifier import Classifier, shot_classifier
-from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
@@ -58,7 +59,7 @@ def adapt(model: Classifier, target: Domain, folder: Path, method: str, **option
     run = RunDirectory(folder)
     run.begin({})
     few = few_neighbors(method, 2, 2)
-    given = AdaptationOptions(method=method, method_options=few, epochs=1, batch_size=6, workers=0, **options)
+    given = AdaptConfig(method=method, options=few, epochs=1, batch_size=6, workers=0, **options)
     Adaptation(model, target, given, run, to_tensor, to_tensor, progress=Progress(quiet=True))()
     return torch.load(folder / "checkpoints" / "latest.pth", weights_only=True)
 

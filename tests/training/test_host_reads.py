@@ -7,12 +7,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.domains_on_disk import write_domain
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.self_training import aad, elr, ensemble, nrc
-from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
@@ -48,7 +49,7 @@ def reads_of_an_epoch(folder: Path, method: str, images: int, print_freq: int) -
     adaptation = Adaptation(
         shot_classifier(backbone.network, target.num_classes, 8, finetune=False),
         target,
-        AdaptationOptions(method, epochs=2, batch_size=8, hold_out=0.0, workers=0, print_freq=print_freq),
+        AdaptConfig(method=method, epochs=2, batch_size=8, hold_out=0.0, workers=0, print_freq=print_freq),
         RunDirectory(folder / "run"),
         train_transform(options),
         evaluation_transform(options),

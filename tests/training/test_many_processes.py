@@ -17,6 +17,7 @@ from torchvision.transforms.functional import to_tensor
 from tests.domains_on_disk import write_domain
 from tests.self_training.neighborhoods import few_neighbors
 from tests.training import in_processes
+from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.loading import ImageLoader
@@ -24,9 +25,9 @@ from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.self_training import processes
-from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
+from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.erm import SourceOnly
 from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
-from tllib_ancon.training.pretrain import ErmOptions, SourceOnly
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import RunDirectory
 
@@ -44,10 +45,10 @@ COMMON = re.compile(r"\.(memory|lists|shares)\b")
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in ("self-training", "elr", "ancon", "gce+ancon", "nrc+ancon", "shot+ancon")},
     "aad": {"method": "aad"},
-    "nrc, cached": {"method": "nrc", "method_options": {"search": "cached"}},
+    "nrc, cached": {"method": "nrc", "options": {"search": "cached"}},
     "ancon-auto": {"method": "ancon-auto"},
-    "quantile": {"method": "ancon", "method_options": {"weighting": "quantile", "quantile": 0.5}},
-    "soft, paper": {"method": "ancon", "method_options": {"prediction": "soft", "convention": "paper"}},
+    "quantile": {"method": "ancon", "options": {"weighting": "quantile", "quantile": 0.5}},
+    "soft, paper": {"method": "ancon", "options": {"prediction": "soft", "convention": "paper"}},
     "accumulated": {"method": "ancon", "accumulation_steps": 2},
 }
 
@@ -88,9 +89,9 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
-    few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("method_options", {})}
+    few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("options", {})}
     fixed = {"epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
-    given = AdaptationOptions(method_options=few, **{**fixed, "adapted": "all", **options})
+    given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
     return Adaptation(model, target, given, run, contrasting, contrasting, progress=Progress(quiet=True))
 
 
@@ -191,7 +192,7 @@ def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
     model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
-    options = ErmOptions(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
+    options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
     return SourceOnly(model, source, options, run, contrasting, contrasting, Progress(quiet=True))
 
 
@@ -288,7 +289,7 @@ def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_imag
 
 
 def test_batch_norm_over_processes_needs_gpus(target, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--sync-batch-norm needs GPUs"):
+    with pytest.raises(UserError, match="`sync_batch_norm` needs GPUs"):
         build(target, tmp_path, BATCH, sync_batch_norm=True)
 
 
@@ -303,7 +304,7 @@ def test_a_step_of_several_batches_is_that_of_one_large_batch(target, tmp_path: 
 
 
 def test_a_step_of_several_batches_needs_as_many(target, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"37 images to adapt on are fewer than 7 batches of 6; .*--batch-size"):
+    with pytest.raises(UserError, match=r"37 images to adapt on are fewer than 7 batches of 6; .*batch_size"):
         build(target, tmp_path, BATCH, accumulation_steps=7)
-    with pytest.raises(UserError, match="--accumulation-steps must be at least 1"):
+    with pytest.raises(UserError, match="`accumulation_steps` must be at least 1"):
         build(target, tmp_path, BATCH, accumulation_steps=0)

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from tests.domains_on_disk import write_domain
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.self_training import AnchoredConfidence
-from tllib_ancon.training.adapt import Adaptation, AdaptationOptions
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.optimization import create_sgd
 from tllib_ancon.training.precision import lay_out
 from tllib_ancon.training.progress import Progress
@@ -31,7 +32,7 @@ def adapt(folder: Path, **options) -> Adaptation:
     adaptation = Adaptation(
         shot_classifier(backbone.network, target.num_classes, 8, finetune=False),
         target,
-        AdaptationOptions("ancon", epochs=1, batch_size=16, lr=1e-3, hold_out=0.0, workers=0, **options),
+        AdaptConfig(method="ancon", epochs=1, batch_size=16, lr=1e-3, hold_out=0.0, workers=0, **options),
         RunDirectory(folder / "run"),
         train_transform(sizes),
         evaluation_transform(sizes),
@@ -76,7 +77,7 @@ def test_fused_is_the_fused_kernel_and_refused_where_there_is_none(monkeypatch: 
     groups = [{"params": [nn.Parameter(torch.zeros(3))], "lr": 0.1}]
     assert create_sgd(groups, 0.9, 0.0, fused=True).param_groups[0]["fused"]
     monkeypatch.setattr(torch.optim.SGD, "__init__", _no_kernel)
-    with pytest.raises(UserError, match=r"no fused SGD .*leave out --fused"):
+    with pytest.raises(UserError, match=r"no fused SGD .*leave out `fused`"):
         create_sgd(groups, 0.9, 0.0, fused=True)
     with pytest.raises(RuntimeError):
         create_sgd(groups, 0.9, 0.0)

@@ -9,9 +9,10 @@ import torch
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
+from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
-from tllib_ancon.training.pretrain import ErmOptions
+from tllib_ancon.training.erm import source_loss
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 LABELS = torch.tensor([0, 2])
@@ -29,26 +30,26 @@ def smoothed_cross_entropy(smoothing: float) -> float:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_label_smoothing(smoothing: float) -> None:
-    loss = ErmOptions(label_smoothing=smoothing).source_loss()(LOGITS, LABELS)
+    loss = source_loss(PretrainConfig(label_smoothing=smoothing))(LOGITS, LABELS)
     assert float(loss) == pytest.approx(smoothed_cross_entropy(smoothing))
 
 
 def test_belief_matching() -> None:
-    loss = ErmOptions(loss="belief-matching", belief_coefficient=0.2).source_loss()(LOGITS, LABELS)
+    loss = source_loss(PretrainConfig(loss="belief-matching", belief_coefficient=0.2))(LOGITS, LABELS)
     torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "belief"}, "unknown loss"),
-        ({"label_smoothing": 1.0}, "label-smoothing 1.0"),
+        ({"loss": "belief"}, "unknown value of `loss`"),
+        ({"label_smoothing": 1.0}, "`label_smoothing` must be"),
         ({"label_smoothing": 0.1, "loss": "belief-matching"}, "belongs to the cross-entropy"),
     ],
 )
 def test_what_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ErmOptions(**options)
+        PretrainConfig(**options)
 
 
 def test_the_flags_reach_the_loss(tmp_path: Path) -> None:

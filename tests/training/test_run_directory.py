@@ -177,7 +177,7 @@ def test_other_settings_are_refused_with_their_difference(tmp_path: Path, finish
     text = str(refusal.value)
     assert "lr: 0.01 there, 0.1 now; classes[1]: 'green' there, 'blue' now; deterministic: None there, True now" in text
     assert "workers" not in text
-    assert "--overwrite" in text
+    assert "overwrite=True" in text
 
 
 def cut_or_whole(path: Path, finished: bool, epochs: int = 3) -> None:
@@ -263,7 +263,7 @@ def test_a_checkpoint_of_an_epoch_belongs_to_the_finished_run(tmp_path: Path) ->
 def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     torch.save(weights(0), tmp_path / "checkpoints" / "best.pth")
-    with pytest.raises(UserError, match=r"holds checkpoints/best.pth but no config.json.*--overwrite"):
+    with pytest.raises(UserError, match=r"holds checkpoints/best.pth but no config.json.*overwrite"):
         RunDirectory(tmp_path).begin(CONFIG)
     assert load(tmp_path, BEST)["weight"][0] == 0
 
@@ -272,7 +272,7 @@ def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path)
 def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> None:
     cut_or_whole(tmp_path, finished=False)
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UserError, match=r"config\.json .*--overwrite"):
+    with pytest.raises(UserError, match=r"config\.json .*overwrite"):
         RunDirectory(tmp_path).begin(CONFIG)
 
 
@@ -280,7 +280,7 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> Non
 def test_a_result_of_another_program_is_refused(tmp_path: Path, content: str) -> None:
     train(tmp_path)
     (tmp_path / "result.json").write_text(content)
-    with pytest.raises(UserError, match=r"result\.json holds no result of a run.*--overwrite"):
+    with pytest.raises(UserError, match=r"result\.json holds no result of a run.*overwrite"):
         RunDirectory(tmp_path).begin(CONFIG)
 
 
@@ -344,7 +344,7 @@ STATE_OF_A_RUN = {
 def test_a_state_with_other_content_and_a_right_checksum_is_refused(tmp_path: Path, content: Any) -> None:
     cut_or_whole(tmp_path, finished=False)
     files.write_whole(tmp_path / "checkpoints" / STATE, lambda file: run_directory._write_sealed(file, content))
-    with pytest.raises(UserError, match=r"state\.pth is not the state of a run.*--overwrite"):
+    with pytest.raises(UserError, match=r"state\.pth is not the state of a run.*overwrite"):
         train(tmp_path)
 
 

@@ -38,7 +38,7 @@ def test_a_snapshot_puts_parts_and_random_numbers_back() -> None:
 def test_a_part_that_does_not_fit_is_named(part: str, state: object) -> None:
     snapshot = take_snapshot(parts())
     snapshot["parts"][part] = state
-    with pytest.raises(UserError, match=rf"does not fit its {part} \(\w+: .*--overwrite"):
+    with pytest.raises(UserError, match=rf"does not fit its {part} \(\w+: .*overwrite"):
         restore_snapshot(parts(), snapshot)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import stages
+from tllib_ancon.cli.flags import Flags
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.plan import Overrides, Plan, Run
@@ -35,15 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print-commands", action="store_true", help="print one command a run, in the order to make them"
     )
-    stages.add_override_arguments(parser)
+    for flags in _override_flags().values():
+        flags.add(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     plan, root = _plan(args), args.root
     out = Path(args.out or f"runs/{Path(args.table).stem}")
-    overrides = stages.overrides(args)
-    if plan.source:
-        overrides.adapt.pop("pretrained-weights", None)
+    overrides = _overrides(args, bool(plan.source))
     runs = plan.runs(root, out, overrides)
     _check(runs)
     if args.print_commands:
@@ -67,12 +67,36 @@ def _plan(args: argparse.Namespace) -> Plan:
     return plans.load(args.table).select(args.methods, args.pairs, args.seeds)
 
 
+DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite", "checkpoint", "override")
+"""What the plan decides for each run."""
+
+
+def _override_flags() -> dict[str, Flags]:
+    """Settings in place of the plan's: bare flags of the first stage and of what both share, ``--adapt-X`` of the
+    second, ``--both-X`` of the two."""
+    return {
+        "source": stages.pretrain_flags().without(*DECIDED),
+        "adapt": stages.second_stage_flags().without(*DECIDED),
+        "both": stages.both_flags().without(*DECIDED),
+    }
+
+
+def _overrides(args: argparse.Namespace, trains: bool) -> Overrides:
+    """The settings that were given, by stage; ``trains``: the plan has a first stage."""
+    flags = _override_flags()
+    first, second, both = (flags[name].given(args) for name in ("source", "adapt", "both"))
+    shared = stages.shared(first)
+    if trains:
+        shared.pop("pretrained_weights", None)
+    return Overrides({**both, **first}, {**shared, **both, **second})
+
+
 def _check(runs: Sequence[Run]) -> None:
     """Refuse now what every run would refuse."""
-    for command in stages.STAGES.values():
+    for command in plans.STAGES:
         first = next((run for run in runs if run.command == command), None)
         if first is not None:
-            stages.parsed(first)
+            first.config  # noqa: B018 - it is checked on construction
 
 
 def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:
@@ -81,13 +105,13 @@ def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:
     Raises:
         UserError: a domain that is missing, or that lacks images it lists (how many, which first)
     """
-    from tllib_ancon.cli import building
+    from tllib_ancon.training.inputs import open_images
 
-    args = stages.parsed(runs[-1])
+    config = runs[0].config
     codes = {code for pair in plan.pairs for code in plan.domains(pair) if code is not None}
     sizes = {}
     for code in sorted(codes):
-        paths = [sample.path for sample in building.domain(args, [code]).samples]
+        paths = [sample.path for sample in open_images(config, [code]).samples]
         missing = [path for path in paths if not Path(path).is_file()]
         if missing:
             raise UserError(
@@ -123,8 +147,8 @@ def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) 
         return "time     nothing is left to run"
     speed, origin = recorded_speed(out), "recorded by runs in the output folder"
     if speed is None:
-        speed, origin = measured_speed(stages.parsed(todo[-1])), "measured now on this machine, without reading images"
-    images = sum(images_of(stages.parsed(run), sizes) for run in todo)
+        speed, origin = measured_speed(todo[-1].config), "measured now on this machine, without reading images"
+    images = sum(images_of(run.config, sizes) for run in todo)
     return f"time     about {hours(images / speed / jobs)} at {speed:.0f} images/s, {origin}, with {jobs} at a time"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     out = Path(args.out)
     write_demo_domains(out / "data")
-    results: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    results: dict[str, list[Mapping[str, Any]]] = {method: [] for method in METHODS}
     for seed in args.seeds:
         for method, result in _run_seed(args, seed).items():
             results[method].append(result)
@@ -44,26 +45,33 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, dict[str, Any]]:
-    """The source model of one seed and its adaptations, each the run that its own command line would make."""
-    from tllib_ancon.cli import adapt, pretrain
-    from tllib_ancon.cli.main import parse
+def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, Mapping[str, Any]]:
+    """The source model of one seed and its adaptations."""
+    from tllib_ancon.config import AdaptConfig, PretrainConfig
     from tllib_ancon.data.demo import CROP, SOURCE, TARGET
+    from tllib_ancon.training.adapt import adapt
+    from tllib_ancon.training.pretrain import pretrain
 
     source = _directory(args, "source", seed)
-    common = [
-        *(str(Path(args.out) / "data"), "-d", "ImageList", "-s", SOURCE, "-a", "small_cnn"),
-        *("--image-size", str(CROP), "--scale", "0.5", "1", "--no-hflip"),
-        *("--seed", str(seed), "-j", str(args.workers)),
-        *(flag for flag in ("--quiet", "--overwrite") if getattr(args, flag[2:])),
-    ]
-    length = ["--scratch", "--epochs", str(args.source_epochs)]
-    pretrain.pretrain(parse(["pretrain", *common, *length, "--log", str(source.path)]))
-    start = ["-t", TARGET, "--checkpoint", str(source.checkpoints / "best.pth"), "--epochs", str(args.epochs)]
+    common = {
+        "root": str(Path(args.out) / "data"),
+        "data": "ImageList",
+        "source": (SOURCE,),
+        "arch": "small_cnn",
+        "image_size": CROP,
+        "scale": (0.5, 1.0),
+        "no_hflip": True,
+        "seed": seed,
+        "workers": args.workers,
+        "quiet": args.quiet,
+        "overwrite": args.overwrite,
+    }
+    pretrain(PretrainConfig(**common, scratch=True, epochs=args.source_epochs, log=str(source.path)))
+    start = {"target": (TARGET,), "checkpoint": str(source.checkpoints / "best.pth"), "epochs": args.epochs}
     results = {}
     for method in METHODS:
         log = str(_directory(args, method, seed).path)
-        results[method] = adapt.adapt(parse(["adapt", *common, *start, "--method", method, "--log", log]))
+        results[method] = adapt(config=AdaptConfig(**common, **start, method=method, log=log)).summary
     return results
 
 
@@ -73,7 +81,7 @@ def _directory(args: argparse.Namespace, name: str, seed: int) -> Any:
     return RunDirectory(Path(args.out) / f"{name}-seed{seed}")
 
 
-def summarize(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def summarize(results: dict[str, list[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Per method the mean accuracy (percent) and ECE (in [0, 1]) of the selected models, and each seed's."""
     chosen = {SOURCE_ONLY: [result["start"] for result in results[METHODS[0]]]}
     chosen |= {method: [result["selected"] for result in results[method]] for method in METHODS}

@@ -4,41 +4,49 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.cli import arguments
+from tllib_ancon.cli import stages
+from tllib_ancon.cli.flags import Flags, checked
+from tllib_ancon.config import PredictConfig
 from tllib_ancon.errors import UserError
+from tllib_ancon.settings import settings_of, types_of
 from tllib_ancon.training import launch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from tllib_ancon.selection import CRITERIA
 
-    arguments.add_domain_arguments(parser, source=False, target=True, required=False)
-    parser.add_argument("--checkpoint", metavar="FILE", help="model to evaluate")
+    _flags().add(parser)
     parser.add_argument("--per-class-eval", action="store_true", help="also the accuracy of each class")
-    parser.set_defaults(seed=0)
     parser.add_argument("--json", metavar="FILE", help="write the numbers to this file")
-    parser.add_argument("-b", "--batch-size", type=int, default=64, metavar="B", help="images a step")
-    arguments.add_loading_arguments(parser)
-    arguments.add_model_arguments(parser)
-    arguments.add_transform_arguments(parser, scale=(0.5, 1.0))
+    stages.add_config_argument(parser)
     group = parser.add_argument_group("selection among the epochs of a finished run, without data or training")
     group.add_argument("--select", metavar="RUN_DIR", help="show the epoch that each criterion chooses in this run")
     group.add_argument("--criterion", choices=tuple(CRITERIA), default="infomax", help="whose choice --out writes")
     group.add_argument("--out", metavar="FILE", help="write the chosen model here; see adapt --save-epochs")
 
 
+def _flags() -> Flags:
+    return Flags(settings_of(PredictConfig), types_of(PredictConfig), positional=("root",)).without("source")
+
+
 def run(args: argparse.Namespace) -> int:
     if args.select is not None:
         return launch.on_first(select)(args)
-    missing = [name for name in ("root", "target", "checkpoint") if getattr(args, name) is None]
-    if missing:
-        raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
-    if args.out is not None:
-        raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
-    return evaluate(args)
+    with checked(_flags()):
+        file = stages.from_file(args, PredictConfig)
+        config = stages.configured(PredictConfig, args.config, file, {**file, **_flags().given(args)})
+        missing = [name for name in ("root", "target", "checkpoint") if not getattr(config, name)]
+        if missing:
+            raise UserError(
+                f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}"
+            )
+        if args.out is not None:
+            raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
+        return evaluate(config, args.json, args.per_class_eval)
 
 
 def select(args: argparse.Namespace) -> int:
@@ -57,29 +65,38 @@ def select(args: argparse.Namespace) -> int:
     return 0
 
 
-def evaluate(args: argparse.Namespace) -> int:
+def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     """Score a checkpoint on a domain."""
-    import torch
-
     from tllib_ancon import selection
-    from tllib_ancon.cli import building
-    from tllib_ancon.training.passes import evaluation_loader, predict_domain
+    from tllib_ancon.training import inputs
+    from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
+    from tllib_ancon.training.progress import Progress
 
-    if args.json and not Path(args.json).parent.is_dir():
-        raise UserError(f"--json {args.json}: the folder {Path(args.json).parent} does not exist; create it first")
-    target = building.domain(args, args.target, split="test")
-    building.require_same_classes(args.checkpoint, target)
-    model = building.start_classifier(args, target.num_classes)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    (transform,) = building.cached(args, building.transforms(args, model)[1:], target)
-    loader = evaluation_loader(target, transform, args.batch_size, args.workers)
-    predictions = predict_domain(model.to(device), loader, device)
-    scores: dict[str, Any] = selection.score_all(predictions.logits.softmax(1))
-    record = building.recorder(target)
+    if file and not Path(file).parent.is_dir():
+        raise UserError(f"--json {file}: the folder {Path(file).parent} does not exist; create it first")
+    inputs.set_threads(config.threads)
+    start = inputs.find_start(str(config.checkpoint))
+    config = inputs.inherited(config, start)
+    target = inputs.open_images(config, config.target, split="test")
+    inputs.require_same_classes(start, target)
+    model = inputs.start_classifier(config, start, target.num_classes)
+    config = inputs.with_picture_size(config, model.preprocessing)
+    transform = inputs.picture_transforms(config, model.preprocessing, target).evaluation
+    loader = evaluation_loader(target, transform, config.batch_size, config.workers)
+    with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
+        predictions = predict_domain(model.to(device()), _counted(loader, bar), device())
+    scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
+    record = inputs.recorder(target)
     if record is not None:
         scores |= record(predictions)
-    launch.on_first(_show)(scores, target.classes if args.per_class_eval else [], args.json)
+    launch.on_first(_show)(scores, target.classes if per_class else [], file)
     return 0
+
+
+def _counted(loader: Iterable[Any], bar: Any) -> Iterator[Any]:
+    for batch in loader:
+        yield batch
+        bar.update()
 
 
 def _show(scores: dict[str, Any], classes: list[str], file: str | None) -> None:
@@ -100,7 +117,7 @@ def _print(scores: dict[str, Any], classes: list[str]) -> None:
         print(f"ECE (15 bins)        {scores['ece']:.4f}")
     for name in CRITERIA:
         if name in scores:
-            print(f"{name:<20} {scores[name]:.4f}")
+            print(f"{name:<20} {scores[name]:.4f}  over all {scores['images']} images; adapt's is over its hold-out")
     if "per_class_accuracy" in scores:
         for name, accuracy in zip(classes, scores["per_class_accuracy"], strict=False):
             print(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))

@@ -53,7 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     Raises:
         UserError: an unknown command or flag, a missing or an unreadable argument
     """
-    parser = _Parser(
+    parser = Parser(
         prog="tllib-ancon",
         description="Anchored Confidence (AnCon) for models that meet images of another domain.",
         epilog="tllib-ancon COMMAND --help tells a command's arguments.",
@@ -66,16 +66,30 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     asked = parser
     for name, help_text in COMMANDS.items():
         subparser = subparsers.add_parser(
-            name, help=help_text, description=help_text, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+            name, help=help_text, description=help_text, formatter_class=argparse.HelpFormatter
         )
         if name == chosen:
             module = importlib.import_module(f"tllib_ancon.cli.{name}")
             module.add_arguments(subparser)
             subparser.set_defaults(module=module)
             asked = subparser
-    args, unknown = parser.parse_known_args(arguments)
+    return parsed(parser, arguments, asked)
+
+
+def parsed(
+    parser: argparse.ArgumentParser, words: list[str], asked: argparse.ArgumentParser | None = None
+) -> argparse.Namespace:
+    """The arguments in these words.
+
+    Args:
+        asked: the parser of the subcommand, whose flags an unknown one is compared with
+
+    Raises:
+        UserError: an unknown flag (the nearest one)
+    """
+    args, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse(unknown, asked)
+        _refuse(unknown, asked or parser)
     return args
 
 
@@ -86,7 +100,7 @@ def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
     raise unknown_name(f"flag of {parser.prog}:", flags[0], parser._option_string_actions)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help tells its arguments")
 

@@ -118,23 +118,17 @@ def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[di
 
 def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
     """Start -> the settings of the plan, those of the source stage under ``source NAME``."""
-    from tllib_ancon.cli.stages import parsed
-
     planned: dict[str, dict[str, Any]] = {}
     runs = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
     for run in runs.values():
         start = run.name.split("/")[0]
         if run.command == "adapt" and start not in planned:
-            source = vars(parsed(runs[run.needs])) if run.needs else {}
+            source = runs[run.needs].config.to_dict() if run.needs else {}
             planned[start] = {
-                **_settings(vars(parsed(run))),
-                **{f"source {k}": v for k, v in _settings(source).items()},
+                **run.config.to_dict(),
+                **{f"source {k}": v for k, v in source.items()},
             }
     return planned
-
-
-def _settings(parsed: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parsed.items() if name != "module"}
 
 
 def _not_run(runs: Sequence[AdaptedRun], plan: Plan) -> list[str]:

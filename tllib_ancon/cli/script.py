@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.cli import adapt, second_stage
+from tllib_ancon.cli import stages
+from tllib_ancon.cli.flags import checked
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 
 STARTS = ("latest", "best")
+MARK, SECOND = "script.json", "adapt"
+"""In the script's log directory: the mark of a finished first stage, and the folder of the adaptation."""
+
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
 
@@ -27,17 +35,102 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tllib_ancon.toolkit.script import run_script
-    from tllib_ancon.training.progress import result_summary
-
     own, ours = _split(args.arguments)
-    second = _parse_second_stage(ours) if ours else None
-    outcome = run_script(args.script, own)
+    if not ours:
+        return _run_script(args.script, own)[0]
+    second = _parse_second_stage(ours)
+    with checked(stages.second_stage_flags()):
+        AdaptConfig(**_given(second))
+    trained = None if second.overwrite else _finished_stage(args.script, own, second.start)
+    if trained is None:
+        if not second.overwrite:
+            _refuse_used_log(own)
+        status, trained = _run_script(args.script, own)
+        if status != 0 or trained is None:
+            return status
+        _remember(trained, args.script, own)
+    _adapt(second, trained)
+    return 0
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a script left: its log directory, and its own arguments with their defaults."""
+
+    log: Path | None
+    arguments: Mapping[str, Any]
+
+
+def _run_script(script: str, words: list[str]) -> tuple[int, _Trained | None]:
+    from tllib_ancon.toolkit.script import run_script
+
+    outcome = run_script(script, words)
     if outcome.exit_status != 0:
-        print(f"tllib-ancon: {args.script} failed: {outcome.failure}", file=sys.stderr)
-    elif second is not None:
-        print(result_summary(_adapt(second, vars(outcome.arguments or argparse.Namespace()), outcome.log_directory)))
-    return outcome.exit_status
+        print(f"tllib-ancon: {script} failed: {outcome.failure}", file=sys.stderr)
+        return outcome.exit_status, None
+    return 0, _Trained(outcome.log_directory, vars(outcome.arguments or argparse.Namespace()))
+
+
+def _remember(trained: _Trained, script: str, words: list[str]) -> None:
+    """Mark the first stage as finished, with the checksums of its checkpoints."""
+    from tllib_ancon.training.files import sha256, write_whole
+
+    if trained.log is None:
+        return
+    checkpoints = sorted((trained.log / "checkpoints").glob("*.pth"))
+    mark = {
+        "script": str(Path(script).resolve()),
+        "words": words,
+        "sha256": {path.name: sha256(path) for path in checkpoints},
+        "arguments": {name: value for name, value in trained.arguments.items() if _is_plain(value)},
+    }
+    content = (json.dumps(mark, indent=2) + "\n").encode()
+    write_whole(trained.log / MARK, lambda file: file.write(content))
+
+
+def _finished_stage(script: str, words: list[str], start: str) -> _Trained | None:
+    """What the same script with the same arguments left here before, if its checkpoint is still the one it wrote."""
+    from tllib_ancon.training.files import sha256
+
+    log = _log_among(words)
+    try:
+        mark = json.loads((log / MARK).read_text()) if log is not None else None
+    except (OSError, ValueError):
+        return None
+    if log is None or not isinstance(mark, dict) or mark.get("words") != words:
+        return None
+    checkpoint = log / "checkpoints" / f"{start}.pth"
+    digest = mark.get("sha256", {}).get(checkpoint.name)
+    if mark.get("script") != str(Path(script).resolve()) or not checkpoint.is_file() or sha256(checkpoint) != digest:
+        return None
+    print(f"tllib-ancon: {script} has run here before; going on from {checkpoint}", file=sys.stderr)
+    return _Trained(log.resolve(), mark.get("arguments", {}))
+
+
+def _refuse_used_log(words: list[str]) -> None:
+    """Refuse before the script trains a log directory whose adaptation is of another command.
+
+    Raises:
+        UserError: it holds an adaptation
+    """
+    log = _log_among(words)
+    if log is not None and (log / SECOND / "config.json").exists():
+        raise UserError(
+            f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has changed; "
+            "choose another --log, or pass --overwrite after --method to run both stages anew"
+        )
+
+
+def _log_among(words: list[str]) -> Path | None:
+    """The script's ``--log``, before its own parser has seen it."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--log", type=Path)
+    return parser.parse_known_args(words)[0].log
+
+
+def _is_plain(value: Any) -> bool:
+    items = value if isinstance(value, list | tuple) else [value]
+    return all(item is None or isinstance(item, str | int | float) for item in items)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -48,12 +141,13 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _parse_second_stage(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    from tllib_ancon.cli.main import Parser, parsed
+
+    parser = Parser(
         prog="tllib-ancon script PATH ...",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    second_stage.add_arguments(parser)
+    stages.second_stage_flags().add(parser)
     group = parser.add_argument_group("run")
     group.add_argument(
         "--start", default="latest", choices=STARTS, help="the script's checkpoint; best was chosen on target labels"
@@ -61,13 +155,20 @@ def _parse_second_stage(words: list[str]) -> argparse.Namespace:
     group.add_argument("--overwrite", action="store_true", help="start the adaptation anew if it is there already")
     group.add_argument("--quiet", action="store_true", help="show errors only")
     group.add_argument("--verbose", action="store_true", help="a line every --print-freq steps")
-    args = parser.parse_args(words)
-    second_stage.check(args)
-    return args
+    return parsed(parser, words)
 
 
-def _adapt(second: argparse.Namespace, script: dict[str, Any], log: Path | None) -> dict[str, Any]:
+def _given(second: argparse.Namespace) -> dict[str, Any]:
+    own = {name: getattr(second, name) for name in ("overwrite", "quiet", "verbose", "start")}
+    return {**stages.second_stage_flags().given(second), **own}
+
+
+def _adapt(second: argparse.Namespace, trained: _Trained) -> None:
     """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
+    from tllib_ancon.training.adapt import adapt
+    from tllib_ancon.training.progress import result_summary
+
+    log, script = trained.log, trained.arguments
     missing = [f"--{name}" for name in NEEDED if script.get(name) is None]
     if missing or log is None:
         raise UserError(f"the script has no {', '.join(missing)}; --method is for TLLib's image classification scripts")
@@ -76,5 +177,7 @@ def _adapt(second: argparse.Namespace, script: dict[str, Any], log: Path | None)
         raise UserError(f"the script left no {checkpoint}; did it train (--phase train)?")
     if second.start == "best":
         print(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
-    args = second_stage.adapt_arguments({**script, **vars(second)}, checkpoint, log / "adapt")
-    return adapt.adapt(argparse.Namespace(**vars(args), start=second.start))
+    with checked(stages.second_stage_flags()):
+        settings = {**stages.shared_with_script(script), **_given(second)}
+        config = AdaptConfig(**settings, checkpoint=str(checkpoint), log=str(log / SECOND))
+        print(result_summary(adapt(config=config).summary))

@@ -1,82 +1,171 @@
-"""The flags of ``pretrain`` and ``adapt`` on a command that makes runs of both."""
+"""Which flags belong to which stage: of a command that trains a source model, of one that adapts, and of both in one.
+
+A bare flag is the first stage's, ``--adapt-X`` the second's. What both stages share, such as the dataset or the seed,
+has one flag, and what the second stage alone has can be given either way.
+"""
 
 from __future__ import annotations
 
 import argparse
-import copy
-import importlib
+from collections.abc import Mapping
 from typing import Any
 
-from tllib_ancon.paper.plan import Overrides, Run
+from tllib_ancon import methods
+from tllib_ancon.cli.flags import Flags
+from tllib_ancon.config import INHERITED, AdaptConfig, Config, PretrainConfig, read_file
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.settings import grouped, settings_of, spec, types_of
 
-STAGES = {"source": "pretrain", "adapt": "adapt"}
-DECIDED = ("source", "target", "data", "method", "seed", "log", "overwrite")
-"""What the plan decides for each run."""
+SECOND = "adapt-"
+BOTH = "both-"
+OF_THE_FIRST_STAGE = ("checkpoint", "override", "log", "source", "target")
+"""Settings of an adaptation that a first stage decides."""
 
 
-def add_override_arguments(parser: argparse.ArgumentParser) -> None:
-    """Every flag of the two commands, for each stage that knows it.
+NOT_SHARED = (*INHERITED, "scratch", "pretrained_weights", "log")
+"""Settings of the first stage that the second one does not repeat: it starts from the model that was trained, whose
+backbone counts as pre-trained."""
 
-    ``--source-FLAG`` and ``--adapt-FLAG`` set one stage where both know the flag. A flag that is not given leaves no
-    trace in the parsed arguments.
+
+def pretrain_flags(names: Mapping[str, str] | None = None, required: tuple[str, ...] = ()) -> Flags:
+    """The flags of :class:`~tllib_ancon.config.PretrainConfig`."""
+    return Flags(settings_of(PretrainConfig), types_of(PretrainConfig), names, positional=("root",), required=required)
+
+
+def adapt_flags(required: tuple[str, ...] = ()) -> Flags:
+    """The flags of :class:`~tllib_ancon.config.AdaptConfig`, those of every method among them."""
+    return Flags(*_adaptation(), positional=("root",), required=required)
+
+
+def second_stage_flags(beside: tuple[str, ...] = ("",)) -> Flags:
+    """The flags of an adaptation on a command whose bare flags are those of another stage.
+
+    Args:
+        beside: the prefixes of a setting that the second stage alone has, besides ``adapt-``
     """
-    group = parser.add_argument_group("settings in place of the plan's; --source-FLAG and --adapt-FLAG set one stage")
-    options = {stage: options_of(stage) for stage in STAGES}
-    for name, action in {**options["source"], **options["adapt"]}.items():
-        _add(group, action, "both", name, action.option_strings)
-        if all(name in known for known in options.values()) and not _has_negation(action):
-            for stage in STAGES:
-                words = [f"--{stage}-{word[2:]}" for word in action.option_strings if word.startswith("--")]
-                _add(group, action, stage, name, words)
+    first = settings_of(PretrainConfig)
+    settings, kinds = _adaptation()
+    own = {
+        name: field
+        for name, field in settings.items()
+        if name not in OF_THE_FIRST_STAGE and (name not in first or spec(first[name]).per_stage)
+    }
+
+    def prefixes(name: str) -> tuple[str, ...]:
+        return (SECOND,) if name in first and name != "method" else (SECOND, *beside)
+
+    return Flags(own, kinds, prefixes=prefixes)
 
 
-def overrides(args: argparse.Namespace) -> Overrides:
-    """The settings that were given, by stage."""
-    given = {stage: dict(_given(args, stage, known=options_of(stage))) for stage in STAGES}
-    return Overrides(**given)
+def both_flags() -> Flags:
+    """``--both-X``: one value for the two stages of a setting of which each has its own."""
+    first, second = settings_of(PretrainConfig), settings_of(AdaptConfig)
+    shared = {name: field for name, field in first.items() if spec(field).per_stage and name in second}
+    shared.pop("method")
+    return Flags(shared, types_of(PretrainConfig), prefixes=lambda name: (BOTH,))
 
 
-def _given(args: argparse.Namespace, stage: str, known: dict[str, argparse.Action]) -> list[tuple[str, Any]]:
-    values = vars(args)
-    both = [(name, values[f"both {name}"]) for name in known if f"both {name}" in values]
-    return both + [(name, values[f"{stage} {name}"]) for name in known if f"{stage} {name}" in values]
+def add_config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of settings, named as the flags are; flags win over it"
+    )
 
 
-def parsed(run: Run) -> argparse.Namespace:
-    """The arguments of a run with every default filled in.
+def from_file(args: argparse.Namespace, owner: type[Config], tables: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings in ``--config FILE``; an empty dict without one.
+
+    Args:
+        owner: whose settings they are
+        tables: tables that the file may have besides
 
     Raises:
-        UserError: settings that its command refuses
+        UserError: a file that cannot be read, or an entry that is no setting (the file, the entry, the nearest one)
     """
-    from tllib_ancon.cli.main import parse
-    from tllib_ancon.cli.pretrain import resolve
-
-    args = parse(run.words)
-    return resolve(args) if run.command == "pretrain" else args
-
-
-def options_of(stage: str) -> dict[str, argparse.Action]:
-    """The flags of a stage that a plan or a person may set, by their first long spelling without dashes."""
-    parser = argparse.ArgumentParser(add_help=False)
-    importlib.import_module(f"tllib_ancon.cli.{STAGES[stage]}").add_arguments(parser)
-    actions = (action for action in parser._actions if action.option_strings and action.dest not in DECIDED)
-    return {_name(action): action for action in actions}
+    if args.config is None:
+        return {}
+    content = read_file(args.config)
+    known = {**settings_of(owner), **(methods.settings() if owner is AdaptConfig else {})}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            if name not in tables:
+                raise UserError(f"{args.config}: there is no table [{name}]; {_tables(tables)}")
+        elif name not in known:
+            raise UserError(f"{args.config}: {unknown_name('setting', name, known)}")
+    return content
 
 
-def _name(action: argparse.Action) -> str:
-    """The first long spelling, without dashes."""
-    return next(word for word in action.option_strings if word.startswith("--"))[2:]
+def configured(owner: type[Config], file: str | None, from_file: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """The configuration of these settings, of which the command line's win.
+
+    Raises:
+        UserError: a value that is refused; the message begins with the file if it comes from there
+    """
+    try:
+        return owner(**{**from_file, **given})
+    except UserError:
+        if not from_file:
+            raise
+        try:
+            owner(**from_file)
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from error
+        raise
 
 
-def _has_negation(action: argparse.Action) -> bool:
-    return isinstance(action, argparse.BooleanOptionalAction)
+def require(config: Config, flags: Flags, prog: str, *names: str) -> None:
+    """Refuse a command that lacks one of these settings.
+
+    Raises:
+        UserError: which are missing
+    """
+    missing = [flags.shown(name) for name in names if not getattr(config, name)]
+    if missing:
+        command = f"tllib-ancon {prog}"
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}; {command} --help tells its arguments"
+        )
 
 
-def _add(group: Any, action: argparse.Action, stage: str, name: str, words: list[str]) -> None:
-    added = copy.copy(action)
-    added.option_strings = list(words)
-    added.dest = f"{stage} {name}"
-    added.default = argparse.SUPPRESS
-    added.required = False
-    added.container = None
-    group._add_action(added)
+def second_stage(source: PretrainConfig, given: Mapping[str, Any], log: str | None) -> AdaptConfig:
+    """The configuration of an adaptation that begins with training the source model.
+
+    What both stages share is the first one's; the network and the pictures are those of the model that it leaves.
+
+    Raises:
+        UserError: a setting that the adaptation refuses
+    """
+    first = settings_of(PretrainConfig)
+    shared = {
+        name: getattr(source, name)
+        for name in settings_of(AdaptConfig)
+        if name in first and not spec(first[name]).per_stage and name not in NOT_SHARED
+    }
+    return AdaptConfig(**{**shared, **given, "start": source, "log": log})
+
+
+def shared(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a first stage's settings that an adaptation has as well and that both have one value of."""
+    first, second = settings_of(PretrainConfig), settings_of(AdaptConfig)
+    return {name: value for name, value in given.items() if name in second and not spec(first[name]).per_stage}
+
+
+def shared_with_script(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that an adaptation takes from the arguments of a script of TLLib's."""
+    first, kinds = settings_of(PretrainConfig), types_of(AdaptConfig)
+    taken = {}
+    for name, value in arguments.items():
+        shared = name in kinds and name in first and (not spec(first[name]).per_stage or name == "train_resizing")
+        if shared and value is not None and name not in ("log", "scratch", "pretrained_weights"):
+            sequence = name in ("source", "target") and isinstance(value, str)
+            taken[name] = (value,) if sequence else value
+    return taken
+
+
+def _tables(tables: tuple[str, ...]) -> str:
+    return f"expected [{'], ['.join(tables)}]" if tables else "all settings stand at the top"
+
+
+def _adaptation() -> tuple[dict[str, Any], dict[str, Any]]:
+    options = {name: grouped(field, "method") for name, field in methods.settings().items()}
+    settings = {**settings_of(AdaptConfig), **options}
+    return settings, {**types_of(AdaptConfig), **{name: field.type for name, field in options.items()}}

@@ -65,6 +65,16 @@ def open_domain(
     return Domain("+".join(codes), [sample for samples in by_code.values() for sample in samples], classes)
 
 
+def known_domains(root: str | Path, dataset: str) -> set[str]:
+    """The domains that a dataset has, where its lists or its table in the toolkit name them; else an empty set."""
+    if dataset == IMAGE_LIST:
+        return {path.stem for path in (Path(root) / "image_list").glob("*.txt")} - {"classes"}
+    from tllib_ancon import toolkit
+
+    found = toolkit.find()
+    return set(found.dataset(dataset).lists) if dataset in found.dataset_names() else set()
+
+
 def _require_one_order(by_code: dict[str, list[Sample]]) -> None:
     first, *others = ((code, class_folders(samples)) for code, samples in by_code.items())
     for code, folders in others:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
+from tllib_ancon.config import ASSUMED, AdaptConfig, PretrainConfig
+
 FORWARD = 1 / 3
 """Cost of evaluating an image beside that of a training step on it."""
 
 
-def images_of(args: argparse.Namespace, sizes: Mapping[str, int]) -> float:
+def images_of(config: PretrainConfig | AdaptConfig, sizes: Mapping[str, int]) -> float:
     """Images that a run reads, in units of one training step on one image.
 
     Args:
-        args: arguments of ``pretrain`` or ``adapt`` with their defaults
+        config: of the run
         sizes: images of each domain
     """
-    if hasattr(args, "iters_per_epoch"):
-        steps = 2 * args.batch_size * args.iters_per_epoch
-        return args.epochs * (steps + FORWARD * sum(sizes[code] for code in args.target))
-    adapts = hasattr(args, "checkpoint")
-    images = sum(sizes[code] for code in (args.target if adapts else args.source))
-    evaluated = images * (args.hold_out + adapts)
-    return args.epochs * (images * (1 - args.hold_out) + FORWARD * evaluated)
+    if isinstance(config, PretrainConfig) and config.method != "erm":
+        assert config.iters_per_epoch is not None
+        steps = 2 * config.batch_size * config.iters_per_epoch
+        return config.epochs * (steps + FORWARD * sum(sizes[code] for code in config.target))
+    adapts = isinstance(config, AdaptConfig)
+    images = sum(sizes[code] for code in (config.target if adapts else config.source))
+    evaluated = images * (config.hold_out + adapts)
+    return config.epochs * (images * (1 - config.hold_out) + FORWARD * evaluated)
 
 
 def recorded_speed(out: Path) -> float | None:
@@ -40,7 +42,7 @@ def recorded_speed(out: Path) -> float | None:
     return median(speeds) if speeds else None
 
 
-def measured_speed(args: argparse.Namespace, steps: int = 2) -> float:
+def measured_speed(config: PretrainConfig | AdaptConfig, steps: int = 2) -> float:
     """Images a second of training steps of this network on random tensors, on this machine's device."""
     import torch
 
@@ -48,11 +50,14 @@ def measured_speed(args: argparse.Namespace, steps: int = 2) -> float:
     from tllib_ancon.models.classifier import shot_classifier
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    backbone = create_backbone(args.arch, pretrained=False, options=parse_options(args.arch_option))
+    backbone = create_backbone(
+        config.arch or ASSUMED["arch"], pretrained=False, options=parse_options(config.arch_option or ())
+    )
     model = shot_classifier(backbone.network, 100, pool_layer=backbone.pool_layer()).to(device).train()
-    side = args.resize_size if args.train_resizing == "res." else args.image_size
-    batch = args.batch_size if device.type == "cuda" else min(args.batch_size, 8)
-    layout = torch.channels_last if args.channels_last else torch.contiguous_format
+    name = "resize_size" if config.train_resizing == "res." else "image_size"
+    side = getattr(config, name) or ASSUMED[name]
+    batch = config.batch_size if device.type == "cuda" else min(config.batch_size, 8)
+    layout = torch.channels_last if config.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
     images = torch.rand(batch, len(backbone.preprocessing.mean), side, side, device=device).to(memory_format=layout)
 

@@ -1,4 +1,4 @@
-"""Which runs make a table of the paper: a file of ``plans/`` expanded to command lines."""
+"""Which runs make a table of the paper: a file of ``plans/`` expanded to configurations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon import methods
+from tllib_ancon.config import AdaptConfig, Config, PretrainConfig, underscored
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.settings import command_words, settings_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,11 +22,13 @@ else:
     import tomli as tomllib
 
 Settings = Mapping[str, Any]
-"""Command-line flags without their dashes -> value: a word, a number, a list of them, true (``--flag``) or false
-(``--no-flag``)."""
+"""Settings of :mod:`tllib_ancon.config` by name."""
 
 SOURCE_ONLY_START = "erm"
 """The start that is trained without target images, so that all pairs of one source share it."""
+
+
+STAGES: dict[str, type[Config]] = {"pretrain": PretrainConfig, "adapt": AdaptConfig}
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,29 @@ class Run:
     Attributes:
         name: its folder below the output folder
         command: ``pretrain`` or ``adapt``
-        arguments: words of the command line
+        settings: of that stage
         needs: name of the run whose checkpoint it starts from
     """
 
     name: str
     command: str
-    arguments: tuple[str, ...]
+    settings: Settings
     needs: str | None = None
 
     @property
+    def config(self) -> Any:
+        """The configuration, with every default filled in.
+
+        Raises:
+            UserError: settings that the stage refuses
+        """
+        return STAGES[self.command](**self.settings)
+
+    @property
     def words(self) -> list[str]:
-        return [self.command, *self.arguments]
+        """The words of the command line that makes this run."""
+        settings = dict(self.settings)
+        return [self.command, str(settings.pop("root")), *command_words(settings)]
 
 
 @dataclass(frozen=True)
@@ -153,10 +168,9 @@ class Plan:
         assert source is not None
         trained_on = source if start == SOURCE_ONLY_START else pair
         name = f"source/{start}-{_folder(trained_on)}-seed{seed}"
-        domains = ["-s", source, *(() if start == SOURCE_ONLY_START else ("-t", target))]
+        domains = {"source": (source,), **({} if start == SOURCE_ONLY_START else {"target": (target,)})}
         settings = {**self.common, **self.source[start], **overrides.source}
-        words = (*self._head(root, out, name, seed), *domains, "--method", start, *_words(settings))
-        return Run(name, "pretrain", words)
+        return Run(name, "pretrain", {**self._head(root, out, name, seed), **domains, "method": start, **settings})
 
     def _adaptation(
         self,
@@ -173,16 +187,16 @@ class Plan:
         label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
         name = f"{start}/{_folder(pair)}/{label}-seed{seed}"
         source_domain, target = self.domains(pair)
-        domains = [*(("-s", source_domain) if source_domain else ()), "-t", target]
+        domains = {**({"source": (source_domain,)} if source_domain else {}), "target": (target,)}
         settings = _read_by(method, {**self.common, **self.adapt, **overrides.adapt, **variant})
         if source is not None:
             kept = "best.pth" if start == SOURCE_ONLY_START else "latest.pth"
             settings["checkpoint"] = str(out / source.name / "checkpoints" / kept)
-        words = (*self._head(root, out, name, seed), *domains, "--method", method, *_words(settings))
-        return Run(name, "adapt", words, None if source is None else source.name)
+        settings = {**self._head(root, out, name, seed), **domains, "method": method, **settings}
+        return Run(name, "adapt", settings, None if source is None else source.name)
 
-    def _head(self, root: str, out: Path, name: str, seed: int) -> tuple[str, ...]:
-        return (root, "--data", self.dataset, "--seed", str(seed), "--log", str(out / name))
+    def _head(self, root: str, out: Path, name: str, seed: int) -> dict[str, Any]:
+        return {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name)}
 
 
 def tables() -> list[str]:
@@ -221,10 +235,10 @@ def read(table: str, content: Mapping[str, Any]) -> Plan:
     Raises:
         UserError: an entry that a plan does not have, or one that it needs and that is missing
     """
-    content = dict(content)
     missing = [name for name in ("title", "dataset", "pairs", "methods") if name not in content]
     if missing:
         raise UserError(f"plan {table} lacks {', '.join(missing)}")
+    content = underscored(content)
     severities = content.pop("severities", None)
 
     def pairs(names: Sequence[str]) -> tuple[str, ...]:
@@ -235,9 +249,11 @@ def read(table: str, content: Mapping[str, Any]) -> Plan:
     unknown = set(content) - set(Plan.__dataclass_fields__)
     if unknown:
         raise UserError(f"plan {table}: unknown entries {', '.join(sorted(unknown))}")
-    for name in ("methods", "seeds", "variants", "notes"):
+    for name in ("methods", "seeds", "notes"):
         if name in content:
             content[name] = tuple(content[name])
+    if "variants" in content:
+        content["variants"] = tuple(map(underscored, content["variants"]))
     content["pairs"] = pairs(content["pairs"])
     content["groups"] = {name: pairs(names) for name, names in content.get("groups", {}).items()}
     return Plan(table=table, **content)
@@ -251,19 +267,7 @@ def _folder(pair: str) -> str:
     return pair.replace("/", "_")
 
 
-def _read_by(method: str, settings: Settings) -> Settings:
-    """Without the options of the table's other methods."""
-    own, known = methods.settings(method), methods.settings()
-    names = {name: name.replace("-", "_") for name in settings}
-    return {name: value for name, value in settings.items() if names[name] in own or names[name] not in known}
-
-
-def _words(settings: Settings) -> list[str]:
-    words: list[str] = []
-    for name, value in settings.items():
-        if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-            words += [f"--{name}", *map(str, values)]
-    return words
+def _read_by(method: str, settings: Settings) -> dict[str, Any]:
+    """Without the settings of other methods: one plan gives those of all."""
+    others = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
+    return {name: value for name, value in settings.items() if name not in others}

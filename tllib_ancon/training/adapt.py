@@ -1,350 +1,234 @@
-"""The adaptation loop: a source model, unlabelled images of the target, a method."""
+"""The one way to adapt: from files or from Python objects, in memory or in a run directory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import nn
 
-from tllib_ancon import methods, selection
+from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import UnlabelledImages
-from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.sampling import EpochSampler, hold_out
-from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import Classifier, adaptation_mode
-from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.self_training import processes
+from tllib_ancon.data.sampling import hold_out
+from tllib_ancon.errors import UserError, of_stage
+from tllib_ancon.models.any_network import NetworkClassifier, as_classifier
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.training.interruption import Interruption
-from tllib_ancon.training.launch import on_first
-from tllib_ancon.training.optimization import create_sgd, relative_decay
-from tllib_ancon.training.passes import Predictions, Record, evaluation_loader, predict_domain
-from tllib_ancon.training.precision import create_accelerator, lay_out, prepare, synchronize_batch_norm
-from tllib_ancon.training.progress import Meters, Progress, epoch_summary
-from tllib_ancon.training.ranges import check_ranges, require_batch_statistics
-from tllib_ancon.training.run_directory import LATEST, RunDirectory
-from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
+from tllib_ancon.training import inputs, launch, saved_predictions
+from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
+from tllib_ancon.training.files import sha256_of_tensors
+from tllib_ancon.training.inputs import Transform, Transforms
+from tllib_ancon.training.pretrain import pretrain
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.reproducibility import make_reproducible
+from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
+from tllib_ancon.training.run_in_memory import RunInMemory
 
-Keep = Callable[[Predictions, Tensor | None], None]
-"""Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:
-zeros for an image that was held out. It is called for each epoch that is the best so far."""
+FIRST, SECOND = "pretrain", "adapt"
+"""Folders of the two stages in the run directory of both."""
 
 
 @dataclass(frozen=True)
-class AdaptationOptions:
-    """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
-    configurations").
+class AdaptationResult:
+    """What an adaptation gives back.
 
     Attributes:
-        method: a name of :func:`tllib_ancon.methods.names`
-        method_options: its settings, those of :func:`tllib_ancon.methods.settings`
-        epochs: passes over the adapted images
-        batch_size: B, of each process; the incomplete last batch of an epoch is dropped
-        accumulation_steps: batches whose mean gradient makes one step of the optimiser and of its schedule, for
-            memories that do not hold a larger batch. All else happens with every batch: votes and δ, NRC's and AaD's
-            memory, λ's schedule; and batch-norm sees each batch by itself. An epoch ends with a whole step
-        sync_batch_norm: batch statistics over the batches of all processes; on GPUs
-        lr: learning rate of new layers; a pre-trained backbone learns at a tenth
-        momentum: of SGD, Nesterov
-        weight_decay: of SGD
-        lr_gamma, lr_decay: lr · (1 + gamma · step / steps)^-decay
-        hold_out: fraction of the target that is not adapted on and selects the epoch, without labels
-        criterion: of :data:`tllib_ancon.selection.CRITERIA`
-        adapted: ``all-but-head``, ``all`` or ``norm-affine``
-        dropout: leave dropout on while pseudo-labels are taken
-        save_epochs: keep the model of every epoch as ``checkpoints/epoch-NNN.pth``
-        seed: of the hold-out, the order and the augmentation
-        workers: processes that load images
-        print_freq: steps between two readings of the meters
-        mixed_precision: ``no``, ``fp16`` or ``bf16``, of the network wherever it runs
-        channels_last, compile: see :func:`~tllib_ancon.training.precision.lay_out`
-        fused: update the parameters in one kernel
+        model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its
+            attributes and the names of its state dict
+        metrics: numbers of each epoch; the first entry is the start's
+        selected_epoch: position in ``metrics`` of the epoch whose model this is
+        summary: what ``result.json`` holds
+        config: the settings with every default filled in
     """
 
-    method: str = "ancon"
-    method_options: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 30
-    batch_size: int = 64
-    accumulation_steps: int = 1
-    sync_batch_norm: bool = False
-    lr: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 1e-3
-    lr_gamma: float = 10.0
-    lr_decay: float = 0.75
-    hold_out: float = 0.1
-    criterion: str = "infomax"
-    adapted: str = "all-but-head"
-    dropout: bool = False
-    save_epochs: bool = False
-    seed: int = 0
-    workers: int = 2
-    print_freq: int = 20
-    mixed_precision: str = "no"
-    channels_last: bool = False
-    compile: bool = False
-    fused: bool = False
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
+    model: nn.Module
+    metrics: list[dict[str, Any]]
+    selected_epoch: int
+    summary: Mapping[str, Any]
+    config: AdaptConfig
 
 
-class Adaptation:
-    """One run of adaptation, in any number of processes.
+@dataclass(frozen=True)
+class _Subject:
+    """What is adapted on what."""
 
-    Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
-    averages of these alone. What a batch decides, δ for one, is decided by the batches of all processes together; the
-    memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
+    classifier: Classifier
+    target: Domain
+    transforms: Transforms
+    record: Mapping[str, Any]
+
+
+def adapt(
+    model: nn.Module | str | Path | None = None,
+    images: Any = None,
+    *,
+    labels: Sequence[int] | None = None,
+    head: str | None = None,
+    train_transform: Transform | None = None,
+    evaluation_transform: Transform | None = None,
+    config: AdaptConfig | None = None,
+    **settings: Any,
+) -> AdaptationResult:
+    """Adapt a model to the images of another domain, without labels.
 
     Args:
-        model: the source model, changed in place
-        target: images of the target domain; labels, if it has any, are removed here
-        options: how to adapt
-        run: where configuration, metrics and checkpoints go; already begun
-        train_transform, evaluation_transform: PIL image -> tensor
-        record: scores the predictions on the whole target for the record, where labels exist
-        keep: keeps predictions and votes of the selected epoch
-        progress: what the person sees
+        model: any module from images (B, C, H, W) to logits (B, K), which stays as it is: a copy is adapted. Or a
+            checkpoint or run directory. Default: what ``checkpoint`` in the settings names
+        images: what to adapt to, N images: a folder of pictures, a :class:`~tllib_ancon.data.domain.Domain`, a
+            map-style dataset of torch whose items are tensors, PIL images, or tuples or dicts that begin with one or
+            have one as ``image`` or ``img``; or a Hugging Face dataset. Default: the domain that ``root``, ``data`` and
+            ``target`` in the settings name
+        labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
+            selection. Labels in the dataset's items are dropped
+        head: dotted name of the model's last Linear, where it is not the one that is called last
+        train_transform, evaluation_transform: item -> tensor (C, H, W). Default: for pictures those of the model's timm
+            or torchvision metadata; tensors are taken as they come
+        config: all settings at once
+        **settings: or each by its name, such as ``method="gce+ancon"``, ``epochs=10``, ``seed=0``; see
+            :class:`~tllib_ancon.config.AdaptConfig` and, for those of a method,
+            :func:`tllib_ancon.methods.settings`. ``log=DIR`` keeps the run in a directory, where the same call
+            continues it after a cut; without it nothing is written
+
+    Returns: the adapted model and the numbers of each epoch
 
     Raises:
-        UserError: fewer images than one batch; an unknown method or criterion; logits or a loss that are not finite
-        Interrupted: SIGTERM or SIGINT came; the same run continues after the last complete epoch
+        UserError: a setting, model or image that cannot be used (which, why, what to do); logits or a loss that stop
+            being finite
+        Interrupted: SIGTERM or SIGINT came; with ``log`` the same call continues
+
+    Example::
+
+        >>> result = tllib_ancon.adapt(model, "photos/", method="ancon-auto", epochs=10)
+        >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
-
-    def __init__(
-        self,
-        model: Classifier,
-        target: Domain,
-        options: AdaptationOptions,
-        run: RunDirectory,
-        train_transform: Callable[[Any], Any],
-        evaluation_transform: Callable[[Any], Any],
-        record: Record | None = None,
-        keep: Keep | None = None,
-        progress: Progress | None = None,
-    ):
-        self.options = options
-        self.run = run
-        self.record = record
-        self.keep = keep
-        self.progress = progress or Progress()
-        self.accelerator = create_accelerator(options.mixed_precision)
-        self.criterion = selection.find_criterion(options.criterion)
-
-        if model.num_classes < 2:
-            raise UserError(f"domain {target.name} has one class: every image is of it, and there is nothing to adapt")
-        target = target.without_labels()
-        self.adapted_indices, held_out_indices = hold_out(len(target), options.hold_out, options.seed)
-        adapted, held_out = target.subset(self.adapted_indices), target.subset(held_out_indices)
-        held_out = held_out if len(held_out) else adapted
-        if len(held_out) < self.criterion.fewest_samples:
-            raise UserError(f"--criterion {self.criterion.name} needs more than the one image that is held out")
-        self.shard = Shard.of_this_process(len(adapted))
-        self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
-
-        batches = options.epochs * len(self.train_loader)
-        self.method = methods.create(
-            options.method,
-            num_samples=len(adapted),
-            num_classes=model.num_classes,
-            feature_dim=model.features_dim,
-            total_steps=batches,
-            head=model.head,
-            shard=self.shard,
-            **options.method_options,
-        )
-        require_batch_statistics(model, options.batch_size)
-        choose_adapted_parameters(model, options.adapted)
-        if options.sync_batch_norm:
-            model = synchronize_batch_norm(model, self.accelerator.device)
-        lay_out(model, options)
-        groups = model.get_parameters(options.lr)
-        optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
-        self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
-        self.network: Classifier = self.accelerator.unwrap_model(self.model)
-        self.method.to(self.accelerator.device)
-        self.schedule = relative_decay(
-            self.optimizer.optimizer, options.lr_gamma, options.lr_decay, batches // options.accumulation_steps
-        )
-        self.metrics: list[dict[str, Any]] = []
-        self.interruption = Interruption()
-        if self.shard.rank > 0:  # noise of its own, where dropout is on
-            torch.manual_seed(options.seed + self.shard.rank)
-
-    def __call__(self) -> dict[str, Any]:
-        """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
-        with self.interruption:
-            for _ in self.epochs():
-                pass
-        result = self._result()
-        self.run.finish(result)
-        return result
-
-    def epochs(self) -> Iterator[dict[str, Any]]:
-        """Score the start model and adapt, an epoch each time the next metrics are asked for; a run that was cut off
-        goes on after its last complete epoch."""
-        if not self._resume():
-            yield self._finish_epoch({"epoch": 0})
-        for epoch in range(len(self.metrics), self.options.epochs + 1):
-            yield self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
-
-    def _make_loaders(
-        self, target: Domain, adapted: Domain, held_out: Domain, train_transform: Any, evaluation_transform: Any
-    ) -> None:
-        options = self.options
-        length = _images_of_an_epoch(target.name, self.shard, options)
-        self.sampler = EpochSampler(self.shard.positions, len(adapted), options.seed, length, rank=self.shard.rank)
-        images = UnlabelledImages(adapted, train_transform, options.seed)
-        self.train_loader = ImageLoader(images, options.batch_size, options.workers, self.sampler, drop_last=True)
-        evaluation = (evaluation_transform, options.batch_size, options.workers)
-        self.start_loader = evaluation_loader(adapted, *evaluation)
-        self.held_out_loader = evaluation_loader(held_out, *evaluation)
-        self.target_loader = evaluation_loader(target, *evaluation)
-
-    def _train_epoch(self, epoch: int) -> dict[str, float]:
-        if self.method.needs_pass(epoch - 1):
-            self.method.initialize(epoch - 1, *self._predict(self.start_loader, epoch))
-        adaptation_mode(self.network, self.options.dropout)
-        self.sampler.epoch = epoch - 1
-        meters = Meters(self.accelerator.device)
-        steps = len(self.train_loader)
-        with self.progress.bar(f"epoch {epoch}/{self.options.epochs}", steps) as bar:
-            batches = self.interruption.watch(self.train_loader, epoch)
-            for step, (indices, images) in enumerate(batches, start=1):
-                loss, logits = self._step(indices, images, step % self.options.accumulation_steps == 0)
-                meters.add(loss, logits, self.method.diagnostics())
-                bar.update()
-                if step % self.options.print_freq == 0 or step == steps:
-                    self.progress.step(bar, step, meters.read(len(images)))
-                    self._require_finite(meters, epoch)
-        return meters.read(self.options.batch_size)
-
-    def _step(self, indices: Tensor, images: Tensor, complete: bool = True) -> tuple[Tensor, Tensor]:
-        """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
-        accumulation is one for all that a process trains.)"""
-        batches = self.options.accumulation_steps
-        with nullcontext() if complete else self.accelerator.no_sync(self.model):
-            with self.accelerator.autocast():
-                logits, features = self.model(images.to(self.accelerator.device, non_blocking=True))
-            loss = self.method(indices, logits, features)
-            self.accelerator.backward(loss / batches if batches > 1 else loss)
-        if complete:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.schedule.step()
-        return loss.detach(), logits.detach()
-
-    def _require_finite(self, meters: Meters, epoch: int) -> None:
-        step = meters.first_bad_step()
-        if step:
-            kept = self.run.checkpoints / LATEST
-            raise UserError(
-                f"logits or loss are not finite at epoch {epoch}, step {step}; {kept} holds the last good model, of "
-                f"epoch {epoch - 1}. A smaller --lr usually helps"
-            )
-
-    def _finish_epoch(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Score the model, keep it if it is the best so far, and write all down."""
-        held_out = self._predict(self.held_out_loader, metrics["epoch"])
-        if not held_out.logits.isfinite().all():
-            raise UserError(
-                f"the model's logits on the hold-out are not finite after epoch {metrics['epoch']}; the checkpoints of "
-                f"the epoch before are kept in {self.run.checkpoints}"
-                if metrics["epoch"]
-                else "the start model's logits on the hold-out are not finite: its weights are damaged"
-            )
-        metrics |= selection.score_all(held_out.logits.softmax(1))
-        predictions = None
-        if self.record is not None:
-            predictions = self._predict(self.target_loader, metrics["epoch"])
-            metrics |= self.record(predictions)
-        self.metrics.append(metrics)
-        self._save(metrics["epoch"], predictions)
-        self.progress.line(epoch_summary(metrics, self.options.epochs))
-        return metrics
-
-    def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
-        with self.accelerator.autocast():
-            return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
-
-    def _save(self, epoch: int, predictions: Predictions | None) -> None:
-        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, self._is_selected(epoch))
-        self._keep(epoch, predictions)
-
-    def _keep(self, epoch: int, predictions: Predictions | None = None) -> None:
-        """Keep what was asked for beside the state; done again when the run continues after this epoch."""
-        if self.options.save_epochs:
-            self.run.keep_epoch(epoch)
-        if self.keep is not None and self._is_selected(epoch):
-            predictions = predictions or self._predict(self.target_loader, epoch)
-            on_first(self.keep)(predictions, self._votes(len(predictions.indices)))
-
-    def _resume(self) -> bool:
-        kept = self.run.resume()
-        if kept is None:
-            return False
-        snapshot, self.metrics = kept
-        restore_snapshot(self._parts(), snapshot)
-        self._keep(self.metrics[-1]["epoch"])
-        self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
-        return True
-
-    def _parts(self) -> dict[str, Stateful]:
-        """Everything that an epoch changes."""
-        parts: dict[str, Stateful] = {
-            "model": self.network,
-            "method": self.method,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
-        }
-        return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
-
-    def _votes(self, num_images: int) -> Tensor | None:
-        """f̄ of every image of the target, (N, K); zeros for an image that was held out."""
-        own = self.method.votes(torch.tensor(self.shard.padded_positions))
-        if own is None:
-            return None
-        votes = torch.zeros(num_images, self.network.num_classes)
-        votes[self.adapted_indices] = processes.interleave(own)[: len(self.adapted_indices)].cpu()
-        return votes
-
-    def _is_selected(self, epoch: int) -> bool:
-        return epoch > 0 and self._selected_epoch() == epoch
-
-    def _selected_epoch(self) -> int:
-        adapted = self.metrics[1:]
-        return 1 + selection.best_epoch([line[self.criterion.name] for line in adapted], self.criterion.name)
-
-    def _result(self) -> dict[str, Any]:
-        selected = self._selected_epoch()
-        return {
-            "method": self.options.method,
-            "criterion": self.criterion.name,
-            "start": self.metrics[0],
-            "selected_epoch": selected,
-            "selected": self.metrics[selected],
-            "last": self.metrics[-1],
-        }
+    if config is not None and settings:
+        raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
+    config = AdaptConfig(**settings) if config is None else config
+    if isinstance(model, str | Path):
+        config, model = config.replace(checkpoint=str(model)), None
+    if isinstance(config.start, PretrainConfig):
+        return _train_and_adapt(config)
+    if config.log is None and config.save_epochs:
+        raise UserError("`save_epochs` needs a run directory; pass `log`")
+    if config.log is None and config.save_predictions:
+        raise UserError("`save_predictions` needs a run directory; pass `log`")
+    given = Transforms.given(train_transform, evaluation_transform)
+    return _run(*_subject(config, model, images, labels, head, given))
 
 
-def _images_of_an_epoch(domain: str, shard: Shard, options: AdaptationOptions) -> int:
-    """That each process visits: as many in all, and whole steps of the optimiser.
+def _subject(
+    config: AdaptConfig, model: nn.Module | None, images: Any, labels: Any, head: str | None, given: Transforms | None
+) -> tuple[AdaptConfig, _Subject]:
+    """The settings with every default filled in, and what they are about."""
+    inputs.set_threads(config.threads)
+    if model is None and config.checkpoint is None:
+        raise UserError("no model to adapt: pass `model`, or `checkpoint`")
+    start = None if model is not None else inputs.find_start(str(config.checkpoint))
+    if start is not None:
+        config = inputs.inherited(config, start)
+    classes = None if start is None else start.classes
+    target = inputs.target_images(config, images, labels, classes)
+    if start is None:
+        make_reproducible(config.seed, config.deterministic)
+        assert model is not None
+        network = copy.deepcopy(model)
+        config = inputs.with_picture_size(config, preprocessing_of(network))
+        transforms = given or inputs.image_transforms(config, network, target)
+        probe = inputs.probe(target, transforms.evaluation)
+        classifier = as_classifier(network, head, probe)
+        target = inputs.with_classes(target, classifier.num_classes)
+        record = {"model": type(model).__qualname__, "weights_sha256": sha256_of_tensors(network.state_dict())}
+    else:
+        inputs.require_known_source(config)
+        inputs.require_same_classes(start, target)
+        make_reproducible(config.seed, config.deterministic)
+        classifier = inputs.start_classifier(config, start, target.num_classes)
+        config = inputs.with_picture_size(config, classifier.preprocessing)
+        transforms = given or inputs.picture_transforms(config, classifier.preprocessing, target)
+        record = {}
+    record = {"inputs": {**inputs.fingerprints(config, target), **record}}
+    return config, _Subject(classifier, target, transforms, record)
+
+
+def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
+    """Make the run of these settings, or finish it."""
+    run = RunInMemory() if config.log is None else RunDirectory(config.log)
+    progress = Progress(config.quiet, config.verbose)
+    keep = None
+    if config.save_predictions:
+        keep = saved_predictions.keeper(Path(str(config.log)), *inputs.columns(subject.target))
+    adaptation = Adaptation(
+        subject.classifier,
+        subject.target,
+        config,
+        run,
+        subject.transforms.train,
+        subject.transforms.evaluation,
+        record=inputs.recorder(subject.target),
+        keep=keep,
+        progress=progress,
+    )
+    run.begin({"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}, config.overwrite)
+    if run.finished:
+        progress.line(f"{config.log} holds this run already, finished")
+        summary, metrics = run.result(), run.metrics()
+    else:
+        summary = adaptation()
+        metrics = adaptation.metrics
+    network = adaptation.network
+    network.load_state_dict(run.load(BEST))
+    network.eval()
+    adapted = network.network if isinstance(network, NetworkClassifier) else network
+    return AdaptationResult(adapted, metrics, summary["selected_epoch"], summary, config)
+
+
+def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:
+    """Train the source model that the settings describe, and adapt it; what is finished is not made again.
+
+    ``result.json`` in the run directory is that of the adaptation, with the first stage's under ``pretrain``.
 
     Raises:
-        UserError: fewer images than one step needs
+        UserError: the run directory is that of one stage alone, or bad input to a stage
     """
-    a_step = options.batch_size * options.accumulation_steps
-    steps = shard.num_samples // shard.world_size // a_step
-    if steps == 0:
-        together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
-        at_once = f"{options.accumulation_steps} batches" if options.accumulation_steps > 1 else "one batch"
+    first = config.start
+    assert isinstance(first, PretrainConfig)
+    if config.log is None:
+        raise UserError("a run of two stages needs a run directory; pass `log`")
+    log = Path(config.log)
+    _refuse_single_run(log)
+    _require_enough_images(config)
+    with of_stage(FIRST):
+        trained = pretrain(first.replace(log=str(log / FIRST)))
+    checkpoint = RunDirectory(log / FIRST).checkpoints / trained["checkpoint"]
+    second = config.replace(start=None, checkpoint=str(checkpoint), log=str(log / SECOND))
+    result = adapt(config=second)
+    summary = {"pretrain": _numbers(trained), **_numbers(result.summary)}
+    launch.on_first(RunDirectory(log).write_json)(RESULT, summary)
+    return AdaptationResult(result.model, result.metrics, result.selected_epoch, summary, result.config)
+
+
+def _require_enough_images(config: AdaptConfig) -> None:
+    """Refuse before the source model is trained a target that is too small for the adaptation."""
+    target = inputs.open_images(config, config.target)
+    adapted, _ = hold_out(len(target), config.hold_out, config.seed)
+    images_of_an_epoch(target.name, Shard.of_this_process(len(adapted)), config)
+
+
+def _refuse_single_run(log: Path) -> None:
+    from tllib_ancon.training.run_directory import CHECKPOINTS, CONFIG
+
+    present = [name for name in (CONFIG, CHECKPOINTS) if (log / name).exists()]
+    if present:
         raise UserError(
-            f"domain {domain}: {shard.num_samples} images to adapt on are fewer than {at_once} of "
-            f"{options.batch_size}{together}; pass a smaller --batch-size"
+            f"run directory {log} holds {' and '.join(present)} of a run of another command, whose {RESULT} would be "
+            "replaced; choose another `log`"
         )
-    return steps * a_step
+
+
+def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the checksums of the stage's own files."""
+    return {name: value for name, value in result.items() if name != "sha256"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tllib_ancon import selection
+from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.models.backbones import Backbone
@@ -20,74 +20,19 @@ from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.optimization import absolute_decay
 from tllib_ancon.training.passes import Predictions, Record, evaluation_loader
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import LATEST, RunDirectory
+from tllib_ancon.training.run_directory import LATEST, Run
 from tllib_ancon.training.source_training import (
     SourceTraining,
-    SourceTrainingOptions,
     cross_entropy,
     training_loader,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdversarialOptions(SourceTrainingOptions):
-    """How to train against an adversary; the defaults are those of TLLib's scripts. An epoch is a number of steps,
-    and the learning rate lr · (1 + gamma · step)^-decay.
-
-    Attributes:
-        iters_per_epoch: steps of an epoch, each with ``batch_size`` images of the source and as many of the target
-        trade_off: weight of the adversarial loss
-    """
-
-    method: ClassVar[str]
-    epochs: int = 20
-    batch_size: int = 32
-    iters_per_epoch: int = 1000
-    trade_off: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CdanOptions(AdversarialOptions):
-    """TLLib's ``cdan.py``.
-
-    Attributes:
-        randomized: condition by random projections instead of the full outer product
-        randomized_dim: their dimension
-        entropy: weigh images by the certainty of their prediction
-    """
-
-    method: ClassVar[str] = "cdan"
-    lr: float = 0.01
-    weight_decay: float = 1e-3
-    lr_gamma: float = 1e-3
-    bottleneck_dim: int = 256
-    randomized: bool = False
-    randomized_dim: int = 1024
-    entropy: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class MddOptions(AdversarialOptions):
-    """TLLib's ``mdd.py``.
-
-    Attributes:
-        margin: of the disparity
-    """
-
-    method: ClassVar[str] = "mdd"
-    lr: float = 0.004
-    weight_decay: float = 5e-4
-    lr_gamma: float = 2e-4
-    bottleneck_dim: int = 1024
-    margin: float = 4.0
-
 
 Network = tuple[Any, AdversarialLoss]
 """A classifier of the toolkit and the loss it is trained against."""
 
 
 def create_cdan(
-    toolkit: Toolkit, backbone: Backbone, num_classes: int, options: CdanOptions, pool_layer: nn.Module | None = None
+    toolkit: Toolkit, backbone: Backbone, num_classes: int, options: PretrainConfig, pool_layer: nn.Module | None = None
 ) -> Network:
     """The classifier of TLLib's ``cdan.py`` and its loss with a domain discriminator.
 
@@ -102,7 +47,7 @@ def create_cdan(
 
 
 def create_mdd(
-    toolkit: Toolkit, backbone: Backbone, num_classes: int, options: MddOptions, pool_layer: nn.Module | None = None
+    toolkit: Toolkit, backbone: Backbone, num_classes: int, options: PretrainConfig, pool_layer: nn.Module | None = None
 ) -> Network:
     """The classifier of TLLib's ``mdd.py``, with its adversarial head, and the margin disparity discrepancy.
 
@@ -138,8 +83,8 @@ class AdversarialTraining(SourceTraining):
         network: Network,
         source: Domain,
         target: Domain,
-        options: AdversarialOptions,
-        run: RunDirectory,
+        options: PretrainConfig,
+        run: Run,
         train_transform: Callable[[Any], Any],
         evaluation_transform: Callable[[Any], Any],
         record: Record | None,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
+
+import torch
+from torch import Tensor
 
 from tllib_ancon.errors import UserError
 
@@ -94,4 +97,13 @@ def sha256(path: Path) -> str:
     with open(path, "rb") as file:
         while block := file.read(2**20):
             digest.update(block)
+    return digest.hexdigest()
+
+
+def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the names and the bytes of tensors, whatever device they are on."""
+    digest = hashlib.sha256()
+    for name, tensor in state.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -29,7 +30,17 @@ def create_sgd(groups: list[dict[str, Any]], momentum: float, weight_decay: floa
     except RuntimeError as error:
         if not fused:
             raise
-        raise UserError(f"this device has no fused SGD ({error}); leave out --fused") from error
+        raise UserError(f"this device has no fused SGD ({error}); leave out `fused`") from error
+
+
+def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
+    """Refuse a batch of one image where the model needs statistics over images.
+
+    Raises:
+        UserError: a batch of one in a model with batch-norm over features
+    """
+    if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 
 
 def relative_decay(optimizer: SGD, gamma: float, decay: float, total_steps: int) -> LambdaLR:

@@ -28,6 +28,11 @@ Record = Callable[[Predictions], Mapping[str, Any]]
 """Scores predictions against labels for the record. A training loop stores what it returns and never reads it."""
 
 
+def device() -> torch.device:
+    """Where a model is evaluated outside a training."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def evaluation_loader(domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int) -> ImageLoader:
     """A loader of (index, image) over a domain in its own order; each of many processes has its share, and all have as
     many images (:attr:`~tllib_ancon.self_training.processes.Shard.padded_positions`)."""

@@ -71,7 +71,7 @@ def synchronize_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
     """
     if device.type != "cuda":
         raise UserError(
-            f"--sync-batch-norm needs GPUs, and this run is on a {device.type.upper()}; leave it out: each process "
+            f"`sync_batch_norm` needs GPUs, and this run is on a {device.type.upper()}; leave it out: each process "
             "then normalises by its own batch"
         )
     return nn.SyncBatchNorm.convert_sync_batchnorm(model)

@@ -1,130 +1,105 @@
-"""The source model: trained on labelled source images alone, chosen on held-out source images."""
+"""The one way to train a source model: by ERM, CDAN or MDD, from a configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch import nn
 
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import LabelledImages
-from tllib_ancon.data.sampling import hold_out
-from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.self_training.belief_matching import belief_matching_loss
-from tllib_ancon.training.optimization import relative_decay
-from tllib_ancon.training.passes import evaluation_loader, predict_domain
+from tllib_ancon import toolkit
+from tllib_ancon.config import PretrainConfig
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options, toolkit_backbone
+from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.toolkit.interface import Toolkit
+from tllib_ancon.training import inputs, launch
+from tllib_ancon.training.adversarial import AdversarialTraining, create_cdan, create_mdd
+from tllib_ancon.training.erm import SourceOnly
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.ranges import require_batch_statistics
-from tllib_ancon.training.run_directory import BEST, RunDirectory
-from tllib_ancon.training.source_training import (
-    SourceTraining,
-    SourceTrainingOptions,
-    cross_entropy,
-    training_loader,
-)
+from tllib_ancon.training.reproducibility import make_reproducible
+from tllib_ancon.training.run_directory import RunDirectory
+from tllib_ancon.training.source_training import SourceTraining
 
-LOSSES = ("cross-entropy", "belief-matching")
+ERM = "erm"
+CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErmOptions(SourceTrainingOptions):
-    """How to train a source model; the defaults are the paper's for OfficeHome (appendix, "SFDA training
-    configurations"). An epoch is a pass over the source, and the learning rate lr · (1 + gamma · step / steps)^-decay.
+def pretrain(config: PretrainConfig) -> dict[str, Any]:
+    """Train the source model that the settings describe, or finish the training.
 
-    Attributes:
-        hold_out: fraction of the source that selects the epoch
-        loss: ``cross-entropy``, or ``belief-matching``: that of a last-layer Dirichlet
-        label_smoothing: of the cross-entropy, in [0, 1)
-        belief_coefficient: of belief matching's divergence
-    """
+    Args:
+        config: with a ``log``, where the model is left
 
-    epochs: int = 50
-    batch_size: int = 64
-    lr: float = 0.01
-    weight_decay: float = 1e-3
-    lr_gamma: float = 10.0
-    bottleneck_dim: int = 256
-    hold_out: float = 0.1
-    loss: str = "cross-entropy"
-    label_smoothing: float = 0.0
-    belief_coefficient: float = 0.001
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.loss not in LOSSES:
-            raise unknown_name("loss", self.loss, LOSSES)
-        if not 0 <= self.label_smoothing < 1:
-            raise UserError(f"--label-smoothing {self.label_smoothing}: expected a value in [0, 1)")
-        if self.label_smoothing and self.loss != "cross-entropy":
-            raise UserError(f"--label-smoothing belongs to the cross-entropy; leave it out with --loss {self.loss}")
-
-    def source_loss(self) -> Callable[[Tensor, Tensor], Tensor]:
-        """``(logits, labels) -> scalar``"""
-        if self.loss == "belief-matching":
-            return partial(belief_matching_loss, coefficient=self.belief_coefficient)
-        return partial(cross_entropy, label_smoothing=self.label_smoothing)
-
-
-class SourceOnly(SourceTraining):
-    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out.
+    Returns: what ``result.json`` holds; its ``checkpoint`` is the name of the model's file
 
     Raises:
-        UserError: a source without labels or smaller than one batch; a loss that is not finite
+        UserError: a setting, model or image that cannot be used; a loss that stops being finite
+        Interrupted: SIGTERM or SIGINT came; the same call continues
     """
+    if config.log is None:
+        raise UserError("training a source model needs a run directory; pass `log`")
+    if config.method != ERM and not config.target:
+        raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
+    if not config.source:
+        raise UserError("`source` is needed: the domain to train on")
+    inputs.set_threads(config.threads)
+    config = config.with_assumed()
+    directory = RunDirectory(config.log)
+    training, record = (_source_only if config.method == ERM else _adversarial)(config, directory)
+    directory.begin({"command": "pretrain", **config.to_dict(), **launch.settings(), **record}, config.overwrite)
+    if directory.finished:
+        training.progress.line(f"{config.log} holds this run already, finished")
+    return directory.result() if directory.finished else training()
 
-    def __init__(
-        self,
-        model: Classifier,
-        source: Domain,
-        options: ErmOptions,
-        run: RunDirectory,
-        train_transform: Callable[[Any], Any],
-        evaluation_transform: Callable[[Any], Any],
-        progress: Progress,
-    ):
-        source.require_labels()
-        require_batch_statistics(model, options.batch_size)
-        kept, held = hold_out(len(source), options.hold_out, options.seed)
-        train, held_out = source.subset(kept), source.subset(held if len(held) else kept)
-        loader = training_loader(LabelledImages(train, train_transform, options.seed), options)
-        super().__init__(model, [loader], options, run, progress)
-        self.source_loss = options.source_loss()
-        self.held_out_loader = evaluation_loader(held_out, evaluation_transform, options.batch_size, options.workers)
-        self.held_out_labels = torch.tensor([sample.label for sample in held_out.samples])
 
-    def _schedule(self, optimizer: Optimizer) -> LRScheduler:
-        options = self.options
-        return relative_decay(optimizer, options.lr_gamma, options.lr_decay, options.epochs * self.steps)
+def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[SourceTraining, dict[str, Any]]:
+    source = inputs.open_images(config, config.source)
+    record = {"inputs": inputs.fingerprints(config, source)}
+    make_reproducible(config.seed, config.deterministic)
+    backbone = _backbone(config)
+    model = shot_classifier(
+        backbone.network, source.num_classes, _bottleneck(config), _pool_layer(config, backbone), backbone.pretrained
+    )
+    transforms = inputs.picture_transforms(config, backbone.preprocessing, source)
+    progress = Progress(config.quiet, config.verbose)
+    return SourceOnly(model, source, config, directory, transforms.train, transforms.evaluation, progress), record
 
-    def _loss(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        images, labels = batch
-        logits, _ = self._outputs(images)
-        return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
-    def _scores(self, epoch: int) -> dict[str, Any]:
-        held_out = self.interruption.watch(self.held_out_loader, epoch)
-        with self.accelerator.autocast():
-            logits = predict_domain(self.network, held_out, self.device).logits
-        self._require_finite_scores(logits, epoch)
-        predictions = logits.argmax(1).cpu()
-        return {"accuracy": 100 * float((predictions == self.held_out_labels).float().mean())}
+def _adversarial(config: PretrainConfig, directory: RunDirectory) -> tuple[SourceTraining, dict[str, Any]]:
+    source, target = inputs.open_images(config, config.source), inputs.open_images(config, config.target)
+    found = toolkit.find()
+    record = {"inputs": inputs.fingerprints(config, source, target), "toolkit": found.name}
+    make_reproducible(config.seed, config.deterministic)
+    backbone = _backbone(config, found)
+    transforms = inputs.picture_transforms(config, backbone.preprocessing, source, target)
+    network = CREATORS[config.method](found, backbone, source.num_classes, config, _pool_layer(config, backbone))
+    training = AdversarialTraining(
+        network,
+        source,
+        target,
+        config,
+        directory,
+        transforms.train,
+        transforms.evaluation,
+        inputs.recorder(target),
+        Progress(config.quiet, config.verbose),
+    )
+    return training, record
 
-    def _is_best(self) -> bool:
-        *earlier, last = (line["accuracy"] for line in self.metrics)
-        return last > max(earlier, default=-1.0)
 
-    def _result(self) -> dict[str, Any]:
-        return {
-            "method": "erm",
-            "criterion": "accuracy on held-out source images",
-            "checkpoint": BEST,
-            "selected": max(self.metrics, key=lambda line: line["accuracy"]),
-            "last": self.metrics[-1],
-        }
+def _backbone(config: PretrainConfig, found: Toolkit | None = None) -> Backbone:
+    """The backbone with its pre-trained weights; with a toolkit, that one's own network where it has it."""
+    arch, weights, options = str(config.arch), config.pretrained_weights, parse_options(config.arch_option or ())
+    if found is None:
+        return create_backbone(arch, not config.scratch, weights, options)
+    return toolkit_backbone(arch, found, not config.scratch, weights, options)
+
+
+def _pool_layer(config: PretrainConfig, backbone: Backbone) -> nn.Module | None:
+    """None stands for average pooling."""
+    return nn.Identity() if config.no_pool else backbone.pool_layer()
+
+
+def _bottleneck(config: PretrainConfig) -> int:
+    assert config.bottleneck_dim is not None
+    return config.bottleneck_dim

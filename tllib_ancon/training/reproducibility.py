@@ -25,7 +25,7 @@ def make_reproducible(seed: int, deterministic: bool = False) -> None:
         UserError: a seed out of range
     """
     if not 0 <= seed <= LARGEST_SEED:
-        raise UserError(f"--seed {seed} is out of range; it must be at least 0 and at most {LARGEST_SEED}")
+        raise UserError(f"`seed` {seed} is out of range; it must be at least 0 and at most {LARGEST_SEED}")
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

@@ -9,12 +9,14 @@ import json
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tllib_ancon._version import __version__
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
+from tllib_ancon.settings import settings_of, spec
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
 from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
@@ -24,11 +26,25 @@ CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", "state.pth"
 EPOCH = "epoch-{:03d}.pth"
-NOT_SETTINGS = ("log", "overwrite", "quiet", "verbose", "workers", "print_freq", "cache", "versions")
+NOT_SETTINGS = ("versions", *(name for name, field in settings_of(AdaptConfig).items() if not spec(field).decides))
 """Entries of a configuration that do not decide what a run computes."""
 
 SEAL = b"sha256:"
 MOST_DIFFERENCES = 8
+
+
+class Run(Protocol):
+    """What a training loop asks of the place where its epochs are kept: a :class:`RunDirectory`, or
+    :class:`~tllib_ancon.training.run_in_memory.RunInMemory`."""
+
+    @property
+    def path(self) -> Any: ...
+    def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None: ...
+    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None: ...
+    def keep_epoch(self, epoch: int) -> None: ...
+    def load(self, name: str) -> dict[str, Any]: ...
+    def last_good(self, epoch: int) -> str: ...
+    def finish(self, result: Mapping[str, Any]) -> None: ...
 
 
 class RunDirectory:
@@ -187,6 +203,10 @@ class RunDirectory:
             self._lock.release()
             self._lock = None
 
+    def last_good(self, epoch: int) -> str:
+        """Where the model of an epoch is kept, as a part of a message."""
+        return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
+
     def discard_state(self) -> None:
         (self.checkpoints / STATE).unlink(missing_ok=True)
 
@@ -233,7 +253,7 @@ class RunDirectory:
         if present:
             raise UserError(
                 f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
-                f"or no run of this program. Copy all of it, choose another --log, or {_anew()}"
+                f"or no run of this program. Copy all of it, choose another `log`, or {_anew()}"
             )
 
     def _clear(self) -> None:
@@ -317,7 +337,7 @@ def _is_state(content: Any) -> bool:
 
 
 def _anew() -> str:
-    return "pass --overwrite to start the run anew"
+    return "pass `overwrite=True` to start the run anew"
 
 
 def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -328,7 +348,7 @@ def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[st
         listed = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in shown)
         more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
         raise UserError(
-            f"run directory {path} holds a run with other settings ({listed}{more}); choose another --log, or {_anew()}"
+            f"run directory {path} holds a run with other settings ({listed}{more}); choose another `log`, or {_anew()}"
         )
 
 

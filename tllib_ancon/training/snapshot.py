@@ -57,8 +57,8 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(
                 f"the kept state of this run does not fit its {name} ({type(error).__name__}: {one_line(error)}); did "
-                "another version of this program write it? Finish the run with that one, or pass --overwrite to start "
-                "it anew"
+                "another version of this program write it? Finish the run with that one, or pass `overwrite=True` to "
+                "start it anew"
             ) from error
     _restore_generators(own)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.images import DomainImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
@@ -20,49 +20,8 @@ from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.optimization import create_sgd
 from tllib_ancon.training.precision import create_accelerator, lay_out, prepare
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
-from tllib_ancon.training.ranges import check_ranges
-from tllib_ancon.training.run_directory import LATEST, RunDirectory
+from tllib_ancon.training.run_directory import Run
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceTrainingOptions:
-    """What every way to train a source model asks for.
-
-    Attributes:
-        epochs: after each the model is scored and saved
-        batch_size: images a step, of each domain and in each process
-        lr: learning rate of new layers; a pre-trained backbone learns at a tenth
-        weight_decay: of SGD
-        lr_gamma, lr_decay: of the learning rate; the method says in which formula
-        bottleneck_dim: D, width of the features
-        momentum: of SGD, Nesterov
-        seed: of the hold-out, the order and the augmentation
-        workers: processes that load images
-        print_freq: steps between two readings of the meters
-        mixed_precision: ``no``, ``fp16`` or ``bf16``, of the network wherever it runs
-        channels_last, compile: see :func:`~tllib_ancon.training.precision.lay_out`
-        fused: update the parameters in one kernel
-    """
-
-    epochs: int
-    batch_size: int
-    lr: float
-    weight_decay: float
-    lr_gamma: float
-    bottleneck_dim: int
-    momentum: float = 0.9
-    lr_decay: float = 0.75
-    seed: int = 0
-    workers: int = 2
-    print_freq: int = 20
-    mixed_precision: str = "no"
-    channels_last: bool = False
-    compile: bool = False
-    fused: bool = False
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 class SourceTraining(ABC):
@@ -82,8 +41,8 @@ class SourceTraining(ABC):
         self,
         model: Any,
         loaders: Sequence[ImageLoader],
-        options: SourceTrainingOptions,
-        run: RunDirectory,
+        options: PretrainConfig,
+        run: Run,
         progress: Progress,
         loss: Any = None,
         state: Mapping[str, Stateful] | None = None,
@@ -184,14 +143,14 @@ class SourceTraining(ABC):
             raise self._divergence(epoch, step)
 
     def _divergence(self, epoch: int, step: int) -> UserError:
-        kept = f"; {self.run.checkpoints / LATEST} holds the model of epoch {epoch - 1}" if self.metrics else ""
-        return UserError(f"the loss is not finite at epoch {epoch}, step {step}{kept}. A smaller --lr usually helps")
+        kept = self.run.last_good(epoch - 1) if self.metrics else ""
+        return UserError(f"the loss is not finite at epoch {epoch}, step {step}; {kept}A smaller `lr` usually helps")
 
     def _require_finite_scores(self, logits: Tensor, epoch: int) -> None:
         if not logits.isfinite().all():
-            kept = f"; {self.run.checkpoints} holds the model of epoch {epoch - 1}" if self.metrics else ""
+            kept = self.run.last_good(epoch - 1) if self.metrics else ""
             raise UserError(
-                f"the model's logits are not finite after epoch {epoch}{kept}. A smaller --lr usually helps"
+                f"the model's logits are not finite after epoch {epoch}; {kept}A smaller `lr` usually helps"
             )
 
     def _finish_epoch(self, metrics: dict[str, Any]) -> None:
@@ -207,7 +166,7 @@ class SourceTraining(ABC):
             self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
 
 
-def training_loader(images: DomainImages, options: SourceTrainingOptions, length: int | None = None) -> ImageLoader:
+def training_loader(images: DomainImages, options: PretrainConfig, length: int | None = None) -> ImageLoader:
     """A loader in a new random order each epoch; the incomplete last batch is dropped. Each of many processes has
     images of its own, and all as many.
 
@@ -225,7 +184,7 @@ def training_loader(images: DomainImages, options: SourceTrainingOptions, length
         together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
         raise UserError(
             f"domain {images.domain.name}: {len(images)} images to train on are fewer than one batch of "
-            f"{options.batch_size}{together}; pass a smaller --batch-size"
+            f"{options.batch_size}{together}; pass a smaller `batch_size`"
         )
     sampler = EpochSampler(shard.positions, len(images), images.seed, length or a_pass, shard.rank)
     return ImageLoader(images, options.batch_size, options.workers, sampler, drop_last=True)

@@ -1,0 +1,558 @@
+"""Every setting of a training, once: its type, default, range and help text.
+
+Python keywords, command-line flags, TOML files, ``config.json`` and the plans of the paper's tables are all read from
+the classes of this file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tllib_ancon.data.transforms import EVALUATION_RESIZINGS, TRAIN_RESIZINGS
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.settings import Settings, default_of, setting, settings_of, spec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MIXED_PRECISIONS = ("no", "fp16", "bf16")
+LOSSES = ("cross-entropy", "belief-matching")
+PRETRAINING = ("erm", "cdan", "mdd")
+ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
+CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd")
+LARGEST_SEED = 2**32 - 1
+
+INHERITED = (
+    *("arch", "arch_option", "bottleneck_dim", "no_pool", "norm_mean", "norm_std"),
+    *("image_size", "resize_size", "crop_fraction", "val_resizing"),
+)
+"""Settings of a model and of the pictures that it knows: a later stage takes them from the run that trained the
+model."""
+
+ASSUMED = {
+    "arch": "resnet18",
+    "arch_option": (),
+    "bottleneck_dim": 256,
+    "no_pool": False,
+    "image_size": 224,
+    "resize_size": 224,
+    "crop_fraction": 0.875,
+}
+"""What stands for an inherited setting where there is no run to take it from. (``norm_mean`` and ``norm_std`` follow
+the architecture, ``train_resizing`` and ``val_resizing`` the dataset.)"""
+
+OF_THE_NETWORK = ("image_size", "crop_fraction")
+"""Settings that a network's own metadata decide before anything is assumed."""
+
+SettingsType = TypeVar("SettingsType", bound="Config")
+
+
+class Config(Settings):
+    """Base of the classes of this file: settings by keyword, checked on construction.
+
+    Raises:
+        UserError: an unknown setting (the nearest one), or a value of another type, out of range or not among the
+            choices; the message names the setting in backticks
+    """
+
+    def __init__(self, **given: Any) -> None:
+        known = settings_of(type(self))
+        for name in given:
+            if name not in known:
+                raise unknown_name("setting", name, known)
+        for name, field in known.items():
+            value = given.get(name, default_of(field))
+            if value is MISSING:
+                raise UserError(f"`{name}` is needed: {spec(field).help}")
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by name, of types that JSON has."""
+        return {name: _plain(getattr(self, name)) for name in settings_of(type(self))}
+
+    def replace(self: SettingsType, **changes: Any) -> SettingsType:
+        """The same settings but for these."""
+        return type(self)(**{**self._given(), **changes})
+
+    def _given(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in settings_of(type(self))}
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class DataConfig(Config):
+    """Which pictures."""
+
+    root: str | None = setting(None, "folder of the dataset", metavar="ROOT", group="domains", common=True)
+    data: str | None = setting(
+        None,
+        "Office31, OfficeHome, VisDA2017, DomainNet, ...; ImageList: any folder with image_list/<domain>.txt; "
+        "ImageFolder: class folders in ROOT/DOMAIN; Folder: any tree of pictures; hf:NAME: a Hugging Face dataset; "
+        "ImageNetC: corruption/severity/<WordNet id>/*; CorruptedImages: the same with other classes",
+        flags=("-d",),
+        metavar="DATA",
+        group="domains",
+        common=True,
+    )
+    source: tuple[str, ...] = setting((), "source domain(s)", flags=("-s",), group="domains", common=True)
+    target: tuple[str, ...] = setting((), "target domain(s)", flags=("-t",), group="domains", common=True)
+    subset: str | None = setting(
+        None, "use these images of ImageNetC: class/name a line", metavar="FILE", group="domains"
+    )
+    num_classes: int | None = setting(
+        None,
+        "for ImageList without image_list/classes.txt",
+        metavar="K",
+        at_least=1,
+        at_most=1_000_000,
+        group="domains",
+    )
+    allow_outside_root: bool = setting(False, "accept image lists that name files outside ROOT", group="domains")
+    skip_corrupt: bool = setting(
+        False, "decode every image once before and leave out those that cannot be", group="domains"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class ImageConfig(Config):
+    """How a picture becomes a tensor."""
+
+    train_resizing: str | None = setting(
+        None,
+        "how training images are resized and cropped; by default TLLib's square for its datasets, else the ratio is "
+        "kept",
+        choices=TRAIN_RESIZINGS,
+        group="images",
+        per_stage=True,
+    )
+    val_resizing: str | None = setting(
+        None, "the same without randomness, for evaluation", choices=EVALUATION_RESIZINGS, group="images"
+    )
+    resize_size: int | None = setting(
+        None,
+        f"pixels of a side of res.; by default the model's, or {ASSUMED['resize_size']}",
+        metavar="PX",
+        at_least=1,
+        at_most=16_384,
+        group="images",
+    )
+    image_size: int | None = setting(
+        None,
+        f"pixels of a side of the crop; by default the model's, or {ASSUMED['image_size']}",
+        metavar="PX",
+        at_least=1,
+        at_most=16_384,
+        group="images",
+    )
+    crop_fraction: float | None = setting(
+        None,
+        f"side of the crop / side that is resized before; by default the model's, or {ASSUMED['crop_fraction']}",
+        metavar="X",
+        above=0,
+        at_most=1,
+        group="images",
+    )
+    scale: tuple[float, float] | None = setting(
+        None,
+        "smallest and largest share of the picture's area in a random crop",
+        metavar=("MIN", "MAX"),
+        above=0,
+        group="images",
+        per_stage=True,
+    )
+    ratio: tuple[float, float] = setting(
+        (3 / 4, 4 / 3), "smallest and largest width by height of a random crop", metavar=("MIN", "MAX"), above=0,
+        group="images",
+    )  # fmt: skip
+    padding: int = setting(
+        0, "pixels by which training images are padded, to be cropped back at random", metavar="PX", at_least=0,
+        at_most=16_384, group="images",
+    )  # fmt: skip
+    rotation: float = setting(
+        0.0, "degrees by which training images are turned at most, either way", metavar="DEG", at_least=0,
+        at_most=180, group="images",
+    )  # fmt: skip
+    no_hflip: bool = setting(False, "no horizontal flips in training", group="images")
+    cache: str | None = setting(
+        None, "keep decoded and resized images here, 0.2 MB each at 256 pixels", metavar="DIR", group="images",
+        decides=False,
+    )  # fmt: skip
+    device_augmentation: bool = setting(
+        False,
+        "crop and flip training images on the GPU, or in the main process; the same crops, rounded otherwise",
+        group="images",
+    )
+    norm_mean: tuple[float, ...] | None = setting(
+        None, "mean of the normalisation, a channel; by default what the architecture was trained with", metavar="X",
+        group="images",
+    )  # fmt: skip
+    norm_std: tuple[float, ...] | None = setting(
+        None, "deviation of the normalisation, a channel; by default as for the mean", metavar="X", above=0,
+        group="images",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("scale", "ratio"):
+            values = getattr(self, name)
+            if values is not None and values[0] > values[1]:
+                raise UserError(f"`{name}` must be MIN and MAX with MIN <= MAX, got {values[0]} {values[1]}")
+        for name in ("norm_mean", "norm_std"):
+            values = getattr(self, name)
+            if values is not None and len(values) not in (1, 3):
+                raise UserError(f"`{name}` needs 3 values, or 1 for grey, got {len(values)}")
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class ModelConfig(Config):
+    """Which network."""
+
+    arch: str | None = setting(
+        None,
+        "torchvision's ResNets, any timm model, timm/NAME, torchvision/NAME, or small_cnn; by default the model's, or "
+        f"{ASSUMED['arch']}",
+        flags=("-a",),
+        metavar="ARCH",
+        group="model",
+        common=True,
+    )
+    arch_option: tuple[str, ...] | None = setting(
+        None, "options of the timm model, such as pad_type=same", metavar="KEY=VALUE", group="model"
+    )
+    bottleneck_dim: int | None = setting(
+        None,
+        "width of the bottleneck; by default the model's",
+        metavar="D",
+        at_least=1,
+        at_most=1_000_000,
+        group="model",
+        defaults={"erm": 256, "cdan": 256, "mdd": 1024},
+    )
+    no_pool: bool | None = setting(None, "no pooling after the backbone", group="model")
+    scratch: bool = setting(False, "no pre-trained weights, and the backbone learns at the full rate", group="model")
+    pretrained_weights: str | None = setting(
+        None, "ImageNet weights of the backbone, .safetensors or .pth", metavar="FILE", group="model"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class OptimizationConfig(Config):
+    """SGD, its schedule and the length of a training."""
+
+    batch_size: int = setting(
+        64, "images a step, of each process", flags=("-b",), metavar="B", at_least=1, group="optimization",
+        common=True, per_stage=True, defaults={"erm": 64, "cdan": 32, "mdd": 32},
+    )  # fmt: skip
+    epochs: int = setting(
+        30, "passes over the images", metavar="N", at_least=1, group="optimization", common=True, per_stage=True,
+        defaults={"erm": 50, "cdan": 20, "mdd": 20},
+    )  # fmt: skip
+    lr: float = setting(
+        0.01, "learning rate of new layers; a pre-trained backbone learns at a tenth", flags=("--learning-rate",),
+        above=0, group="optimization", common=True, per_stage=True, defaults={"erm": 0.01, "cdan": 0.01, "mdd": 0.004},
+    )  # fmt: skip
+    lr_gamma: float = setting(
+        10.0, "lr (1 + gamma step/steps)^-decay; for cdan and mdd lr (1 + gamma step)^-decay", at_least=0,
+        group="optimization", per_stage=True, defaults={"erm": 10.0, "cdan": 1e-3, "mdd": 2e-4},
+    )  # fmt: skip
+    lr_decay: float = setting(0.75, "exponent of that decay", at_least=0, group="optimization", per_stage=True)
+    momentum: float = setting(0.9, "of SGD, Nesterov", at_least=0, below=1, group="optimization", per_stage=True)
+    weight_decay: float = setting(
+        1e-3, "of SGD", flags=("--wd",), at_least=0, group="optimization", per_stage=True,
+        defaults={"erm": 1e-3, "cdan": 1e-3, "mdd": 5e-4},
+    )  # fmt: skip
+    hold_out: float = setting(
+        0.1, "share of the images that is not trained on and selects the epoch", at_least=0, below=1,
+        group="optimization", per_stage=True, defaults={"erm": 0.1},
+    )  # fmt: skip
+    mixed_precision: str = setting(
+        "no", "of the network", choices=MIXED_PRECISIONS, group="optimization", per_stage=True
+    )
+    channels_last: bool = setting(
+        False, "memory layout of images that GPUs prefer", group="optimization", per_stage=True
+    )
+    compile: bool = setting(
+        False, "torch.compile; needs Triton, or a C++ compiler on a CPU", group="optimization", per_stage=True
+    )
+    fused: bool = setting(False, "SGD in one kernel, where the device has it", group="optimization", per_stage=True)
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class RunConfig(Config):
+    """Where a run is kept, its seed and what is shown."""
+
+    log: str | None = setting(
+        None, "run directory; in Python, none keeps nothing on disk", metavar="DIR", group="run", common=True,
+        decides=False,
+    )  # fmt: skip
+    overwrite: bool = setting(False, "start anew in a run directory that is in use", group="run", decides=False)
+    seed: int = setting(0, "of everything random", at_least=0, at_most=LARGEST_SEED, group="run", common=True)
+    deterministic: bool = setting(
+        False, "algorithms that give the same numbers on a GPU each time, slower", group="run"
+    )
+    threads: int | None = setting(
+        None, "threads of PyTorch on the CPU; their number changes the last bits of each step", metavar="N",
+        at_least=1, at_most=4096, group="run", decides=False,
+    )  # fmt: skip
+    workers: int = setting(
+        2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096, group="run",
+        decides=False,
+    )  # fmt: skip
+    print_freq: int = setting(
+        20, "steps between two readings", flags=("-p",), metavar="N", at_least=1, group="run", decides=False
+    )
+    quiet: bool = setting(False, "show errors only", group="run", decides=False)
+    verbose: bool = setting(False, "a line every print_freq steps", group="run", decides=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.quiet and self.verbose:
+            raise UserError("`quiet` and `verbose` exclude each other")
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+    """How to train a source model: by ``erm`` on the source alone, or by ``cdan`` or ``mdd`` with the target's
+    unlabelled images. Defaults are the paper's for erm, those of TLLib's scripts for cdan and mdd.
+
+    A setting that the method does not read is None, and giving it is an error.
+    """
+
+    method: str = setting("erm", "erm, cdan or mdd", choices=PRETRAINING, group="method", common=True, per_stage=True)
+    hold_out: float | None = setting(  # type: ignore[assignment]
+        None,
+        "share of the source that is not trained on and selects the epoch",
+        at_least=0,
+        below=1,
+        group="optimization",
+        per_stage=True,
+        defaults={"erm": 0.1},
+    )
+    loss: str | None = setting(
+        None, "belief-matching: of a last-layer Dirichlet", choices=LOSSES, group="source only (erm)", per_stage=True,
+        defaults={"erm": "cross-entropy"},
+    )  # fmt: skip
+    label_smoothing: float | None = setting(
+        None, "of the cross-entropy; SHOT: 0.1", metavar="X", at_least=0, below=1, group="source only (erm)",
+        per_stage=True, defaults={"erm": 0.0},
+    )  # fmt: skip
+    belief_coefficient: float | None = setting(
+        None, "of belief matching's divergence", metavar="X", at_least=0, group="source only (erm)", per_stage=True,
+        defaults={"erm": 0.001},
+    )  # fmt: skip
+    iters_per_epoch: int | None = setting(
+        None, "steps of an epoch; for erm a pass over the source by default", flags=("-i",), metavar="N", at_least=1,
+        group="CDAN and MDD", per_stage=True, defaults={"erm": None, "cdan": 1000, "mdd": 1000},
+    )  # fmt: skip
+    trade_off: float | None = setting(
+        None, "weight of the adversarial loss", metavar="X", at_least=0, group="CDAN and MDD", per_stage=True,
+        defaults={"cdan": 1.0, "mdd": 1.0},
+    )  # fmt: skip
+    randomized: bool | None = setting(
+        None, "CDAN: randomised multilinear map", flags=("-r",), group="CDAN and MDD", per_stage=True,
+        defaults={"cdan": False},
+    )  # fmt: skip
+    randomized_dim: int | None = setting(
+        None, "CDAN: its dimension", flags=("-rd",), metavar="D", at_least=1, at_most=1_000_000, group="CDAN and MDD",
+        per_stage=True, defaults={"cdan": 1024},
+    )  # fmt: skip
+    entropy: bool | None = setting(
+        None, "CDAN: entropy conditioning", group="CDAN and MDD", per_stage=True, defaults={"cdan": False}
+    )
+    margin: float | None = setting(
+        None, "MDD: margin of the disparity", metavar="X", above=0, group="CDAN and MDD", per_stage=True,
+        defaults={"mdd": 4.0},
+    )  # fmt: skip
+
+    def __init__(self, **given: Any) -> None:
+        method = given.get("method", "erm")
+        if method not in PRETRAINING:
+            raise unknown_name("pre-training method", str(method), PRETRAINING)
+        defaults = {"scale": (0.08, 1.0)}
+        for name, field in settings_of(PretrainConfig).items():
+            by_method = spec(field).defaults
+            if by_method is None:
+                continue
+            if method not in by_method and given.get(name) is not None:
+                owners = " and ".join(by_method)
+                raise UserError(f"`{name}` is an option of `method={owners}`, not of {method}; leave it out")
+            defaults[name] = by_method.get(method)
+        chosen = {name: value for name, value in given.items() if value is not None}
+        super().__init__(**{**given, **defaults, **chosen})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_smoothing and self.loss != "cross-entropy":
+            raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
+
+    def with_assumed(self) -> PretrainConfig:
+        """The same settings with :data:`ASSUMED` for what was not given of model and pictures."""
+        return self.replace(**{name: value for name, value in ASSUMED.items() if getattr(self, name) is None})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_dict().items() if self._reads(name)}
+
+    def _reads(self, name: str) -> bool:
+        by_method = spec(settings_of(PretrainConfig)[name]).defaults
+        return by_method is None or self.method in by_method
+
+    def _given(self) -> dict[str, Any]:
+        return {name: value for name, value in super()._given().items() if self._reads(name)}
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class StartConfig(Config):
+    """From which trained model."""
+
+    checkpoint: str | None = setting(
+        None, "a checkpoint or the run directory that holds it; imagenet: the architecture with its own ImageNet head",
+        metavar="FILE", group="model", common=True,
+    )  # fmt: skip
+    override: bool = setting(
+        False, "let settings of the model and its pictures contradict the run that trained it", group="model"
+    )
+
+    def inherit(self: SettingsType, recorded: Mapping[str, Any] | None, where: str) -> SettingsType:
+        """These settings with those of the model and its pictures that were not given: from the run that trained the
+        model, else :data:`ASSUMED`.
+
+        Args:
+            recorded: the configuration of that run, None without one
+            where: what holds the model, for the message
+
+        Raises:
+            UserError: a given setting contradicts the run's, and ``override`` is not set
+        """
+        taken = {}
+        for name in INHERITED:
+            given, there = getattr(self, name), _tupled((recorded or {}).get(name))
+            if given is None:
+                assumed = None if name in OF_THE_NETWORK else ASSUMED.get(name)
+                taken[name] = assumed if there is None else there
+            elif there is not None and given != there and not getattr(self, "override", False):
+                raise UserError(
+                    f"`{name}={_shown(given)}` contradicts the run that trained {where}: there it is {_shown(there)}; "
+                    "leave it out, or pass `override=True`"
+                )
+        if getattr(self, "train_resizing", None) is None and recorded is not None:
+            taken["train_resizing"] = recorded.get("train_resizing")
+        return self.replace(**taken)
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+    """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
+    configurations").
+
+    Settings of the method are given like all others, ``AdaptConfig(method="gce+ancon", smoothing=0.5, q=0.7)``, and are
+    in :attr:`options` afterwards, each with its value.
+
+    Attributes:
+        start: a :class:`PretrainConfig`: the source model is trained first, as that says. ``"latest"`` or ``"best"``:
+            which checkpoint of a script of TLLib the start is, for the record
+        options: the settings of the method
+    """
+
+    method: str = setting("ancon", "a composition such as gce+ancon", metavar="METHOD", group="method", common=True)
+    criterion: str = setting(
+        "infomax", "selects the epoch, without labels", choices=CRITERIA, group="method", common=True
+    )
+    adapted: str | None = setting(
+        None, "parameters that learn; by default the method's, all-but-head for most", choices=ADAPTED_PARAMETERS,
+        group="method",
+    )  # fmt: skip
+    dropout: bool = setting(False, "leave dropout on while pseudo-labels are taken", group="method")
+    save_epochs: bool = setting(False, "keep the model of every epoch", group="method")
+    save_predictions: bool = setting(
+        False, "keep logits, features and votes of every image as predictions.npz", group="method"
+    )
+    accumulation_steps: int = setting(
+        1, "batches a step of the optimiser; votes and batch-norm take each by itself", metavar="N", at_least=1,
+        group="many processes and small memories", per_stage=True,
+    )  # fmt: skip
+    sync_batch_norm: bool = setting(
+        False, "batch-norm over all processes' batches, on GPUs", group="many processes and small memories",
+        per_stage=True,
+    )  # fmt: skip
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    start: PretrainConfig | str | None = None
+
+    def __init__(self, **given: Any) -> None:
+        from tllib_ancon import methods
+
+        start, options = given.pop("start", None), dict(given.pop("options", {}))
+        known = settings_of(AdaptConfig)
+        options |= {name: given.pop(name) for name in [*given] if name not in known}
+        method = given.get("method", known["method"].default)
+        readable = methods.settings()
+        for name in options:
+            if name not in readable:
+                raise unknown_name("setting", name, {**known, **methods.settings(method)})
+        object.__setattr__(self, "options", methods.resolve(method, options, given.get("data")))
+        object.__setattr__(self, "start", start)
+        defaults = {"scale": (0.5, 1.0), "adapted": "all-but-head", **methods.training_defaults(method)}
+        super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {**super().to_dict(), **{name: _plain(value) for name, value in self.options.items()}}
+        match self.start:
+            case PretrainConfig():
+                return {**own, "start": self.start.to_dict()}
+            case str():
+                return {**own, "start": self.start}
+        return own
+
+    def _given(self) -> dict[str, Any]:
+        return {**super()._given(), "options": self.options, "start": self.start}
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class PredictConfig(StartConfig, ImageConfig, ModelConfig, DataConfig):
+    """Which model says what it sees on which pictures; of ``evaluate`` and ``predict``."""
+
+    batch_size: int = setting(64, "images a step", flags=("-b",), metavar="B", at_least=1, group="images")
+    workers: int = setting(2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096)
+    threads: int | None = setting(None, "threads of PyTorch on the CPU", metavar="N", at_least=1, at_most=4096)
+    quiet: bool = setting(False, "show errors and results only")
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line.
+
+    Raises:
+        UserError: the file is missing or is no TOML (where)
+    """
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"configuration file {path} cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"configuration file {path} is not TOML ({error})") from error
+    return underscored(content)
+
+
+def underscored(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The same entries, also of tables inside, with underscores for dashes in their names."""
+    return {
+        name.replace("-", "_"): underscored(value) if isinstance(value, Mapping) else value
+        for name, value in content.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

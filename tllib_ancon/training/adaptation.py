@@ -1,0 +1,289 @@
+"""The adaptation loop: a source model, unlabelled images of the target, a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tllib_ancon import methods, selection
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.images import UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.sampling import EpochSampler, hold_out
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Classifier, adaptation_mode
+from tllib_ancon.models.parameters import choose_adapted_parameters
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.training.interruption import Interruption
+from tllib_ancon.training.launch import on_first
+from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
+from tllib_ancon.training.passes import Predictions, Record, evaluation_loader, predict_domain
+from tllib_ancon.training.precision import create_accelerator, lay_out, prepare, synchronize_batch_norm
+from tllib_ancon.training.progress import Meters, Progress, epoch_summary
+from tllib_ancon.training.run_directory import Run
+from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
+
+Keep = Callable[[Predictions, Tensor | None], None]
+"""Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:
+zeros for an image that was held out. It is called for each epoch that is the best so far."""
+
+
+class Adaptation:
+    """One run of adaptation, in any number of processes.
+
+    Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
+    averages of these alone. What a batch decides, δ for one, is decided by the batches of all processes together; the
+    memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
+
+    Args:
+        model: the source model, changed in place
+        target: images of the target domain; labels, if it has any, are removed here
+        options: how to adapt
+        run: where configuration, metrics and checkpoints go; already begun
+        train_transform, evaluation_transform: PIL image -> tensor
+        record: scores the predictions on the whole target for the record, where labels exist
+        keep: keeps predictions and votes of the selected epoch
+        progress: what the person sees
+
+    Raises:
+        UserError: fewer images than one batch; an unknown method or criterion; logits or a loss that are not finite
+        Interrupted: SIGTERM or SIGINT came; the same run continues after the last complete epoch
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        target: Domain,
+        options: AdaptConfig,
+        run: Run,
+        train_transform: Callable[[Any], Any],
+        evaluation_transform: Callable[[Any], Any],
+        record: Record | None = None,
+        keep: Keep | None = None,
+        progress: Progress | None = None,
+    ):
+        self.options = options
+        self.run = run
+        self.record = record
+        self.keep = keep
+        self.progress = progress or Progress()
+        self.accelerator = create_accelerator(options.mixed_precision)
+        self.criterion = selection.find_criterion(options.criterion)
+
+        if model.num_classes < 2:
+            raise UserError(f"domain {target.name} has one class: every image is of it, and there is nothing to adapt")
+        target = target.without_labels()
+        self.adapted_indices, held_out_indices = hold_out(len(target), options.hold_out, options.seed)
+        adapted, held_out = target.subset(self.adapted_indices), target.subset(held_out_indices)
+        held_out = held_out if len(held_out) else adapted
+        if len(held_out) < self.criterion.fewest_samples:
+            raise UserError(f"`criterion={self.criterion.name}` needs more than the one image that is held out")
+        self.shard = Shard.of_this_process(len(adapted))
+        self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
+
+        batches = options.epochs * len(self.train_loader)
+        self.method = methods.create(
+            options.method,
+            num_samples=len(adapted),
+            num_classes=model.num_classes,
+            feature_dim=model.features_dim,
+            total_steps=batches,
+            head=model.head,
+            shard=self.shard,
+            **options.options,
+        )
+        require_batch_statistics(model, options.batch_size)
+        choose_adapted_parameters(model, options.adapted)
+        if options.sync_batch_norm:
+            model = synchronize_batch_norm(model, self.accelerator.device)
+        lay_out(model, options)
+        groups = model.get_parameters(options.lr)
+        optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
+        self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
+        self.network: Classifier = self.accelerator.unwrap_model(self.model)
+        self.method.to(self.accelerator.device)
+        self.schedule = relative_decay(
+            self.optimizer.optimizer, options.lr_gamma, options.lr_decay, batches // options.accumulation_steps
+        )
+        self.metrics: list[dict[str, Any]] = []
+        self.interruption = Interruption()
+        if self.shard.rank > 0:  # noise of its own, where dropout is on
+            torch.manual_seed(options.seed + self.shard.rank)
+
+    def __call__(self) -> dict[str, Any]:
+        """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
+        with self.interruption:
+            for _ in self.epochs():
+                pass
+        result = self._result()
+        self.run.finish(result)
+        return result
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """Score the start model and adapt, an epoch each time the next metrics are asked for; a run that was cut off
+        goes on after its last complete epoch."""
+        if not self._resume():
+            yield self._finish_epoch({"epoch": 0})
+        for epoch in range(len(self.metrics), self.options.epochs + 1):
+            yield self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
+
+    def _make_loaders(
+        self, target: Domain, adapted: Domain, held_out: Domain, train_transform: Any, evaluation_transform: Any
+    ) -> None:
+        options = self.options
+        length = images_of_an_epoch(target.name, self.shard, options)
+        self.sampler = EpochSampler(self.shard.positions, len(adapted), options.seed, length, rank=self.shard.rank)
+        images = UnlabelledImages(adapted, train_transform, options.seed)
+        self.train_loader = ImageLoader(images, options.batch_size, options.workers, self.sampler, drop_last=True)
+        evaluation = (evaluation_transform, options.batch_size, options.workers)
+        self.start_loader = evaluation_loader(adapted, *evaluation)
+        self.held_out_loader = evaluation_loader(held_out, *evaluation)
+        self.target_loader = evaluation_loader(target, *evaluation)
+
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
+        if self.method.needs_pass(epoch - 1):
+            self.method.initialize(epoch - 1, *self._predict(self.start_loader, epoch))
+        adaptation_mode(self.network, self.options.dropout)
+        self.sampler.epoch = epoch - 1
+        meters = Meters(self.accelerator.device)
+        steps = len(self.train_loader)
+        with self.progress.bar(f"epoch {epoch}/{self.options.epochs}", steps) as bar:
+            batches = self.interruption.watch(self.train_loader, epoch)
+            for step, (indices, images) in enumerate(batches, start=1):
+                loss, logits = self._step(indices, images, step % self.options.accumulation_steps == 0)
+                meters.add(loss, logits, self.method.diagnostics())
+                bar.update()
+                if step % self.options.print_freq == 0 or step == steps:
+                    self.progress.step(bar, step, meters.read(len(images)))
+                    self._require_finite(meters, epoch)
+        return meters.read(self.options.batch_size)
+
+    def _step(self, indices: Tensor, images: Tensor, complete: bool = True) -> tuple[Tensor, Tensor]:
+        """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
+        accumulation is one for all that a process trains.)"""
+        batches = self.options.accumulation_steps
+        with nullcontext() if complete else self.accelerator.no_sync(self.model):
+            with self.accelerator.autocast():
+                logits, features = self.model(images.to(self.accelerator.device, non_blocking=True))
+            loss = self.method(indices, logits, features)
+            self.accelerator.backward(loss / batches if batches > 1 else loss)
+        if complete:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.schedule.step()
+        return loss.detach(), logits.detach()
+
+    def _require_finite(self, meters: Meters, epoch: int) -> None:
+        step = meters.first_bad_step()
+        if step:
+            raise UserError(
+                f"logits or loss are not finite at epoch {epoch}, step {step}; {self.run.last_good(epoch - 1)}A "
+                "smaller `lr` usually helps"
+            )
+
+    def _finish_epoch(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Score the model, keep it if it is the best so far, and write all down."""
+        held_out = self._predict(self.held_out_loader, metrics["epoch"])
+        if not held_out.logits.isfinite().all():
+            raise UserError(
+                f"the model's logits on the hold-out are not finite after epoch {metrics['epoch']}; "
+                f"{self.run.last_good(metrics['epoch'] - 1)}A smaller `lr` usually helps"
+                if metrics["epoch"]
+                else "the start model's logits on the hold-out are not finite: its weights are damaged"
+            )
+        metrics |= selection.score_all(held_out.logits.softmax(1))
+        predictions = None
+        if self.record is not None:
+            predictions = self._predict(self.target_loader, metrics["epoch"])
+            metrics |= self.record(predictions)
+        self.metrics.append(metrics)
+        self._save(metrics["epoch"], predictions)
+        self.progress.line(epoch_summary(metrics, self.options.epochs))
+        return metrics
+
+    def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
+        with self.accelerator.autocast():
+            return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
+
+    def _save(self, epoch: int, predictions: Predictions | None) -> None:
+        self.run.save_epoch(take_snapshot(self._parts()), self.metrics, self._is_selected(epoch))
+        self._keep(epoch, predictions)
+
+    def _keep(self, epoch: int, predictions: Predictions | None = None) -> None:
+        """Keep what was asked for beside the state; done again when the run continues after this epoch."""
+        if self.options.save_epochs:
+            self.run.keep_epoch(epoch)
+        if self.keep is not None and self._is_selected(epoch):
+            predictions = predictions or self._predict(self.target_loader, epoch)
+            on_first(self.keep)(predictions, self._votes(len(predictions.indices)))
+
+    def _resume(self) -> bool:
+        kept = self.run.resume()
+        if kept is None:
+            return False
+        snapshot, self.metrics = kept
+        restore_snapshot(self._parts(), snapshot)
+        self._keep(self.metrics[-1]["epoch"])
+        self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
+        return True
+
+    def _parts(self) -> dict[str, Stateful]:
+        """Everything that an epoch changes."""
+        parts: dict[str, Stateful] = {
+            "model": self.network,
+            "method": self.method,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+        }
+        return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
+
+    def _votes(self, num_images: int) -> Tensor | None:
+        """f̄ of every image of the target, (N, K); zeros for an image that was held out."""
+        own = self.method.votes(torch.tensor(self.shard.padded_positions))
+        if own is None:
+            return None
+        votes = torch.zeros(num_images, self.network.num_classes)
+        votes[self.adapted_indices] = processes.interleave(own)[: len(self.adapted_indices)].cpu()
+        return votes
+
+    def _is_selected(self, epoch: int) -> bool:
+        return epoch > 0 and self._selected_epoch() == epoch
+
+    def _selected_epoch(self) -> int:
+        adapted = self.metrics[1:]
+        return 1 + selection.best_epoch([line[self.criterion.name] for line in adapted], self.criterion.name)
+
+    def _result(self) -> dict[str, Any]:
+        selected = self._selected_epoch()
+        return {
+            "method": self.options.method,
+            "criterion": self.criterion.name,
+            "start": self.metrics[0],
+            "selected_epoch": selected,
+            "selected": self.metrics[selected],
+            "last": self.metrics[-1],
+        }
+
+
+def images_of_an_epoch(domain: str, shard: Shard, options: AdaptConfig) -> int:
+    """That each process visits: as many in all, and whole steps of the optimiser.
+
+    Raises:
+        UserError: fewer images than one step needs
+    """
+    a_step = options.batch_size * options.accumulation_steps
+    steps = shard.num_samples // shard.world_size // a_step
+    if steps == 0:
+        together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
+        at_once = f"{options.accumulation_steps} batches" if options.accumulation_steps > 1 else "one batch"
+        raise UserError(
+            f"domain {domain}: {shard.num_samples} images to adapt on are fewer than {at_once} of "
+            f"{options.batch_size}{together}; pass a smaller `batch_size`"
+        )
+    return steps * a_step
