@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,17 +23,8 @@ HOLD = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The matrices are tiny: on a busy machine a second thread only waits for the first."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
-def by_name(one_thread: None) -> dict[str, Finding]:
+def by_name() -> dict[str, Finding]:
     results = findings(torch.Generator().manual_seed(0))
     return dict(zip((test.__name__ for test in theory_findings.TESTS), results, strict=True))
 

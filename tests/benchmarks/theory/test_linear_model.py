@@ -3,7 +3,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -26,15 +25,6 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 
 SEEDS = range(20)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The matrices are tiny: on a busy machine a second thread only waits for the first."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def draw(seed: int, num_points: int = 16, dimension: int = 3, num_classes: int = 4) -> tuple:
