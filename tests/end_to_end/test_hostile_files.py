@@ -105,6 +105,18 @@ def test_a_pickle_is_refused_and_does_not_run(
     assert not victim.exists()
 
 
+@pytest.mark.parametrize("option", ["checkpoint_path={}", "pretrained_cfg_overlay={{'file': '{}'}}", "act_layer={}"])
+def test_an_option_of_a_network_reads_no_file(domains, tmp_path, capsys, option: str) -> None:
+    victim, log = tmp_path / "victim", tmp_path / "run"
+    write_bomb(tmp_path / "bomb.pth", victim, "torch")
+    words = ["-a", "test_resnet", "--arch-option", option.format(tmp_path / "bomb.pth"), "--log", str(log)]
+    assert main(["pretrain", *small_arguments(domains), *words]) == 2
+    (shown,) = capsys.readouterr().err.strip().splitlines()
+    assert "--arch-option" in shown
+    assert "--pretrained-weights" in shown
+    assert not victim.exists()
+
+
 FORBIDDEN = {
     "pickle.load",
     "pickle.loads",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,55 @@ def test_peculiar_tensors_are_named(tensor: Tensor, said: str, nested: bool, tmp
 def test_a_slice_of_a_larger_tensor_is_plain(tmp_path):
     path = write(tmp_path / "slice.pth", {"weight": torch.arange(12.0).view(3, 4)[1:, ::2]})
     assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
+
+
+def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
+    shared: dict[str, object] = {"weight": torch.zeros(1)}
+    for _ in range(200):
+        shared = {"left": shared, "right": shared}
+    itself: dict[str, object] = {}
+    itself["state_dict"] = itself
+    for content in (shared, itself):
+        with pytest.raises(UserError, match="is not a plain state dict but a dict with the entries"):
+            load_state_dict(write(tmp_path / "nested.pth", content))
+
+
+@pytest.mark.parametrize("bomb", ["deflated", "overlapping"])
+def test_a_file_that_unpacks_to_far_more_than_its_size_is_not_read(bomb: str, tmp_path):
+    plain = write(tmp_path / "plain.pth", {"weight": torch.zeros(3 * 10**6)})
+    path = tmp_path / "bomb.pth"
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            target.writestr(entry.filename, source.read(entry))
+    if bomb == "overlapping":  # a directory that lists the one entry again and again
+        path = plain
+        with zipfile.ZipFile(path, "a") as target:
+            target.filelist *= 10
+            target._didModify = True
+    with pytest.raises(UserError, match=r"\.pth is not read: its \d+\.\d MB unpack to \d+ MB"):
+        load_state_dict(path)
+
+
+def test_a_packed_file_of_usual_size_is_read(tmp_path):
+    plain, path = write(tmp_path / "plain.pth", {"weight": torch.rand(1000)}), tmp_path / "packed.pth"
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            target.writestr(entry.filename, source.read(entry))
+    assert torch.equal(load_state_dict(path)["weight"], load_state_dict(plain)["weight"])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_programs_are_told_from_weights(tmp_path):
+    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
+    with pytest.raises(UserError, match=r"script\.pt is a TorchScript program; save the weights alone"):
+        load_state_dict(tmp_path / "script.pt")
+
+
+def test_a_whole_module_is_refused_and_says_how_to_save_weights(tmp_path):
+    with pytest.raises(
+        UserError, match=r"torch\.nn\.modules\.\S+, and reading.*torch\.save\(model\.state_dict\(\), FILE\)"
+    ):
+        load_state_dict(write(tmp_path / "module.pth", nn.Sequential(nn.Linear(2, 2))))
 
 
 def test_the_error_of_a_reader_is_one_short_line_with_the_file(tmp_path, monkeypatch):

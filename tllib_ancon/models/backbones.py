@@ -62,10 +62,10 @@ class Backbone:
     preprocessing: Preprocessing
     pretrained: bool
 
-    def pool_layer(self) -> nn.Module | None:
-        """For :class:`~tllib_ancon.models.classifier.BottleneckClassifier`: none to add (Identity), or its default
-        (None)."""
-        return nn.Identity() if self.pools else None
+    def pool_layer(self, pool: bool = True) -> nn.Module | None:
+        """For :class:`~tllib_ancon.models.classifier.BottleneckClassifier`: its default (None), or none to add
+        (Identity) if the backbone pools or nothing is to ``pool``."""
+        return None if pool and not self.pools else nn.Identity()
 
 
 class SmallCNN(nn.Module):
@@ -91,8 +91,10 @@ def names() -> list[str]:
     """Every network that is known on this machine; torchvision's and timm's may also be asked for by prefix."""
     import timm
 
-    of_torchvision = [TORCHVISION + name for name in _torchvision_names() if name not in torchvision_resnets()]
-    return [SMALL_CNN, *DIGIT_NETWORKS, *torchvision_resnets(), *timm.list_models(), *of_torchvision]
+    resnets = torchvision_resnets()
+    of_timm = [name for name in timm.list_models() if name not in resnets]
+    of_torchvision = [TORCHVISION + name for name in _torchvision_names() if name not in resnets]
+    return [SMALL_CNN, *DIGIT_NETWORKS, *resnets, *of_timm, *of_torchvision]
 
 
 def create_backbone(
@@ -219,7 +221,10 @@ def _library_of(name: str) -> tuple[str | None, str]:
         return None, name
     library, _, bare = name.rpartition("/")
     library = f"{library}/" if library else TORCHVISION if name in torchvision_resnets() else TIMM
-    if (library == TIMM and timm.is_model(bare)) or (library == TORCHVISION and bare in _torchvision_names()):
+    if library == TIMM and timm.is_model(bare):
+        _require_tag(bare)
+        return library, bare
+    if library == TORCHVISION and bare in _torchvision_names():
         return library, bare
     if "/" not in name:
         raise unknown_name("architecture", name, names())
@@ -227,6 +232,15 @@ def _library_of(name: str) -> tuple[str | None, str]:
         raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
     known = timm.list_models() if library == TIMM else _torchvision_names()
     raise unknown_name("architecture", name, [library + other for other in known])
+
+
+def _require_tag(name: str) -> None:
+    """Refuse a name of timm whose second part, as in ``resnet50.a1_in1k``, is none of its weights."""
+    import timm
+
+    arch, dot, tag = name.partition(".")
+    if dot and name not in (known := timm.list_pretrained(f"{arch}.*")):
+        raise unknown_name(f"weights of {arch}", tag, [other.partition(".")[2] for other in known])
 
 
 def _require_options_of_a_network(name: str, library: str | None, options: Mapping[str, Any] | None) -> None:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.any_network import find_head
-from tllib_ancon.models.backbones import create_backbone, create_network, has_own_head
+from tllib_ancon.models.backbones import Backbone, create_backbone, create_network, has_own_head
 from tllib_ancon.models.checkpoints import recognize, require_classes, start_model
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, some_names, without_prefix
 
 IMAGENET = "imagenet"
@@ -57,6 +57,24 @@ def load(
     backbone = create_backbone(arch, pretrained=False, options=arch_options)
     pool = pool and not backbone.pools
     classifier = start_model(layout, backbone.network, num_classes, pool, finetune=not scratch)
+    classifier.preprocessing = backbone.preprocessing
+    return classifier
+
+
+def source_model(
+    backbone: Backbone, num_classes: int, bottleneck_dim: int = 256, pool: bool = True
+) -> BottleneckClassifier:
+    """A model to train on the source: SHOT's layers on a backbone, which learns at a tenth of the rate if it is
+    pre-trained.
+
+    Args:
+        backbone: of :func:`~tllib_ancon.models.backbones.create_backbone`
+        num_classes: K
+        bottleneck_dim: D, width of the features
+        pool: average a feature map of the backbone
+    """
+    network, pool_layer = backbone.network, backbone.pool_layer(pool)
+    classifier = shot_classifier(network, num_classes, bottleneck_dim, pool_layer, backbone.pretrained)
     classifier.preprocessing = backbone.preprocessing
     return classifier
 
