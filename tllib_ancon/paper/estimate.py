@@ -47,13 +47,13 @@ def measured_speed(config: PretrainConfig | AdaptConfig, steps: int = 2) -> floa
     import torch
 
     from tllib_ancon.models.backbones import create_backbone, parse_options
-    from tllib_ancon.models.classifier import shot_classifier
+    from tllib_ancon.models.loading import source_model
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone = create_backbone(
         config.arch or ASSUMED["arch"], pretrained=False, options=parse_options(config.arch_option or ())
     )
-    model = shot_classifier(backbone.network, 100, pool_layer=backbone.pool_layer()).to(device).train()
+    model = source_model(backbone, 100).to(device).train()
     name = "resize_size" if config.train_resizing == "res." else "image_size"
     side = getattr(config, name) or ASSUMED[name]
     batch = config.batch_size if device.type == "cuda" else min(config.batch_size, 8)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
 from tllib_ancon import toolkit
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options, toolkit_backbone
-from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.models.loading import source_model
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training import inputs, launch
 from tllib_ancon.training.adversarial import AdversarialTraining, create_cdan, create_mdd
@@ -57,9 +55,7 @@ def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[Sourc
     record = {"inputs": inputs.fingerprints(config, source)}
     make_reproducible(config.seed, config.deterministic)
     backbone = _backbone(config)
-    model = shot_classifier(
-        backbone.network, source.num_classes, _bottleneck(config), _pool_layer(config, backbone), backbone.pretrained
-    )
+    model = source_model(backbone, source.num_classes, _bottleneck(config), pool=not config.no_pool)
     transforms = inputs.picture_transforms(config, backbone.preprocessing, source)
     progress = Progress(config.quiet, config.verbose)
     return SourceOnly(model, source, config, directory, transforms.train, transforms.evaluation, progress), record
@@ -72,7 +68,8 @@ def _adversarial(config: PretrainConfig, directory: RunDirectory) -> tuple[Sourc
     make_reproducible(config.seed, config.deterministic)
     backbone = _backbone(config, found)
     transforms = inputs.picture_transforms(config, backbone.preprocessing, source, target)
-    network = CREATORS[config.method](found, backbone, source.num_classes, config, _pool_layer(config, backbone))
+    pool_layer = backbone.pool_layer(not config.no_pool)
+    network = CREATORS[config.method](found, backbone, source.num_classes, config, pool_layer)
     training = AdversarialTraining(
         network,
         source,
@@ -93,11 +90,6 @@ def _backbone(config: PretrainConfig, found: Toolkit | None = None) -> Backbone:
     if found is None:
         return create_backbone(arch, not config.scratch, weights, options)
     return toolkit_backbone(arch, found, not config.scratch, weights, options)
-
-
-def _pool_layer(config: PretrainConfig, backbone: Backbone) -> nn.Module | None:
-    """None stands for average pooling."""
-    return nn.Identity() if config.no_pool else backbone.pool_layer()
 
 
 def _bottleneck(config: PretrainConfig) -> int:
