@@ -29,8 +29,13 @@ for SEED in ${SEEDS:-0 1 2}; do
     START=$RUN/source/checkpoints/best.pth
     tllib-ancon evaluate "$DIGITS/$TARGET" $NET $TEST --checkpoint "$START" --json "$RUN/source-only.json"
     for METHOD in ${METHODS:-shot self-training elr ancon nrc+ancon}; do
-      tllib-ancon adapt "$DIGITS/$TARGET" $NET $SGD $TRAIN --checkpoint "$START" --seed "$SEED" --method "$METHOD" \
-        --shot-coefficient 0.1 --search "${SEARCH:-exact}" --dropout --hold-out "${HOLD_OUT:-0}" --epochs "${EPOCHS:-30}" --log "$RUN/$METHOD"
+      case $METHOD in
+        shot*) OWN="--shot-coefficient 0.1" ;;
+        nrc*) OWN="--search ${SEARCH:-exact}" ;;
+        *) OWN= ;;
+      esac
+      tllib-ancon adapt "$DIGITS/$TARGET" $NET $SGD $TRAIN --checkpoint "$START" --seed "$SEED" --method "$METHOD" $OWN \
+        --dropout --hold-out "${HOLD_OUT:-0}" --epochs "${EPOCHS:-30}" --log "$RUN/$METHOD"
       tllib-ancon evaluate "$DIGITS/$TARGET" $NET $TEST --checkpoint "$RUN/$METHOD/checkpoints/latest.pth" \
         --json "$RUN/$METHOD.json"
     done

@@ -11,7 +11,7 @@ shift 4
 mkdir -p "$OUT"
 FOLDER=benchmarks/do_no_harm
 python -m benchmarks.do_no_harm.lists "$OUT/lists" --office31 "$OFFICE31" --digits "$DIGITS"
-tllib-ancon benchmark $FOLDER/office31.toml "$OUT/lists/office31" --out "$OUT/office31" --source-pretrained-weights "$WEIGHTS" "$@"
-tllib-ancon benchmark $FOLDER/amazon.toml "$OUT/lists/office31" --out "$OUT/office31" --source-pretrained-weights "$WEIGHTS" "$@"
+tllib-ancon benchmark $FOLDER/office31.toml "$OUT/lists/office31" --out "$OUT/office31" --pretrained-weights "$WEIGHTS" "$@"
+tllib-ancon benchmark $FOLDER/amazon.toml "$OUT/lists/office31" --out "$OUT/office31" --pretrained-weights "$WEIGHTS" "$@"
 tllib-ancon benchmark $FOLDER/digits.toml "$OUT/lists/digits" --out "$OUT/digits" "$@"
 python -m benchmarks.do_no_harm.table "$OUT/office31" "$OUT/digits" --csv "$OUT/do_no_harm.csv" | tee "$OUT/do_no_harm.md"

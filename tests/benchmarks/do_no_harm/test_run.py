@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.paper import plan
@@ -25,7 +27,13 @@ def test_plans_with_one_folder_share_their_source_models() -> None:
         plan.load(str(recorded.BENCHMARKS / "do_no_harm" / f"{name}.toml")) for name in ("office31", "amazon")
     )
     sources = [
-        {run.name: run.arguments for run in loaded.runs("ROOT", Path("OUT")) if run.command == "pretrain"}
+        {run.name: run.settings for run in loaded.runs("ROOT", Path("OUT")) if run.command == "pretrain"}
         for loaded in (small, amazon)
     ]
     assert sources[1].items() <= sources[0].items()
+
+
+@pytest.mark.parametrize("name", ["office31", "amazon", "digits"])
+def test_every_run_of_a_plan_is_accepted(name: str) -> None:
+    for run in plan.load(str(recorded.BENCHMARKS / "do_no_harm" / f"{name}.toml")).runs("ROOT", Path("OUT")):
+        assert run.config.epochs in (5, 10, 20)
