@@ -1,6 +1,6 @@
 """How good the pseudo-labels are that an adaptation would start with, dropout off and on.
 
-    python benchmarks/pseudo_label_accuracy.py <arguments of "tllib-ancon adapt">
+    python -m benchmarks.pseudo_label_accuracy <arguments of "tllib-ancon adapt">
 
 The start model stays as it is: batch-norm uses the batch's statistics, as in an adaptation's step, and nothing learns.
 Printed are, for dropout off and on, the accuracy (in percent) on one pass of augmented training batches, and how many

@@ -56,7 +56,7 @@ def office31_domains(root: Path) -> dict[str, list[Sample]]:
 
 def digits_domains(root: Path) -> dict[str, list[Sample]]:
     """The first images of each training split, which is in random order."""
-    domains = {}
+    domains: dict[str, list[Sample]] = {}
     for name in ("mnist", "usps"):
         folder = root / name.upper()
         samples = read_image_list(folder / "image_list" / f"{name}_train.txt", folder)

@@ -28,11 +28,10 @@ def differences(first: Path, second: Path) -> list[str]:
     for name in CHECKPOINTS:
         ours, theirs = (_tensors(run / "checkpoints" / name) for run in (first, second))
         found += [f"{name}: {key}" for key in sorted({*ours, *theirs}) if not _same(ours.get(key), theirs.get(key))]
-    ours, theirs = (_metrics(run) for run in (first, second))
-    if len(ours) != len(theirs):
-        found.append(f"{len(ours)} and {len(theirs)} epochs")
-    found += [f"epoch {number}" for number, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]]
-    return found
+    epochs = [_metrics(run) for run in (first, second)]
+    if len(epochs[0]) != len(epochs[1]):
+        found.append(f"{len(epochs[0])} and {len(epochs[1])} epochs")
+    return found + [f"epoch {number}" for number, pair in enumerate(zip(*epochs, strict=False)) if pair[0] != pair[1]]
 
 
 def _tensors(path: Path) -> dict[str, Any]:

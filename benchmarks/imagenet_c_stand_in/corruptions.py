@@ -108,46 +108,36 @@ def _write_domain(paths: Sequence[Path], folder: Path, domain: str) -> None:
 
 def _gaussian_noise(image: Tensor, deviation: float) -> Tensor:
     noisy = F.gaussian_noise(F.to_dtype(image, torch.float32, scale=True), sigma=deviation)
-    return F.to_dtype(noisy, torch.uint8, scale=True)
+    scaled: Tensor = F.to_dtype(noisy, torch.uint8, scale=True)
+    return scaled
 
 
 def _gaussian_blur(image: Tensor, pixels: float) -> Tensor:
     sigma = max(_scaled(image, pixels), 0.1)
     limit = (min(image.shape[-2:]) - 1) // 2
     side = 2 * min(round(3 * sigma) or 1, limit) + 1
-    return F.gaussian_blur(image, [side, side], [sigma, sigma])
+    blurred: Tensor = F.gaussian_blur(image, [side, side], [sigma, sigma])
+    return blurred
 
 
-def _contrast(image: Tensor, factor: float) -> Tensor:
-    return F.adjust_contrast(image, factor)
-
-
-def _brightness(image: Tensor, factor: float) -> Tensor:
-    return F.adjust_brightness(image, factor)
-
-
-def _saturate(image: Tensor, factor: float) -> Tensor:
-    return F.adjust_saturation(image, factor)
-
-
-def _posterize(image: Tensor, bits: int) -> Tensor:
-    return F.posterize(image, bits)
-
-
-def _jpeg_compression(image: Tensor, quality: int) -> Tensor:
+def _jpeg_compression(image: Tensor, quality: float) -> Tensor:
     file = io.BytesIO()
-    F.to_pil_image(image).save(file, "JPEG", quality=quality)
-    return F.pil_to_tensor(Image.open(file))
+    F.to_pil_image(image).save(file, "JPEG", quality=int(quality))
+    compressed: Tensor = F.pil_to_tensor(Image.open(file))
+    return compressed
 
 
 def _pixelate(image: Tensor, share: float) -> Tensor:
     height, width = image.shape[-2:]
     small = F.resize(image.float(), [max(1, round(height * share)), max(1, round(width * share))], antialias=True)
-    return F.resize(small.round().byte(), [height, width], interpolation=v2.InterpolationMode.NEAREST)
+    coarse: Tensor = F.resize(small.round().byte(), [height, width], interpolation=v2.InterpolationMode.NEAREST)
+    return coarse
 
 
 def _elastic_transform(image: Tensor, displacement: float) -> Tensor:
-    return v2.ElasticTransform(alpha=_scaled(image, displacement), sigma=max(_scaled(image, 5.0), 0.5))(image)
+    transform = v2.ElasticTransform(alpha=_scaled(image, displacement), sigma=max(_scaled(image, 5.0), 0.5))
+    bent: Tensor = transform(image)
+    return bent
 
 
 def _scaled(image: Tensor, pixels: float) -> float:
@@ -157,10 +147,10 @@ def _scaled(image: Tensor, pixels: float) -> float:
 _FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "gaussian_noise": _gaussian_noise,
     "gaussian_blur": _gaussian_blur,
-    "contrast": _contrast,
-    "brightness": _brightness,
-    "saturate": _saturate,
-    "posterize": _posterize,
+    "contrast": F.adjust_contrast,
+    "brightness": F.adjust_brightness,
+    "saturate": F.adjust_saturation,
+    "posterize": lambda image, bits: F.posterize(image, int(bits)),
     "jpeg_compression": _jpeg_compression,
     "pixelate": _pixelate,
     "elastic_transform": _elastic_transform,

@@ -54,7 +54,8 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
         "with --cache": with_cache,
         "with --cache --device-augmentation": _loader(domain, workers, cached(on_device, domain, folder, workers)),
     }
-    epochs = {title: partial(_epoch, batches) for title, batches in {name: loader, **ours}.items()}
+    loaders: dict[str, Iterable[Any]] = {name: loader, **ours}
+    epochs = {title: partial(_epoch, batches) for title, batches in loaders.items()}
     seconds = {title: np.stack(clocks).T for title, clocks in in_turn(epochs, rounds, clock=family_clock).items()}
     count, (wall, processor) = len(loader) * BATCH, seconds[name]
     limits = {"with --cache": {"at_least": 2}}
@@ -89,7 +90,7 @@ def _same(theirs: Any, cached: ImageLoader) -> float:
     """Percent of 64 images whose tensor is the toolkit's, when that starts from the same seed."""
     indices, images = next(iter(cached))
     same = []
-    for index, image, key in zip(indices.tolist(), images, cached.sampler, strict=False):
+    for index, image, key in zip(indices.tolist(), images, cached.sampler or (), strict=False):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(item_seed(0, key))
             same.append(torch.equal(theirs[index][0], image.cpu()))
@@ -109,7 +110,7 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
             T.Lambda(lambda image: image.resize((side, side))),
             *(augmentation if augment else [T.CenterCrop(options.image_size)]),
             T.ToTensor(),
-            T.Normalize(options.mean, options.std),
+            T.Normalize(options.norm_mean, options.norm_std),
         ]
     )
     module = importlib.import_module(f"{toolkit.find().name}.vision.datasets.imagelist")

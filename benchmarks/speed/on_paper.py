@@ -79,7 +79,7 @@ def size(number: float) -> str:
 
 def _in_unit(value: float, units: Mapping[str, float]) -> str:
     """Three digits; a number that rounds up to a whole larger unit is one of that unit."""
-    unit, *larger = reversed(units)
+    unit, *larger = list(units)[::-1]
     for name in larger:
         if _rounded(value / units[unit]) * units[unit] < units[name]:
             break

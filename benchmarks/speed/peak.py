@@ -24,7 +24,10 @@ def measure(rounds: int = 20) -> list[Row]:
     title, arch, side, width = (
         ("ResNet-50 at 224², GPU", "resnet50", 224, 8192) if on_gpu else ("ResNet-18 at 96², CPU", "resnet18", 96, 1024)
     )
-    work = {"step": MixedStep("ancon", arch, side, device), "product": Product(width, device)}
+    work: dict[str, Callable[[], None]] = {
+        "step": MixedStep("ancon", arch, side, device),
+        "product": Product(width, device),
+    }
     seconds = in_turn(work, rounds, WARMUP, wall_clock)
     done = {name: operations(one) / 1e12 for name, one in work.items()}
     step, product = ([done[name] / value for value in seconds[name]] for name in work)

@@ -97,4 +97,5 @@ def _member(connection: Connection, rank: int, size: int, address: str) -> None:
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        port: int = listener.getsockname()[1]
+    return port

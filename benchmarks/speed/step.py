@@ -69,8 +69,9 @@ class TrainingStep:
         choose_adapted_parameters(self.model, "all-but-head")
         adaptation_mode(self.model)
         self.optimizer = create_sgd(self.model.get_parameters(1e-3), momentum=0.9, weight_decay=1e-3)
-        sizes = {"num_samples": NUM_SAMPLES, "num_classes": NUM_CLASSES, "feature_dim": 256}
-        self.method = methods.create(method, **sizes).to(device)
+        self.method = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256).to(
+            device
+        )
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)
         self.own_seconds: list[float] = []
 
@@ -91,7 +92,8 @@ class TrainingStep:
         self._update()
 
     def _outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.model(self.images)
+        outputs: tuple[torch.Tensor, torch.Tensor] = self.model(self.images)
+        return outputs
 
     def _indices(self) -> torch.Tensor:
         return torch.randint(NUM_SAMPLES, (BATCH,), generator=self.generator)

@@ -78,7 +78,7 @@ def in_turn(
     """Seconds of each candidate in each round; every other round goes through them backwards."""
     seconds: dict[str, list[Any]] = {name: [] for name in candidates}
     for number in range(-warmup, rounds):
-        order = list(candidates) if number % 2 else list(reversed(candidates))
+        order = list(candidates)[:: 1 if number % 2 else -1]
         for name in order:
             started = clock()
             candidates[name]()
@@ -86,12 +86,14 @@ def in_turn(
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def row(name: str, values: Sequence[float], unit: str, **limits: float) -> Row:
+def row(
+    name: str, values: Sequence[float], unit: str, at_most: float | None = None, at_least: float | None = None
+) -> Row:
     """The median of ``values``, their quartiles and the median's interval."""
     if len(values) < 2:
-        return exactly(name, values[0], unit, **limits)
+        return exactly(name, values[0], unit, at_most, at_least)
     low, _, high = quantiles(values, n=4, method="inclusive")
-    return Row(name, median(values), low, high, unit, interval=median_interval(values), **limits)
+    return Row(name, median(values), low, high, unit, at_most, at_least, median_interval(values))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -104,12 +106,18 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ratio(name: str, numerators: Sequence[float], denominators: Sequence[float], **limits: float) -> Row:
+def ratio(
+    name: str,
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Row:
     """The median of the ratios within a round, and their quartiles."""
     pairs = zip(numerators, denominators, strict=True)
-    return row(name, [above / below for above, below in pairs], "x", **limits)
+    return row(name, [above / below for above, below in pairs], "x", at_most, at_least)
 
 
-def exactly(name: str, value: float, unit: str, **limits: float) -> Row:
+def exactly(name: str, value: float, unit: str, at_most: float | None = None, at_least: float | None = None) -> Row:
     """A number that does not vary."""
-    return Row(name, value, value, value, unit, **limits)
+    return Row(name, value, value, value, unit, at_most, at_least)

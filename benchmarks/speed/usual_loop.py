@@ -45,6 +45,7 @@ class UsualLoop:
         choose_adapted_parameters(model, "all-but-head")
         self.optimizer = torch.optim.SGD(model.get_parameters(1e-2), momentum=0.9, weight_decay=1e-3, nesterov=True)
         train, test = (toolkit_images(domain, folder, transforms, augment) for augment in (True, False))
+        self.batch_size = batch_size
         self.train_loader = DataLoader(
             _Numbered(train), batch_size, shuffle=True, drop_last=True, num_workers=workers, pin_memory=self._on_gpu
         )
@@ -54,8 +55,8 @@ class UsualLoop:
 
     @property
     def images(self) -> int:
-        """That an epoch learns from."""
-        return len(self.train_loader) * self.train_loader.batch_size
+        """Images that an epoch learns from."""
+        return len(self.train_loader) * self.batch_size
 
     def __call__(self) -> None:
         self.model.train()

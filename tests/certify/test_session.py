@@ -28,6 +28,8 @@ def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
     assert questions != [Session(models, seed=1).asked(number) for number in range(60)]
     assert session.upcoming(2) == [question.name for question in questions[:2]]
     assert len(session.upcoming(1000)) == 60
+    session.answer(ANOTHER)
+    assert session.upcoming(1) == [questions[1].name]
 
 
 def test_the_order_is_uniform() -> None:

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.certify.serving import Visitor
+from tllib_ancon.certify import page
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "certify.md").read_text()
+TABLE = (ROOT / "benchmarks" / "results" / "certification.md").read_text()
+
+
+def snippets() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    by_hand, in_a_session = snippets()
+    names: dict[str, Any] = {}
+    exec(by_hand, names)
+    assert capsys.readouterr().out.startswith("better ")
+    names |= {"paths": [str(position) for position in range(200)], "class_names": ["bike", "mug", "pen"]}
+    real = page.serve
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(page, "serve", lambda session: real(session, port=0, say=finished_at_once))
+    exec(in_a_session, names)
+    assert capsys.readouterr().out.startswith("not certified: accuracy -50.0 to +50.0 points")
+    assert (tmp_path / "answers.jsonl").is_file()
+
+
+def finished_at_once(address: str) -> None:
+    import threading
+
+    threading.Thread(target=lambda: Visitor(address).post("finish", {})).start()
+
+
+@pytest.mark.parametrize("row", [line for line in TABLE.splitlines() if line.startswith("| 1,000 | 100 %")])
+def test_its_numbers_are_those_of_the_table(row: str) -> None:
+    assert all(cell.split(" (")[0] in PAGE for cell in row.strip("| ").split(" | ")[2:])
+    rates = [float(value) for value in re.findall(r"^\| equal models.*?\| ([\d.]+) \|", TABLE, re.MULTILINE)]
+    assert f"{np.min(rates):.1f} to {np.max(rates):.1f} %" in PAGE
+    ratios = re.findall(r"^\| \d+ % \|.*\| ([\d.]+) \|$", TABLE, re.MULTILINE)
+    assert ", ".join(f"{float(ratio):g}" for ratio in ratios) + " times as many" in PAGE
