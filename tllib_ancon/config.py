@@ -523,6 +523,42 @@ class PredictConfig(StartConfig, ImageConfig, ModelConfig, DataConfig):
     quiet: bool = setting(False, "show errors and results only")
 
 
+@dataclass(frozen=True, kw_only=True, init=False)
+class CertifyConfig(Config):
+    """Which of a run's two models is better, by labels of a few images on which they disagree."""
+
+    run: str = setting(help="run directory of an adaptation", metavar="RUN", group="run", common=True)
+    root: str | None = setting(None, "folder of the dataset, where it has moved", metavar="ROOT", group="run")
+    checkpoint: str | None = setting(None, "the start model, where it has moved", metavar="FILE", group="run")
+    page: bool = setting(False, "ask on a page of this machine", group="labels", common=True)
+    port: int = setting(8765, "of the page; 0: any", metavar="N", at_least=0, at_most=65_535, group="labels")
+    answers: str | None = setting(
+        None, "CSV file of path,class a line; a class may be another or cannot tell", metavar="FILE", group="labels",
+        common=True,
+    )  # fmt: skip
+    labels: str | None = setting(
+        None, "image list with labels, to see what they would have decided", metavar="FILE", group="labels"
+    )
+    questions: str | None = setting(
+        None, "write a CSV file of the images to label, in their order", metavar="FILE", group="labels", common=True
+    )
+    delta: float = setting(0.05, "probability of a false verdict", above=0, below=1, group="test", common=True)
+    margin: float = setting(
+        0.0, "difference of accuracy that does not matter, as a share of all images: 0.01 is one point", at_least=0,
+        below=1, group="test", common=True,
+    )  # fmt: skip
+    seed: int = setting(0, "of the order of the images", at_least=0, at_most=LARGEST_SEED, group="test")
+    batch_size: int = setting(64, "images a step", flags=("-b",), metavar="B", at_least=1)
+    workers: int = setting(2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096)
+    threads: int | None = setting(None, "threads of PyTorch on the CPU", metavar="N", at_least=1, at_most=4096)
+    quiet: bool = setting(False, "show errors and results only")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.answers is not None and self.labels is not None:
+            raise UserError("`answers` and `labels` exclude each other")
+
+
 def read_file(path: str | Path) -> dict[str, Any]:
     """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line.
 

@@ -52,7 +52,7 @@ def read_answers(file: Path, comparison: Comparison) -> Answers:
     """Answers from a CSV file: ``path,class`` a line, with or without this header.
 
     A path is one of ``comparison.names``. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1,
-    read as the first of these that fits.
+    read as the first of these that fits. An empty one is no answer yet.
 
     Raises:
         UserError: the file cannot be read; a line without two columns; an image that is not in question or has an
@@ -68,6 +68,8 @@ def read_answers(file: Path, comparison: Comparison) -> Answers:
         if name in first_lines:
             raise UserError(f"{where}: a second answer for {name!r}; the first is in line {first_lines[name]}")
         first_lines[name] = line
+        if not text.strip():
+            continue
         try:
             answer = parse_answer(text, comparison.classes)
         except UserError as error:

@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "train a source model and adapt it, in one run directory",
     "script": "run an example script of TLLib unmodified, and adapt the model that it leaves",
     "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
+    "certify": "which of a run's two models is better, by labels of a few images on which they disagree",
     "benchmark": "the runs of a table of the paper",
     "report": "tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }

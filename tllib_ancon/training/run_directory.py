@@ -26,6 +26,7 @@ CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", "state.pth"
 EPOCH = "epoch-{:03d}.pth"
+CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
 NOT_SETTINGS = ("versions", *(name for name, field in settings_of(AdaptConfig).items() if not spec(field).decides))
 """Entries of a configuration that do not decide what a run computes."""
 
@@ -260,7 +261,8 @@ class RunDirectory:
         """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
         outlive it unnoticed."""
         kept = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
-        for name in (RESULT, METRICS, PREDICTIONS, *kept, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, STATE))):
+        models = [f"{CHECKPOINTS}/{name}" for name in (CERTIFIED, LATEST, BEST, STATE)]
+        for name in (RESULT, METRICS, PREDICTIONS, CERTIFICATE, *kept, *models):
             (self.path / name).unlink(missing_ok=True)
 
     def _recorded_config(self) -> dict[str, Any] | None:

@@ -1,0 +1,157 @@
+"""A finished adaptation: its start model, its adapted model, and what both say of the images it was adapted to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tllib_ancon.certify.comparison import Classes, Comparison
+from tllib_ancon.config import CertifyConfig, PredictConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.loading import IMAGENET
+from tllib_ancon.settings import settings_of
+from tllib_ancon.training import inputs
+from tllib_ancon.training.files import sha256
+from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.run_directory import BEST, CERTIFIED, CHECKPOINTS, RunDirectory
+from tllib_ancon.training.saved_predictions import read_arrays, write_arrays
+
+FILE = "certify.npz"
+"""The classes that both models say, in the run directory: a session that goes on need not compute them again."""
+STAGES = ("", "adapt")
+"""Where an adaptation lies in a run directory: of one stage, or of two."""
+
+
+@dataclass(frozen=True)
+class AdaptedRun:
+    """Where both models of an adaptation are, and the images.
+
+    Attributes:
+        directory: of the adaptation, finished
+        settings: network and pictures, as the run recorded them
+        start: checkpoint of the start model, or ``imagenet``
+    """
+
+    directory: RunDirectory
+    settings: PredictConfig
+    start: str
+
+    @property
+    def adapted(self) -> str:
+        """Checkpoint of the adapted model, that of the selected epoch."""
+        return str(self.directory.checkpoints / BEST)
+
+    @cached_property
+    def images(self) -> Domain:
+        return inputs.open_images(self.settings, self.settings.target)
+
+    @property
+    def names(self) -> list[str]:
+        """Paths of the images below the folder of the data."""
+        root = str(self.settings.root).rstrip("/") + "/"
+        return [sample.path.removeprefix(root) for sample in self.images.samples]
+
+    def compare(self) -> Comparison:
+        """What both models say; computed once and kept in the run directory.
+
+        Raises:
+            UserError: images or checkpoints that cannot be read, or models that are equal on all images
+        """
+        names = self.names
+        origin = np.array([_origin(self.start), _origin(self.adapted), _sha256_of(names)])
+        path = self.directory.path / FILE
+        kept = read_arrays(path, ("origin", "start", "adapted")) if path.is_file() else {}
+        if not np.array_equal(kept.get("origin", ()), origin):
+            kept = {"origin": origin, "start": self._classes(self.start), "adapted": self._classes(self.adapted)}
+            write_arrays(path, kept)
+        return Comparison(kept["start"], kept["adapted"], names, self.images.classes)
+
+    def keep_certified(self, adapted: bool) -> Path:
+        """Write ``certified.pth``: the adapted model's weights or the start model's, to be read as ``best.pth`` is."""
+        weights = self._classifier(self.adapted if adapted else self.start).state_dict()
+        self.directory.save(CERTIFIED, weights)
+        return self.directory.checkpoints / CERTIFIED
+
+    def _classifier(self, checkpoint: str) -> Classifier:
+        return inputs.start_classifier(self.settings, inputs.find_start(checkpoint), self.images.num_classes)
+
+    def _classes(self, checkpoint: str) -> Classes:
+        model = self._classifier(checkpoint)
+        settings = inputs.with_picture_size(self.settings, model.preprocessing)
+        transform = inputs.picture_transforms(settings, model.preprocessing, self.images).evaluation
+        loader = evaluation_loader(self.images, transform, settings.batch_size, settings.workers)
+        with Progress(settings.quiet).bar(Path(checkpoint).name, len(loader)) as bar:
+            predictions = predict_domain(model.to(device()), _counted(loader, bar), device())
+        return predictions.logits.argmax(dim=1).cpu().numpy()
+
+
+def find_adapted_run(config: CertifyConfig) -> AdaptedRun:
+    """The adaptation in a run directory, of one stage or of two.
+
+    Raises:
+        UserError: no finished adaptation, its start model is gone or another, or it was made from Python objects
+    """
+    directory = _directory(Path(config.run))
+    recorded = directory.config()
+    if not directory.finished:
+        raise UserError(f"the run in {directory.path} is not finished; give its command again first")
+    if recorded.get("checkpoint") is None or recorded.get("root") is None:
+        raise UserError(
+            f"the run in {directory.path} was made from Python objects, which it does not keep; give the classes that "
+            "both models say to tllib_ancon.certify.session.Session"
+        )
+    start = config.checkpoint or _start(directory, recorded)
+    taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
+    given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": start})
+    return AdaptedRun(directory, settings, start)
+
+
+def _directory(path: Path) -> RunDirectory:
+    for stage in STAGES:
+        directory = RunDirectory(path / stage)
+        if (directory.path / "config.json").is_file() and directory.config().get("command") == "adapt":
+            return directory
+    raise UserError(f"{path} holds no adaptation; give the run directory of adapt, run or script")
+
+
+def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
+    """The start model's checkpoint, the very file that the run started from."""
+    checkpoint = str(recorded["checkpoint"])
+    if checkpoint == IMAGENET:
+        return checkpoint
+    beside = directory.path.parent / "pretrain" / CHECKPOINTS / Path(checkpoint).name
+    found = [path for path in (Path(checkpoint), beside) if path.is_file()]
+    if not found:
+        raise UserError(
+            f"the start model of {directory.path} is gone: {checkpoint} is no file; say where it is by `checkpoint`"
+        )
+    digest = recorded.get("inputs", {}).get("checkpoint_sha256")
+    same = [path for path in found if digest in (None, sha256(path))]
+    if not same:
+        raise UserError(f"{found[0]} is not the file that {directory.path} started from: its checksum differs")
+    return str(same[0])
+
+
+def _origin(checkpoint: str) -> str:
+    return checkpoint if checkpoint == IMAGENET else sha256(Path(checkpoint))
+
+
+def _sha256_of(names: list[str]) -> str:
+    return hashlib.sha256("\n".join(names).encode(errors="surrogateescape")).hexdigest()
+
+
+def _counted(loader: Iterable[Any], bar: Any) -> Iterator[Any]:
+    for batch in loader:
+        yield batch
+        bar.update()
