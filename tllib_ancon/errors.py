@@ -73,8 +73,8 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
 
 
-def one_line(error: Exception) -> str:
-    """The beginning of a library's message."""
+def one_line(error: object) -> str:
+    """The beginning of a library's message, or of anything else that is shown in one."""
     return " ".join(str(error).split())[:MOST_CHARACTERS]
 
 

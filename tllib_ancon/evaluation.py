@@ -131,12 +131,6 @@ class ReliabilityDiagram:
     accuracy: Tensor
     confidence: Tensor
 
-    @property
-    def expected_calibration_error(self) -> float:
-        """The same number as :func:`expected_calibration_error`."""
-        gaps = (self.accuracy - self.confidence).abs().nan_to_num(0.0)
-        return float((gaps * self.counts).sum() / self.counts.sum())
-
 
 def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> ReliabilityDiagram:
     """What a reliability diagram shows, with the bins of :func:`expected_calibration_error`.
@@ -200,7 +194,7 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None 
         predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
     if predictions.shape != labels.shape:
         raise UserError(f"predictions have shape {tuple(predictions.shape)}; expected {tuple(labels.shape)}")
-    num_votes, group, counts = votes.sum(dim=1).long().unique(return_inverse=True, return_counts=True)
+    num_votes, group, counts = torch.unique(votes.sum(dim=1).long(), return_inverse=True, return_counts=True)
     right = torch.zeros(len(counts), dtype=torch.float64, device=votes.device)
     right.index_add_(0, group, (predictions == labels).double())
     return AccuracyByVotes(num_votes, counts, 100 * right / counts)

@@ -144,6 +144,10 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     return float(total / num_samples)
 
 
+PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
+"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+
+
 @dataclass(frozen=True)
 class Criterion:
     """A label-free criterion: its name, its function, which end is better, where it comes from, and how many samples it
@@ -255,7 +259,8 @@ def _refuse_rows(bad: Tensor, problem: str) -> None:
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
-    return torch.special.entr(probabilities).sum(dim=-1)
+    entropy: Tensor = torch.special.entr(probabilities).sum(dim=-1)
+    return entropy
 
 
 def _neighbor_entropies(directions: Tensor, start: int, buffer: Tensor, temperature: float) -> Tensor:
@@ -267,7 +272,8 @@ def _neighbor_entropies(directions: Tensor, start: int, buffer: Tensor, temperat
     weights.diagonal(offset=start).fill_(-math.inf)
     weights.sub_(weights.amax(dim=1, keepdim=True)).div_(temperature).exp_()
     weights.div_(weights.sum(dim=1, keepdim=True))
-    return torch.special.entr(weights, out=weights).sum(dim=1)
+    entropy: Tensor = torch.special.entr(weights, out=weights).sum(dim=1)
+    return entropy
 
 
 def find_criterion(name: str) -> Criterion:

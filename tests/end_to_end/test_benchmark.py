@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -203,3 +205,21 @@ def test_an_incomplete_domain(tmp_path: Path, in_this_process, capsys) -> None:
 def test_report_refuses_what_is_no_run(tmp_path: Path, capsys) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "no finished adaptation" in capsys.readouterr().err
+
+
+def test_a_full_disk_keeps_the_record_of_the_runs_before(
+    office_home: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    record = tmp_path / "runs" / "benchmark.json"
+    record.parent.mkdir()
+    record.write_text('{"table": "officehome", "failures": []}')
+    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(record.parent)]
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tllib_ancon.paper.driver.execute", lambda *_: [])
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["benchmark", "officehome", str(office_home), *few, *TINY]) == 2
+    assert f"{record} could not be written" in capsys.readouterr().err
+    assert record.read_text() == '{"table": "officehome", "failures": []}'

@@ -99,6 +99,39 @@ def test_what_is_refused(run: Path, source_checkpoint: Path, tmp_path: Path, cap
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"[]"),
+        ("config.json", b"{"),
+        ("metrics.jsonl", b'{"epoch": 1, "infomax": 0.5}\n{"epoch": 2, "inf'),
+        ("metrics.jsonl", b"[1]\n"),
+        ("metrics.jsonl", b'{"epoch": 1, "infomax": "high"}\n'),
+        ("metrics.jsonl", b"\xff"),
+        ("result.json", b""),
+        ("result.json", b"[]"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(run: Path, tmp_path: Path, capsys, name: str, content: bytes) -> None:
+    copy = rewrite(run, tmp_path / "copy")
+    (copy / name).write_bytes(content)
+    assert main(["evaluate", "--select", str(copy), "--out", str(tmp_path / "chosen.pth")]) == 2
+    shown = capsys.readouterr().err
+    assert str(copy / name) in shown
+    assert shown.count("\n") == 1
+
+
+def test_criteria_that_a_run_has_not_are_left_out_of_the_table(run: Path, tmp_path: Path, capsys) -> None:
+    copy = rewrite(run, tmp_path / "copy")
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    kept = [{name: value for name, value in line.items() if name != "corr_c"} for line in lines]
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert main(["evaluate", "--select", str(copy)]) == 0
+    shown = capsys.readouterr().out
+    assert "infomax" in shown
+    assert "corr_c" not in shown
+
+
 def test_a_repeated_run_removes_the_epochs_of_the_one_before(domains, source_checkpoint, tmp_path) -> None:
     def adapt(*more: str) -> set[str]:
         start = ["-t", "dark", "--checkpoint", str(source_checkpoint), "--log", str(tmp_path / "run")]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -111,3 +112,13 @@ def test_a_terminated_driver_leaves_no_command_running(tmp_path: Path, monkeypat
         execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, 2, print)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, monkeypatch) -> None:
+    def refuse(file, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+
+    monkeypatch.setattr(driver, "open", refuse, raising=False)
+    failures = execute(SOURCES[:1], tmp_path, 1, print)
+    assert [failure.reason for failure in failures] == [f"{tmp_path / 'source/a' / LOG}: No space left on device"]
+    assert commands == []

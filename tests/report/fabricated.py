@@ -19,9 +19,12 @@ def write_run(
     pair: str = "A-D",
     seed: int = 0,
     accuracies: tuple[float, ...] = (40.0, 50.0, 60.0),
+    labelled: bool = True,
+    votes: bool = False,
     **changed: Any,
 ) -> Path:
-    """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected."""
+    """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected. Where the
+    target has no labels, they are not in the record; epochs have votes and δ where they are asked for."""
     source, _, target = pair.rpartition("-")
     run = (
         out / "erm" / pair.replace("/", "_") / f"{method}-seed{seed}{''.join(f',{k}={v}' for k, v in changed.items())}"
@@ -39,9 +42,8 @@ def write_run(
     metrics = [
         {
             "epoch": epoch,
-            "accuracy": accuracy,
-            "ece": accuracy / 1000,
-            "per_class_accuracy": [accuracy, accuracy + 2, None],
+            **(_scores(accuracy) if labelled else {}),
+            **({"votes": 0.2 * epoch, "threshold": 0.4 * epoch} if votes and epoch else {}),
             "infomax": epoch,
             "corr_c": epoch,
             "mean_entropy": -epoch,
@@ -58,6 +60,14 @@ def write_run(
     _write(run, {"command": "adapt", **_config(config), **changed}, result)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     return run
+
+
+def _scores(accuracy: float) -> dict[str, Any]:
+    return {
+        "accuracy": accuracy,
+        "ece": accuracy / 1000,
+        "per_class_accuracy": [accuracy, accuracy + 2, None],
+    }
 
 
 def write_source(out: Path, source: str, seed: int, **changed: Any) -> Path:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
-from tllib_ancon.report.formats import cell_text, to_csv, to_latex, to_markdown
+from tllib_ancon.report.formats import cell_text, escaped, markdown, to_csv, to_latex, to_markdown
 from tllib_ancon.report.tables import Cell, Line, Table
 
 
@@ -43,7 +44,37 @@ def test_markdown(made: Table) -> None:
     assert lines[4] == "| ancon | **65.12 ± 0.40** | 50.00 †1 |"
     assert lines[5] == "| ancon (paper) | 66.00 |  |"
     assert lines[6] == "| ancon (difference) | −0.88 |  |"
-    assert lines[-2:] == ["- a note", "- shot (others): Others & co, 100 %"]
+    assert lines[-2:] == ["- a note", "- shot (others): Others &amp; co, 100 %"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("A_b", "A_b"),
+        ("_a_ *b* `c` d|e ~~f~~", r"\_a\_ \*b\* \`c\` d\|e \~\~f\~\~"),
+        ("<script>alert(1)</script> & so", "&lt;script&gt;alert(1)&lt;/script&gt; &amp; so"),
+        ("![x](https://evil)", r"![x\](https://evil)"),
+        ("bins over [0, 1]", "bins over [0, 1]"),
+        ("one\n# two\r\n| three", r"one # two \| three"),
+    ],
+)
+def test_what_markdown_would_take_for_its_own_is_escaped(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_every_text_of_a_report_is_escaped() -> None:
+    hostile = "a|b\n<img src=x>"
+    table = Table("t", hostile, [hostile], [Line("other", hostile, {hostile: Cell(1.0)}, hostile)], [hostile])
+    text = markdown(hostile, [hostile], [table])
+    assert "<img" not in text
+    assert text.count(r"a\|b &lt;img src=x&gt;") == 8
+
+
+def test_the_decimals_are_the_tables(made: Table) -> None:
+    four = replace(made, decimals=4)
+    assert "65.1230 ± 0.4000" in to_markdown(four)
+    assert "65.1230" in to_csv(four)
+    assert r"65.1230 $\pm$ 0.4000" in to_latex(four)
 
 
 def test_csv(made: Table) -> None:

@@ -29,12 +29,12 @@ def made(tmp_path: Path) -> str:
     """A page of fourteen columns and one figure."""
     for number in range(14):
         write_run(tmp_path, "ancon", f"Domain{number}-D")
-    runs = read_runs([tmp_path])
+    runs = read_runs([tmp_path])[0]
     return page(
         "A report with a title of some length for a narrow screen",
         ["a remark"],
         [table(ACCURACY, runs, [])],
-        figures(runs, []),
+        figures(runs, [])[0],
     )
 
 

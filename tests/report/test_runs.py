@@ -14,7 +14,7 @@ from tllib_ancon.report.runs import deviations, read_runs, refuse_mixed_settings
 def test_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "ancon", "A-D", seed=1)
     write_run(tmp_path / "b/c", "self-training", "D-A")
-    runs = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "b/c"])
+    runs = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "b/c"])[0]
     assert [(run.method, run.column, run.seed, run.start) for run in runs] == [
         ("self-training", "D-A", 0, "erm"),
         ("ancon", "A-D", 1, "erm"),
@@ -24,30 +24,30 @@ def test_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> None:
 def test_an_unfinished_run_is_left_out(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon")
     (write_run(tmp_path, "elr") / "result.json").unlink()
-    assert [run.method for run in read_runs([tmp_path])] == ["ancon"]
+    assert [run.method for run in read_runs([tmp_path])[0]] == ["ancon"]
 
 
 def test_columns_and_severities(tmp_path: Path) -> None:
-    (run,) = read_runs([write_run(tmp_path, "ancon", "gaussian_noise/3")])
+    (run,) = read_runs([write_run(tmp_path, "ancon", "gaussian_noise/3")])[0]
     assert (run.column, run.severity, run.target) == ("gaussian_noise", 3, "gaussian_noise/3")
-    (run,) = read_runs([write_run(tmp_path, "ancon", "A-D")])
+    (run,) = read_runs([write_run(tmp_path, "ancon", "A-D")])[0]
     assert (run.column, run.severity) == ("A-D", None)
 
 
 def test_the_source_is_found_after_the_folder_was_moved(tmp_path: Path) -> None:
     write_run(tmp_path / "made", "ancon")
     shutil.move(tmp_path / "made", tmp_path / "moved")
-    (run,) = read_runs([tmp_path / "moved"])
+    (run,) = read_runs([tmp_path / "moved"])[0]
     assert run.start == "erm"
     shutil.rmtree(tmp_path / "moved/source")
-    (run,) = read_runs([tmp_path / "moved"])
+    (run,) = read_runs([tmp_path / "moved"])[0]
     assert (run.start, run.source) == ("checkpoint", {})
 
 
 def test_the_folder_of_both_stages_holds_one_adaptation(tmp_path: Path) -> None:
     run = write_run(tmp_path, "ancon")
     shutil.copy(run / "result.json", tmp_path / "result.json")
-    assert [found.path for found in read_runs([tmp_path])] == [run]
+    assert [found.path for found in read_runs([tmp_path])[0]] == [run]
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:
@@ -55,20 +55,15 @@ def test_nothing_to_report(tmp_path: Path) -> None:
         read_runs([tmp_path / "none"])
     write_source(tmp_path, "A", 0)
     with pytest.raises(UserError, match="no finished adaptation"):
-        read_runs([tmp_path])
+        read_runs([tmp_path])[0]
 
 
-def test_damaged_and_unlabelled_runs_are_named(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "ancon")
-    (run / "metrics.jsonl").write_text("{")
-    with pytest.raises(UserError, match=f"{run} cannot be read"):
-        read_runs([tmp_path])
-    run = write_run(tmp_path, "ancon")
-    result = json.loads((run / "result.json").read_text())
-    del result["start"]["accuracy"]
-    (run / "result.json").write_text(json.dumps(result))
-    with pytest.raises(UserError, match="no labels"):
-        read_runs([tmp_path])
+def test_a_run_without_labels_is_a_run(tmp_path: Path) -> None:
+    write_run(tmp_path, "ancon", labelled=False)
+    write_run(tmp_path, "elr")
+    runs, left_out = read_runs([tmp_path])
+    assert {run.method: run.labelled for run in runs} == {"ancon": False, "elr": True}
+    assert left_out == []
 
 
 def test_runs_of_one_table_may_differ_in_what_tells_them_apart(tmp_path: Path) -> None:
@@ -76,7 +71,7 @@ def test_runs_of_one_table_may_differ_in_what_tells_them_apart(tmp_path: Path) -
         for method in ("ancon", "elr"):
             write_run(tmp_path, method, "A-D", seed)
     write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", inputs={"target": "abc"})
-    refuse_mixed_settings(read_runs([tmp_path]), [])
+    refuse_mixed_settings(read_runs([tmp_path])[0], [])
 
 
 @pytest.mark.parametrize("changed", [{"epochs": 12}, {"data": "OfficeHome"}, {"arch": "resnet34"}, {"image_size": 96}])
@@ -85,7 +80,7 @@ def test_different_settings_are_refused_and_named(tmp_path: Path, changed: dict)
     other = write_run(tmp_path, "self-training", "A-D", **changed)
     ((name, value),) = changed.items()
     with pytest.raises(UserError, match=f"{name}: ") as refused:
-        refuse_mixed_settings(read_runs([tmp_path]), [])
+        refuse_mixed_settings(read_runs([tmp_path])[0], [])
     assert json.dumps(value) in str(refused.value)
     assert str(other) in str(refused.value)
 
@@ -95,22 +90,22 @@ def test_another_source_stage_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon", "A-D", seed=1)
     write_source(tmp_path, "A", 1, epochs=7)
     with pytest.raises(UserError, match=r"source epochs of erm: 50 in .*, 7 in "):
-        refuse_mixed_settings(read_runs([tmp_path]), [])
+        refuse_mixed_settings(read_runs([tmp_path])[0], [])
 
 
 def test_a_methods_own_options_are_compared_within_the_method(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon", "A-D")
     write_run(tmp_path, "elr", "A-D", elr_coefficient=7.0)
-    refuse_mixed_settings(read_runs([tmp_path]), [])
+    refuse_mixed_settings(read_runs([tmp_path])[0], [])
     write_run(tmp_path, "elr", "A-D", seed=1)
     with pytest.raises(UserError, match="elr_coefficient of elr"):
-        refuse_mixed_settings(read_runs([tmp_path]), [])
+        refuse_mixed_settings(read_runs([tmp_path])[0], [])
 
 
 def test_what_the_table_compares_may_vary(tmp_path: Path) -> None:
     for smoothing in (0.1, 0.9):
         write_run(tmp_path, "ancon", smoothing=smoothing)
-    runs = read_runs([tmp_path])
+    runs = read_runs([tmp_path])[0]
     refuse_mixed_settings(runs, ["smoothing"])
     with pytest.raises(UserError, match="smoothing of ancon"):
         refuse_mixed_settings(runs, ["beta"])
@@ -120,7 +115,7 @@ def test_deviations_from_the_plan_are_told_once(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path, "ancon", seed=seed, arch="small_cnn", epochs=5)
         write_source(tmp_path, "A", seed, arch="small_cnn", pretrained_weights="/somewhere/weights.pth")
-    runs = read_runs([tmp_path])
+    runs = read_runs([tmp_path])[0]
     planned = settings(runs[0]) | {"arch": "resnet50", "source arch": "resnet50", "epochs": 30, "scale": (0.5, 1.0)}
     assert deviations(runs, {"erm": planned}, []) == [
         "arch: small_cnn, in the paper's plan resnet50",

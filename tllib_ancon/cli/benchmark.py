@@ -154,8 +154,12 @@ def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) 
 
 def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, jobs: int) -> int:
     from tllib_ancon.paper.driver import execute, finished
+    from tllib_ancon.training.files import write_whole
 
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder {out} of the runs cannot be made ({error.strerror}); choose another") from error
     print(_summary(plan, runs, out), file=sys.stderr)
     failures = execute(runs, out, jobs, lambda text: print(text, file=sys.stderr))
     record: dict[str, Any] = {
@@ -164,7 +168,8 @@ def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, o
         "overrides": asdict(overrides),
         "failures": [asdict(failure) for failure in failures],
     }
-    (out / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+    content = (json.dumps(record, indent=2) + "\n").encode()
+    write_whole(out / RECORD, lambda file: file.write(content))
     print(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
     for failure in failures:
         print(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)

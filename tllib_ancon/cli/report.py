@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli.benchmark import RECORD
+from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.plan import Plan
+from tllib_ancon.report.canvas import Picture
 from tllib_ancon.report.runs import AdaptedRun
-from tllib_ancon.report.tables import Comparison, Quantity, Table
+from tllib_ancon.report.tables import Comparison, Quantity, Table, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,27 +29,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tllib_ancon.report.figures import figures
-    from tllib_ancon.report.page import page
-    from tllib_ancon.report.runs import read_runs, refuse_mixed_settings
+    from tllib_ancon.report.runs import read_records, read_runs, refuse_mixed_settings
 
     folders = [Path(folder) for folder in args.folders]
-    records = [json.loads(path.read_text()) for folder in folders if (path := folder / RECORD).is_file()]
+    records, damaged = read_records(folder / RECORD for folder in folders)
     plan = _plan(args, records)
     varied = sorted(plan.varied) if plan else []
-    runs = read_runs(folders)
+    runs, left_out = read_runs(folders)
     refuse_mixed_settings(runs, varied)
-    title = plan.title if plan else f"{runs[0].config['data']}: {len(runs)} adaptations"
-    remarks = _remarks(runs, plan, records)
+    title = plan.title if plan else f"{runs[0].config['data']}: {_counted(len(runs), 'adaptation')}"
     tables = _tables(runs, plan, varied)
-    pictures = figures(runs, varied)
+    pictures, not_shown = figures(runs, varied)
+    remarks = [*_remarks(runs, plan, records), *damaged, *left_out, *not_shown]
     out = Path(args.out)
-    _write(out, title, remarks, tables)
-    for picture in pictures:
-        (out / f"{picture.name}.png").write_bytes(picture.png)
-    (out / "report.html").write_text(page(title, remarks, tables, pictures), encoding="utf-8")
-    print((out / "report.md").read_text(encoding="utf-8"))
-    print(f"{len(tables)} tables and {len(pictures)} figures in {out / 'report.html'}")
+    text = _write(out, title, remarks, tables, pictures)
+    print(text)
+    print(f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}")
     return 0
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _plan(args: argparse.Namespace, records: Sequence[dict[str, Any]]) -> Plan | None:
@@ -58,27 +59,38 @@ def _plan(args: argparse.Namespace, records: Sequence[dict[str, Any]]) -> Plan |
 
 
 def _tables(runs: Sequence[AdaptedRun], plan: Plan | None, varied: Sequence[str]) -> list[Table]:
-    from tllib_ancon.report.tables import ACCURACY, ECE, by_class, mce_table, selection_table, table
+    from tllib_ancon.report.tables import WITHOUT_LABELS, by_class, mce_table, selection_table
+
+    labelled = [run for run in runs if run.labelled]
+    made = _by_severity(labelled, plan, varied)
+    if labelled and plan and "class_accuracy" in plan.published:
+        compared = _comparison(plan, "class_accuracy", 0, labelled)
+        names = list(compared.published[0].values) if compared.published else []
+        quantity = Quantity("class_accuracy", "accuracy by class in %", by_class(names))
+        made.insert(0, table(quantity, labelled, varied, compared))
+    further = (None if varied else selection_table(labelled), _mce(labelled, mce_table))
+    made += [found for found in further if found is not None]
+    unlabelled = [run for run in runs if not run.labelled]
+    without = [table(quantity, unlabelled, varied) for quantity in WITHOUT_LABELS] if unlabelled else []
+    return [*made, *(found for found in without if found.lines)]
+
+
+def _by_severity(runs: Sequence[AdaptedRun], plan: Plan | None, varied: Sequence[str]) -> list[Table]:
+    from tllib_ancon.report.tables import WITH_LABELS
 
     made = []
     for severity in sorted({run.severity or 0 for run in runs}):
         part = [run for run in runs if (run.severity or 0) == severity]
-        for quantity in (ACCURACY, ECE):
+        for quantity in WITH_LABELS:
             compared = _comparison(plan, quantity.name, severity, part)
             made.append(_with_severity(table(quantity, part, varied, compared), severity))
-    if plan and "class_accuracy" in plan.published:
-        compared = _comparison(plan, "class_accuracy", 0, runs)
-        names = list(compared.published[0].values) if compared.published else []
-        quantity = Quantity("class_accuracy", "accuracy by class in %", by_class(names))
-        made.insert(0, table(quantity, runs, varied, compared))
-    further = (None if varied else selection_table(runs), _mce(runs, mce_table))
-    return [*made, *(found for found in further if found is not None)]
+    return made
 
 
 def _mce(runs: Sequence[AdaptedRun], mce_table: Any) -> Table | None:
     from tllib_ancon.data.corrupted import IMAGENET_C
 
-    return mce_table(runs) if runs[0].config["data"] == IMAGENET_C else None
+    return mce_table(runs) if runs and runs[0].config["data"] == IMAGENET_C else None
 
 
 def _with_severity(made: Table, severity: int) -> Table:
@@ -102,9 +114,14 @@ def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[di
     """How the runs were made."""
     from tllib_ancon.report.runs import deviations
 
-    made = sorted({f"torch {run.config['versions']['torch']} on {run.config['versions']['device']}" for run in runs})
+    made = sorted({_machine(run.config["versions"]) for run in runs})
     seeds = sorted({run.seed for run in runs})
-    remarks = [f"{len(runs)} adaptations, seeds {', '.join(map(str, seeds))}; {'; '.join(made)}"]
+    listed = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+    remarks = [f"{_counted(len(runs), 'adaptation')}, {listed}; {'; '.join(made)}"]
+    unlabelled = sum(not run.labelled for run in runs)
+    if unlabelled:
+        without = f"{_counted(unlabelled, 'adaptation')} without labels"
+        remarks.append(f"{without}: InfoMax, votes and δ are shown in place of accuracy and ECE")
     if plan is not None:
         data = runs[0].config["data"]
         if data != plan.dataset:
@@ -112,8 +129,12 @@ def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[di
         remarks += [f"deviates from the paper: {text}" for text in deviations(runs, _planned(plan), plan.varied)]
         remarks += _not_run(runs, plan)
         remarks += plan.notes
-    remarks += [f"failed: {one['run']}: {one['reason']}" for record in records for one in record["failures"]]
+    remarks += [f"failed: {one.get('run')}: {one.get('reason')}" for record in records for one in record["failures"]]
     return remarks
+
+
+def _machine(versions: dict[str, Any]) -> str:
+    return f"torch {versions.get('torch', 'of an unknown version')} on {versions.get('device', 'an unknown device')}"
 
 
 def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -140,13 +161,28 @@ def _not_run(runs: Sequence[AdaptedRun], plan: Plan) -> list[str]:
     return [f"not run: {what} {', '.join(names)}" for what, names in missing.items() if names]
 
 
-def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table]) -> None:
-    from tllib_ancon.report.formats import to_csv, to_latex, to_markdown
+def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
+    """Write every file of the report whole; returns the text of ``report.md``.
 
-    out.mkdir(parents=True, exist_ok=True)
-    listed = "".join(f"- {remark}\n" for remark in remarks)
-    text = f"## {title}\n\n{listed}\n" + "\n".join(map(to_markdown, tables))
-    (out / "report.md").write_text(text, encoding="utf-8")
-    for made in tables:
-        (out / f"{made.name}.csv").write_text(to_csv(made), encoding="utf-8")
-        (out / f"{made.name}.tex").write_text(to_latex(made), encoding="utf-8")
+    Raises:
+        UserError: the folder or a file could not be written (which, why)
+    """
+    from tllib_ancon.report.formats import markdown, to_csv, to_latex
+    from tllib_ancon.report.page import page
+    from tllib_ancon.training.files import write_whole
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder {out} of the report cannot be made ({error.strerror}); choose another") from error
+    text = markdown(title, remarks, tables)
+    files = {
+        "report.md": text.encode(),
+        **{f"{made.name}.csv": to_csv(made).encode() for made in tables},
+        **{f"{made.name}.tex": to_latex(made).encode() for made in tables},
+        **{f"{picture.name}.png": picture.png for picture in pictures},
+        "report.html": page(title, remarks, tables, pictures).encode(),
+    }
+    for name, content in files.items():
+        write_whole(out / name, lambda file, content=content: file.write(content))
+    return text

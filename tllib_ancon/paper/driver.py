@@ -90,7 +90,13 @@ def _raising_on_sigterm() -> Iterator[None]:
 
 
 def _make(run: Run, out: Path, running: set[subprocess.Popen[bytes]]) -> Failure | None:
-    log = out / run.name / LOG
+    try:
+        return _run(run, out / run.name / LOG, running)
+    except OSError as error:
+        return Failure(run.name, f"{error.filename or out / run.name / LOG}: {error.strerror}")
+
+
+def _run(run: Run, log: Path, running: set[subprocess.Popen[bytes]]) -> Failure | None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a", encoding="utf-8") as file:
         command = [sys.executable, "-m", "tllib_ancon", *run.words]

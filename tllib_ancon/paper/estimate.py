@@ -33,13 +33,17 @@ def images_of(config: PretrainConfig | AdaptConfig, sizes: Mapping[str, int]) ->
 
 def recorded_speed(out: Path) -> float | None:
     """Images a second of the adaptations in this folder: the median over their epochs, if there are any."""
-    speeds = [
-        line["images_per_second"]
-        for path in out.glob("*/*/*/metrics.jsonl")
-        for line in map(json.loads, path.read_text().splitlines())
-        if "images_per_second" in line
-    ]
+    speeds = [speed for path in out.glob("*/*/*/metrics.jsonl") for speed in _speeds(path)]
     return median(speeds) if speeds else None
+
+
+def _speeds(path: Path) -> list[float]:
+    """Of the epochs of one run; none where its file is damaged, for this is an estimate."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [float(line["images_per_second"]) for line in lines if "images_per_second" in line]
+    except (OSError, ValueError, TypeError, RecursionError):
+        return []
 
 
 def measured_speed(config: PretrainConfig | AdaptConfig, steps: int = 2) -> float:

@@ -1,42 +1,64 @@
-"""Accuracy and calibration by epoch."""
+"""Numbers by epoch: accuracy and calibration, or what can be said without labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, BinaryIO
+
+from tllib_ancon.report.canvas import whole_ticks
 
 Metrics = Sequence[Mapping[str, Any]]
 
+WITH_LABELS = {"accuracy": "accuracy (%)", "ece": "ECE (15 bins)"}
+WITHOUT_LABELS = {
+    "infomax": "InfoMax of the images held out (nats)",
+    "votes": "share of images that vote",
+    "threshold": "threshold δ",
+}
+"""Measure -> title of its axis."""
 
-def draw_curves(metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO) -> None:
-    """A picture with accuracy and ECE by epoch, a line a method: mean over seeds, and their range as a band.
+
+def draw_curves(
+    metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
+) -> None:
+    """A picture with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
 
     Args:
-        metrics: method -> one list of epoch metrics a seed, all of the same length
+        metrics: method -> one list of epoch metrics a seed; a method has no line where its epochs lack the measure
         path (Path or file): the PNG to write
+        measures: name in the metrics -> title of its axis
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    drawn = {name: {method: _by_epoch(seeds, name) for method, seeds in metrics.items()} for name in measures}
+    drawn = {name: methods for name, methods in drawn.items() if any(methods.values())}
+    figure = Figure(figsize=(2 + 4 * max(2, len(drawn)), 4), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 2)
-    for panel, (name, label) in zip(panels, (("accuracy", "accuracy (%)"), ("ece", "ECE (15 bins)")), strict=True):
-        for method, seeds in metrics.items():
-            _draw_band(panel, method, [[line[name] for line in seed] for seed in seeds])
+    colors = {method: f"C{number % 10}" for number, method in enumerate(metrics)}
+    entries: dict[str, Any] = {}
+    for panel, (name, methods) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
+        for method, epochs in methods.items():
+            if epochs:
+                (line,) = panel.plot(list(epochs), list(map(fmean, epochs.values())), marker=".", color=colors[method])
+                low, high = list(map(min, epochs.values())), list(map(max, epochs.values()))
+                panel.fill_between(list(epochs), low, high, color=colors[method], alpha=0.15, linewidth=0)
+                entries.setdefault(method, line)
         panel.set_xlabel("epoch")
-        panel.xaxis.get_major_locator().set_params(integer=True)
-        panel.set_ylabel(label)
+        whole_ticks(panel.xaxis)
+        panel.set_ylabel(measures[name])
         panel.grid(alpha=0.3)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+    figure.legend(entries.values(), entries.keys(), loc="outside right center")
     figure.savefig(path, dpi=150, format="png")
 
 
-def _draw_band(panel: Any, label: str, values: list[list[float]]) -> None:
-    by_epoch = list(zip(*values, strict=True))
-    epochs = range(len(by_epoch))
-    (line,) = panel.plot(epochs, [sum(seeds) / len(seeds) for seeds in by_epoch], label=label)
-    panel.fill_between(
-        epochs, [min(s) for s in by_epoch], [max(s) for s in by_epoch], color=line.get_color(), alpha=0.15
-    )
+def _by_epoch(seeds: Sequence[Metrics], name: str) -> dict[int, list[float]]:
+    """Epoch -> the number of each seed, where all seeds have it."""
+    epochs: dict[int, list[float]] = {}
+    for seed in seeds:
+        for line in seed:
+            if name in line:
+                epochs.setdefault(line["epoch"], []).append(line[name])
+    return {epoch: epochs[epoch] for epoch in sorted(epochs) if len(epochs[epoch]) == len(seeds)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Sequence
 
 from tllib_ancon.report.tables import PAPER_SEEDS, Cell, Line, Table
 
@@ -17,6 +19,10 @@ LATEX_SPECIAL = {
     "−": "$-$",
     "†": r"$^\dagger$",
 }
+MARKDOWN_SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
+"""Characters that Markdown takes for its own. An underscore within a word is none, nor a bracket that is no link's."""
+
+SPACE = re.compile(r"\s+")
 
 
 def heading(line: Line) -> str:
@@ -25,13 +31,13 @@ def heading(line: Line) -> str:
     return line.label if not kind else f"{line.label} ({kind})"
 
 
-def cell_text(cell: Cell | None, kind: str) -> str:
+def cell_text(cell: Cell | None, kind: str, decimals: int = 2) -> str:
     """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's; a difference has its sign."""
     if cell is None:
         return ""
     if kind == "difference":
-        return f"{cell.mean:+.2f}".replace("-", "−")
-    text = f"{cell.mean:.2f}" + (f" ± {cell.deviation:.2f}" if cell.deviation is not None else "")
+        return f"{cell.mean:+.{decimals}f}".replace("-", "−")
+    text = f"{cell.mean:.{decimals}f}" + (f" ± {cell.deviation:.{decimals}f}" if cell.deviation is not None else "")
     few = cell.seeds is not None and cell.seeds < PAPER_SEEDS
     return f"{text} †{cell.seeds}" if few else text
 
@@ -45,17 +51,26 @@ def all_notes(table: Table) -> list[str]:
     return [*table.notes, *(f"{', '.join(labels)} (others): {source}" for source, labels in by_source.items())]
 
 
-def to_markdown(table: Table) -> str:
-    def escape(text: str) -> str:
-        return text.replace("|", "\\|")
+def markdown(title: str, remarks: Sequence[str], tables: Sequence[Table]) -> str:
+    """The whole report; every text is escaped."""
+    listed = "".join(f"- {escaped(remark)}\n" for remark in remarks)
+    return f"## {escaped(title)}\n\n{listed}\n" + "\n".join(map(to_markdown, tables))
 
-    rows = [["", *table.columns], ["---", *("---:" for _ in table.columns)]]
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is, in one line, and that no HTML around it reads as its own."""
+    text = SPACE.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return MARKDOWN_SPECIAL.sub(r"\\\g<0>", text)
+
+
+def to_markdown(table: Table) -> str:
+    rows = [["", *map(escaped, table.columns)], ["---", *("---:" for _ in table.columns)]]
     for line in table.lines:
-        texts = [(cell_text(cell, line.kind), cell) for cell in _cells(line, table)]
-        rows.append([heading(line), *(f"**{text}**" if cell and cell.best else text for text, cell in texts)])
-    body = "\n".join("| " + " | ".join(map(escape, row)) + " |" for row in rows)
-    notes = "\n".join(f"- {note}" for note in all_notes(table))
-    return f"### {table.title}\n\n{body}\n\n{notes}\n"
+        texts = [(cell_text(cell, line.kind, table.decimals), cell) for cell in _cells(line, table)]
+        rows.append([escaped(heading(line)), *(f"**{text}**" if cell and cell.best else text for text, cell in texts)])
+    body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    notes = "\n".join(f"- {escaped(note)}" for note in all_notes(table))
+    return f"### {escaped(table.title)}\n\n{body}\n\n{notes}\n"
 
 
 def to_csv(table: Table) -> str:
@@ -65,9 +80,12 @@ def to_csv(table: Table) -> str:
     writer.writerow(["row", "number", *table.columns, "source"])
     for line in table.lines:
         cells = _cells(line, table)
-        numbers = {line.kind: [f"{cell.mean:.2f}" if cell else "" for cell in cells]}
+        deviations = [cell.deviation if cell else None for cell in cells]
+        numbers = {line.kind: [f"{cell.mean:.{table.decimals}f}" if cell else "" for cell in cells]}
         if any(cell is not None and cell.seeds is not None for cell in cells):
-            numbers["std"] = [f"{cell.deviation:.2f}" if cell and cell.deviation is not None else "" for cell in cells]
+            numbers["std"] = [
+                "" if deviation is None else f"{deviation:.{table.decimals}f}" for deviation in deviations
+            ]
             numbers["seeds"] = [str(cell.seeds) if cell and cell.seeds is not None else "" for cell in cells]
         for kind, texts in numbers.items():
             writer.writerow([line.label, kind, *texts, line.source])
@@ -77,11 +95,11 @@ def to_csv(table: Table) -> str:
 def to_latex(table: Table) -> str:
     rows = []
     for line in table.lines:
-        texts = [(_latex(cell_text(cell, line.kind)), cell) for cell in _cells(line, table)]
+        texts = [(_latex(cell_text(cell, line.kind, table.decimals)), cell) for cell in _cells(line, table)]
         marked = [f"\\textbf{{{text}}}" if cell and cell.best else text for text, cell in texts]
         rows.append(" & ".join([_latex(heading(line)), *marked]) + r" \\")
     header = " & ".join(["", *map(_latex, table.columns)]) + r" \\"
-    comments = "\n".join(f"% {note}" for note in all_notes(table))
+    comments = "\n".join(f"% {SPACE.sub(' ', note)}" for note in all_notes(table))
     body = "\n".join(rows)
     return (
         f"{comments}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{header}\n\\midrule\n{body}\n"
@@ -89,9 +107,13 @@ def to_latex(table: Table) -> str:
     )
 
 
+def _number(value: float | None, decimals: int) -> str:
+    return "" if value is None else f"{value:.{decimals}f}"
+
+
 def _cells(line: Line, table: Table) -> list[Cell | None]:
     return [line.cells.get(column) for column in table.columns]
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX_SPECIAL.get(character, character) for character in text)
+    return "".join(LATEX_SPECIAL.get(character, character) for character in SPACE.sub(" ", text))

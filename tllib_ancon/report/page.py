@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from html import escape
 
-from tllib_ancon.report.figures import Picture
+from tllib_ancon.report.canvas import Picture
 from tllib_ancon.report.formats import all_notes, cell_text, heading
 from tllib_ancon.report.tables import Line, Table
 
@@ -48,7 +48,7 @@ def page(title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: 
 
 def _table(table: Table) -> str:
     header = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
-    rows = "".join(_row(line, table.columns) for line in table.lines)
+    rows = "".join(_row(line, table) for line in table.lines)
     return (
         f'<section>\n<h2>{escape(table.title[:1].upper() + table.title[1:])}</h2>\n<div class="wide">\n<table>\n'
         f"<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n"
@@ -56,10 +56,10 @@ def _table(table: Table) -> str:
     )
 
 
-def _row(line: Line, columns: Sequence[str]) -> str:
+def _row(line: Line, table: Table) -> str:
     cells = []
-    for cell in (line.cells.get(column) for column in columns):
-        text = escape(cell_text(cell, line.kind))
+    for cell in (line.cells.get(column) for column in table.columns):
+        text = escape(cell_text(cell, line.kind, table.decimals))
         cells.append(f"<td><b>{text}</b></td>" if cell is not None and cell.best else f"<td>{text}</td>")
     return f'<tr class="{escape(line.kind)}"><th scope="row">{escape(heading(line))}</th>{"".join(cells)}</tr>\n'
 

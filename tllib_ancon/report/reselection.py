@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.selection import CRITERIA, best_epoch, find_criterion, selection_spread
-from tllib_ancon.training.run_directory import BEST, LATEST, RunDirectory
-
-PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
-"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+from tllib_ancon.report import runs
+from tllib_ancon.selection import CRITERIA, PAPER_CRITERIA, best_epoch, find_criterion, selection_spread
+from tllib_ancon.training.run_directory import BEST, CONFIG, LATEST, METRICS, RESULT, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,11 @@ class Choice:
 
     @property
     def epoch(self) -> int:
-        return self.metrics["epoch"]
+        return int(self.metrics["epoch"])
 
     @property
     def score(self) -> float:
-        return self.metrics[self.criterion]
+        return float(self.metrics[self.criterion])
 
 
 def choose_epoch(metrics: list[dict[str, Any]], criterion: str) -> Choice:
@@ -43,17 +42,19 @@ def choose_epoch(metrics: list[dict[str, Any]], criterion: str) -> Choice:
     """
     name = find_criterion(criterion).name
     adapted = [line for line in metrics if line["epoch"] > 0]
-    return Choice(name, adapted[best_epoch([line.get(name, float("nan")) for line in adapted], name)])
+    return Choice(name, adapted[best_epoch([line.get(name, math.nan) for line in adapted], name)])
 
 
 def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
     """The metrics of an adaptation.
 
     Raises:
-        UserError: no run directory, or one without an adapted epoch and its scores
+        UserError: no run directory, or one without an adapted epoch and its scores; a damaged file
     """
-    command = run.config().get("command")
-    metrics = run.metrics()
+    if not (run.path / CONFIG).is_file():
+        raise UserError(f"{run.path} is not a run directory: it has no {CONFIG}")
+    command = runs.read_json(run.path / CONFIG).get("command")
+    metrics = runs.read_metrics(run.path) if (run.path / METRICS).is_file() else []
     if not any(line["epoch"] > 0 and CRITERIA.keys() & line.keys() for line in metrics):
         raise UserError(
             f"{run.path}: {command or 'this run'} holds no adapted epoch to select; pass an adaptation's folder"
@@ -68,16 +69,19 @@ def spread(metrics: list[dict[str, Any]], criteria: Iterable[str] = PAPER_CRITER
 
 def table(metrics: list[dict[str, Any]]) -> str:
     """A row a criterion: the epoch it chooses, its score there, and accuracy and ECE where the target had labels."""
-    labelled = "accuracy" in metrics[0]
+    labelled = all("accuracy" in line and "ece" in line for line in metrics)
+    adapted = [line for line in metrics if line["epoch"] > 0]
+    scored = [name for name in CRITERIA if any(not math.isnan(line.get(name, math.nan)) for line in adapted)]
     rows = [f"{'criterion':<18}{'epoch':>6}{'score':>10}" + (f"{'accuracy':>10}{'ECE':>8}" if labelled else "")]
     start = next((line for line in metrics if line["epoch"] == 0), None)
     if start is not None and labelled:
         rows.append(_row("(start)", start, None))
-    rows += [_row(name, choice.metrics, choice.score) for name in CRITERIA for choice in [choose_epoch(metrics, name)]]
+    rows += [_row(name, choice.metrics, choice.score) for name in scored for choice in [choose_epoch(metrics, name)]]
     if labelled:
         rows.append(_row("(last)", metrics[-1], None))
+    if labelled and set(PAPER_CRITERIA) <= set(scored):
         rows += ["", "maximum performance change under different selection methods, in points of accuracy:"]
-        rows.append(f"{spread(metrics):.2f} for {', '.join(PAPER_CRITERIA)}; {spread(metrics, CRITERIA):.2f} for all")
+        rows.append(f"{spread(metrics):.2f} for {', '.join(PAPER_CRITERIA)}; {spread(metrics, scored):.2f} for all")
         rows.append("accuracy in %; ECE with 15 bins over [0, 1]; neither was used to choose")
     return "\n".join(rows)
 
@@ -90,13 +94,13 @@ def chosen_checkpoint(run: RunDirectory, epoch: int) -> Path:
     """
     if (kept := run.epoch_checkpoint(epoch)).is_file():
         return kept
-    result = run.result() if run.finished else {}
+    result = runs.read_json(run.path / RESULT) if (run.path / RESULT).is_file() else {}
     if result.get("selected_epoch") == epoch:
         return run.checkpoints / BEST
-    if result.get("last", {}).get("epoch") == epoch:
+    if isinstance(last := result.get("last"), dict) and last.get("epoch") == epoch:
         return run.checkpoints / LATEST
     raise UserError(
-        f"{run.path} did not keep the model of epoch {epoch}: repeat that run with --save-epochs and another --log"
+        f"{run.path} did not keep the model of epoch {epoch}: repeat that run with `save_epochs=True` and another `log`"
     )
 
 

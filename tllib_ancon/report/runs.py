@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.selection import CRITERIA
 from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
 from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
 
@@ -30,6 +32,22 @@ IDENTITY = (
     "inputs",
 )
 """What tells runs of one table apart, or where their files lie."""
+
+CONFIG_FORM: dict[str, Any] = {
+    "method": str,
+    "seed": int,
+    "checkpoint": str,
+    "data": str,
+    "target": list,
+    "source": list | None,
+    "versions": dict,
+}
+RESULT_FORM: dict[str, Any] = {"criterion": str, "start": dict, "selected": dict | None, "last": dict | None}
+RECORD_FORM: dict[str, Any] = {"table": str, "failures": list}
+"""Entries that a report reads, and their types."""
+
+MEASURED = ("accuracy", "ece", "votes", "threshold", *CRITERIA)
+"""Numbers of an epoch."""
 
 METHOD_OPTIONS = tuple(methods.settings())
 SEVERITY = re.compile(r"(.+)/(\d)")
@@ -55,18 +73,18 @@ class AdaptedRun:
 
     @property
     def method(self) -> str:
-        return self.config["method"]
+        return str(self.config["method"])
 
     @property
     def seed(self) -> int:
-        return self.config["seed"]
+        return int(self.config["seed"])
 
     @property
     def start(self) -> str:
         """How the start model was made: a pre-training method, ``imagenet``, or ``checkpoint``."""
         if self.config["checkpoint"] == "imagenet":
             return "imagenet"
-        return self.source.get("method", "checkpoint")
+        return str(self.source.get("method", "checkpoint"))
 
     @property
     def target(self) -> str:
@@ -86,13 +104,31 @@ class AdaptedRun:
         source = "+".join(self.config["source"] or [])
         return f"{source}-{self.target}" if source else self.target
 
+    @property
+    def labelled(self) -> bool:
+        """Whether the target had labels, and the run a record of accuracy and ECE."""
+        return "accuracy" in self.result[START]
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of the labels; empty where the run did not write them down."""
+        inputs = self.config.get("inputs")
+        names = inputs.get("classes") if isinstance(inputs, dict) else None
+        return [str(name) for name in names] if isinstance(names, list) else []
+
     @cached_property
     def predictions(self) -> SavedPredictions | None:
+        """What the run kept with ``save_predictions``.
+
+        Raises:
+            UserError: the file is damaged
+        """
         return read_predictions(self.path)
 
     def measured(self, which: str) -> dict[str, Any]:
         """The metrics of ``start`` or of the ``selected`` model."""
-        return self.result.get(which, self.result[START])
+        metrics: dict[str, Any] = self.result.get(which, self.result[START])
+        return metrics
 
 
 def compared_everywhere(runs: Sequence[AdaptedRun]) -> list[AdaptedRun]:
@@ -105,24 +141,49 @@ def compared_everywhere(runs: Sequence[AdaptedRun]) -> list[AdaptedRun]:
     return [run for run in runs if (run.target, run.column, run.seed) in shared]
 
 
-def read_runs(folders: Sequence[Path]) -> list[AdaptedRun]:
-    """Every finished adaptation in or below these folders, in the order of their paths.
+def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
+    """Every finished adaptation in or below these folders, in the order of their paths; and which were left out
+    because a file of theirs is damaged, one text each.
 
     Raises:
-        UserError: a folder that does not exist, no such run at all, a run whose target had no labels, a damaged file
+        UserError: a folder that does not exist, or no run that can be read
     """
     found: dict[Path, AdaptedRun] = {}
+    left_out: dict[Path, str] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder; give run directories or folders that hold them")
         for path in sorted(result.parent for result in folder.rglob(RESULT)):
-            run = _read(path)
-            if run is not None:
-                found.setdefault(path.resolve(), run)
+            try:
+                run = _read(path)
+            except UserError as error:
+                left_out.setdefault(path.resolve(), f"left out: {path}: {error}")
+            else:
+                if run is not None:
+                    found.setdefault(path.resolve(), run)
     if not found:
-        raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}")
+        why = f" ({next(iter(left_out.values()))})" if left_out else ""
+        raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{why}")
     order = methods.names()
-    return sorted(found.values(), key=lambda run: order.index(run.method) if run.method in order else len(order))
+    runs = sorted(found.values(), key=lambda run: order.index(run.method) if run.method in order else len(order))
+    return runs, list(left_out.values())
+
+
+def read_records(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What ``benchmark`` wrote of its runs in these files, as far as they exist; and which are damaged, one text
+    each."""
+    records, damaged = [], []
+    for path in paths:
+        if path.is_file():
+            try:
+                record = read_json(path)
+                _require_form(path, record, RECORD_FORM)
+                if not all(isinstance(failure, dict) for failure in record["failures"]):
+                    raise UserError(f"{path} has a failure that holds no names with values")
+                records.append(record)
+            except UserError as error:
+                damaged.append(f"left out: {error}")
+    return records, damaged
 
 
 def refuse_mixed_settings(runs: Sequence[AdaptedRun], varied: Iterable[str]) -> None:
@@ -190,18 +251,86 @@ def _decides(name: str) -> bool:
 def _read(path: Path) -> AdaptedRun | None:
     if not (path / CONFIG).is_file():  # the folder of both stages of ``tllib-ancon run``
         return None
+    config = read_json(path / CONFIG)
+    if config.get("command") != "adapt":
+        return None
+    _require_form(path / CONFIG, config, CONFIG_FORM)
+    if not all(isinstance(domain, str) for domain in (*config["target"], *(config["source"] or ()))):
+        raise UserError(f"{path / CONFIG} has a domain whose name is no text")
+    result, metrics = read_json(path / RESULT), read_metrics(path)
+    _require_form(path / RESULT, result, RESULT_FORM)
+    models = [model for which in (START, SELECTED, "last") if (model := result.get(which)) is not None]
+    _require_epochs(path / RESULT, models)
+    if [line["epoch"] for line in metrics] != list(range(models[-1]["epoch"] + 1)):
+        raise UserError(f"{path / METRICS} does not hold each epoch of the run, 0 to {models[-1]['epoch']}, once")
+    if len({"accuracy" in model and "ece" in model for model in models}) > 1:
+        raise UserError(f"{path / RESULT} has the accuracy of some of its models and not of the others")
+    return AdaptedRun(path, config, _source_config(path, config["checkpoint"]), result, metrics)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of the ``metrics.jsonl`` of a run directory, oldest first.
+
+    Raises:
+        UserError: it is missing or damaged
+    """
+    lines = [_parsed(path / METRICS, line) for line in _text(path / METRICS).splitlines()]
+    _require_epochs(path / METRICS, lines)
+    return lines
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Names and values of a JSON file.
+
+    Raises:
+        UserError: it is missing or damaged, or holds something else
+    """
+    content = _parsed(path, _text(path))
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no names with values but {one_line(content)!r}")
+    return content
+
+
+def _require_epochs(path: Path, epochs: Iterable[Any]) -> None:
+    if not all(map(_is_epoch, epochs)):
+        raise UserError(f"{path} holds an epoch that lacks its number, or a measure that is no number")
+
+
+def _is_epoch(content: Any) -> bool:
+    if not isinstance(content, dict) or not isinstance(content.get("epoch"), int):
+        return False
+    by_class = content.get("per_class_accuracy", [])
+    finite = [content[name] for name in ("accuracy", "ece") if name in content]
+    return (
+        isinstance(by_class, list)
+        and all(_is_number(content[name]) for name in MEASURED if name in content)
+        and all(one is None or _is_number(one) for one in by_class)
+        and all(map(math.isfinite, finite))
+    )
+
+
+def _is_number(content: Any) -> bool:
+    return isinstance(content, int | float) and not isinstance(content, bool)
+
+
+def _require_form(path: Path, content: Mapping[str, Any], form: Mapping[str, Any]) -> None:
+    for name, kind in form.items():
+        if not isinstance(content.get(name), kind):
+            raise UserError(f"{path} has no {name!r}, or one of another type ({one_line(content.get(name))!r})")
+
+
+def _text(path: Path) -> str:
     try:
-        config = json.loads((path / CONFIG).read_text())
-        result = json.loads((path / RESULT).read_text())
-        if config.get("command") != "adapt":
-            return None
-        metrics = [json.loads(line) for line in (path / METRICS).read_text().splitlines()]
-        source = _source_config(path, config["checkpoint"])
-    except (OSError, ValueError) as error:
-        raise UserError(f"run directory {path} cannot be read ({error})") from error
-    if "accuracy" not in result[START]:
-        raise UserError(f"run directory {path}: its target has no labels, so there is nothing to report")
-    return AdaptedRun(path, config, source, result, metrics)
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({one_line(error)})") from error
+
+
+def _parsed(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON ({one_line(error)})") from error
 
 
 def _source_config(path: Path, checkpoint: str) -> dict[str, Any]:
@@ -209,4 +338,4 @@ def _source_config(path: Path, checkpoint: str) -> dict[str, Any]:
     made_by = Path(checkpoint).parent.parent
     candidates = [made_by, *(folder / made_by.parent.name / made_by.name for folder in path.parents[:3])]
     found = next((folder / CONFIG for folder in candidates if (folder / CONFIG).is_file()), None)
-    return json.loads(found.read_text()) if found else {}
+    return read_json(found) if found else {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,6 +18,7 @@ from tllib_ancon.report.runs import SELECTED, START, AdaptedRun, compared_everyw
 PAPER_SEEDS = 3
 AVERAGE = "average"
 SOURCE_ONLY = "source-only"
+LARGEST_CHANGE = "largest change"
 USUAL_STARTS = ("erm", "imagenet", "checkpoint")
 
 Measure = Callable[[AdaptedRun, str], Mapping[str, float]]
@@ -54,6 +55,7 @@ class Table:
         columns: in order, an average among them if there is one
         lines: in order
         notes: how to read it, and what deviates from the paper
+        decimals: digits after the point
     """
 
     name: str
@@ -61,6 +63,7 @@ class Table:
     columns: Sequence[str]
     lines: Sequence[Line]
     notes: Sequence[str] = ()
+    decimals: int = 2
 
 
 @dataclass(frozen=True)
@@ -74,42 +77,96 @@ class Comparison:
         """Whether these are all the columns that the paper prints."""
         return bool(self.published) and set(columns) == set(self.published[0].values)
 
+    def times(self, unit: float) -> Comparison:
+        """The same numbers in another unit."""
+
+        def scaled(row: Row) -> Row:
+            values = {column: unit * value for column, value in row.values.items()}
+            return replace(row, values=values, average=None if row.average is None else unit * row.average)
+
+        return Comparison([scaled(row) for row in self.published], [scaled(row) for row in self.others])
+
 
 @dataclass(frozen=True)
 class Quantity:
-    """A column of numbers by pair: accuracy, or ECE."""
+    """A number by pair, such as accuracy or ECE.
+
+    Attributes:
+        name: short
+        title: what it is, with its unit
+        measure: takes it from a run
+        higher_is_better: which end is better; None where no method is the best by it
+        notes: how to read it
+        decimals: digits after the point
+        printed_unit: the unit of the paper's numbers in that of ours
+    """
 
     name: str
     title: str
     measure: Measure
-    higher_is_better: bool = True
-    notes: Sequence[str] = field(default=())
+    higher_is_better: bool | None = True
+    notes: Sequence[str] = ()
+    decimals: int = 2
+    printed_unit: float = 1.0
 
 
 def by_pair(metric: str, factor: float = 1.0) -> Measure:
-    """The measure with one number a run, in the column of its pair or corruption."""
-    return lambda run, which: {run.column: factor * run.measured(which)[metric]}
+    """The measure with one number a run, in the column of its pair or corruption; none where the run lacks it."""
+
+    def measure(run: AdaptedRun, which: str) -> dict[str, float]:
+        metrics = run.measured(which)
+        return {run.column: factor * metrics[metric]} if metric in metrics else {}
+
+    return measure
 
 
 def by_class(names: Sequence[str]) -> Measure:
     """The measure with a number a class; ``names`` are in the order of the labels."""
 
     def measure(run: AdaptedRun, which: str) -> dict[str, float]:
-        accuracies = run.measured(which)["per_class_accuracy"]
+        accuracies = run.measured(which).get("per_class_accuracy", [])
         titles = names if len(names) == len(accuracies) else [str(label) for label in range(len(accuracies))]
         return {name: value for name, value in zip(titles, accuracies, strict=True) if value is not None}
 
     return measure
 
 
+_UNLABELLED = ("no label was used: this number does not say how many predictions are right",)
+
 ACCURACY = Quantity("accuracy", "accuracy in %", by_pair("accuracy"))
 ECE = Quantity(
     "ece",
-    f"ECE in %, {NUM_BINS} bins",
-    by_pair("ece", factor=100.0),
+    f"ECE, {NUM_BINS} bins",
+    by_pair("ece"),
     higher_is_better=False,
     notes=(f"ECE with {NUM_BINS} equal-width bins over [0, 1]; the paper does not state its number of bins",),
+    decimals=4,
+    printed_unit=0.01,
 )
+INFOMAX = Quantity(
+    "infomax",
+    "InfoMax of the images held out, in nats",
+    by_pair("infomax"),
+    higher_is_better=None,
+    notes=("higher is better", *_UNLABELLED),
+    decimals=4,
+)
+VOTES = Quantity(
+    "votes",
+    "images that vote, in % of a batch, mean over the selected epoch",
+    by_pair("votes", factor=100.0),
+    higher_is_better=None,
+    notes=_UNLABELLED,
+)
+THRESHOLD = Quantity(
+    "threshold",
+    "threshold δ of the confidence at the end of the selected epoch",
+    by_pair("threshold"),
+    higher_is_better=None,
+    notes=_UNLABELLED,
+    decimals=4,
+)
+WITH_LABELS, WITHOUT_LABELS = (ACCURACY, ECE), (INFOMAX, VOTES, THRESHOLD)
 
 
 def table(
@@ -120,54 +177,63 @@ def table(
     Raises:
         UserError: two runs of one method, pair, seed and variant
     """
-    compared = compared or Comparison()
+    compared = (compared or Comparison()).times(quantity.printed_unit)
     values = _collect(quantity.measure, runs, usual_settings(runs, varied))
     columns = _columns(values, compared)
     seeds = {len(by_seed) for row in values.values() for by_seed in row.values()}
     measured = {key: _summary(row, columns) for key, row in values.items()}
-    best = {start: _best(measured, start, quantity.higher_is_better) for start, *_ in measured}
+    best = {start: _best(measured, start, quantity) for start, *_ in measured}
     lines = []
     for key, cells in measured.items():
-        lines += _lines(key, _with_best(cells, best[key[0]]) if key[1] != SOURCE_ONLY else cells, columns, compared)
+        marked = cells if key[1] == SOURCE_ONLY else _with_best(cells, best[key[0]], quantity.decimals)
+        lines += _lines(key, marked, columns, compared)
     lines += [_printed("other", row, columns, compared) for row in compared.others]
     lines = [line for line in lines if line.cells]
-    notes = [*_seed_notes(seeds), *quantity.notes]
+    notes = [*_seed_notes(seeds, ranked=quantity.higher_is_better is not None), *quantity.notes]
     if len(columns) > 1 and compared.published and not compared.covers(columns):
         notes.append("averages, the printed rows' too, are over the columns shown")
     average = (AVERAGE,) if len(columns) > 1 else ()
-    return Table(quantity.name, quantity.title, (*columns, *average), lines, notes)
+    return Table(quantity.name, quantity.title, (*columns, *average), lines, notes, quantity.decimals)
 
 
 def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
-    """Mean accuracy of the epoch that each criterion selects, and the change between criteria (Section 4.3.1)."""
-    scored = compared_everywhere([run for run in runs if len(run.metrics) > 2])
+    """Accuracy of the epoch that each criterion selects, and by how much the paper's three disagree; None where no run
+    has two epochs to choose from."""
+    scored = compared_everywhere([run for run in runs if run.labelled and len(run.metrics) > 2])
     if not scored:
         return None
     by_method: dict[str, list[dict[str, float]]] = {}
     for run in scored:
         by_method.setdefault(run.method, []).append(accuracies_by_criterion(run))
-    change = "largest change"
+    shared = set.intersection(*(set(one) for chosen in by_method.values() for one in chosen))
+    paper = [name for name in selection.PAPER_CRITERIA if name in shared]
+    others = [name for name in selection.CRITERIA if name in shared and name not in paper]
     lines = []
     for method, chosen in by_method.items():
-        cells = {name: Cell(fmean(accuracies[name] for accuracies in chosen)) for name in chosen[0]}
-        cells[change] = Cell(fmean(map(selection.selection_spread, chosen)))
+        cells = {name: Cell(fmean(accuracies[name] for accuracies in chosen)) for name in (*paper, *others)}
+        if len(paper) == len(selection.PAPER_CRITERIA):
+            cells[LARGEST_CHANGE] = Cell(fmean(map(paper_spread, chosen)))
         lines.append(Line("measured", method, cells))
+    columns = [*paper, *([LARGEST_CHANGE] if LARGEST_CHANGE in lines[0].cells else []), *others]
     notes = (
-        "mean over the pairs and seeds that every method has; the change is the mean of max - min over the criteria of "
-        "each run",
+        "mean over the pairs and seeds that every method has",
+        f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {', '.join(paper)}",
     )
-    return Table(
-        "selection", "accuracy in % of the epoch that each criterion selects", list(lines[0].cells), lines, notes
-    )
+    return Table("selection", "accuracy in % of the epoch that each criterion selects", columns, lines, notes)
+
+
+def paper_spread(accuracies: Mapping[str, float]) -> float:
+    """Max - min of one run's accuracy over the criteria that the paper takes."""
+    return selection.selection_spread({name: accuracies[name] for name in selection.PAPER_CRITERIA})
 
 
 def accuracies_by_criterion(run: AdaptedRun) -> dict[str, float]:
     """Criterion -> accuracy of the epoch it selects, without training again."""
-    epochs = run.metrics[1:]
+    epochs = [line for line in run.metrics[1:] if "accuracy" in line]
     return {
         name: epochs[selection.best_epoch([line[name] for line in epochs], name)]["accuracy"]
         for name in selection.CRITERIA
-        if all(name in line for line in epochs)
+        if epochs and all(name in line and not math.isnan(line[name]) for line in epochs)
     }
 
 
@@ -175,7 +241,7 @@ def mce_table(runs: Sequence[AdaptedRun]) -> Table | None:
     """Mean corruption error of each method, if all 15 corruptions were run at five severities."""
     accuracies: dict[str, dict[str, dict[int, list[float]]]] = {}
     for run in runs:
-        if run.severity is not None:
+        if run.severity is not None and run.labelled:
             for name, which in ((SOURCE_ONLY, START), (run.method, SELECTED)):
                 severities = accuracies.setdefault(name, {}).setdefault(run.column, {})
                 severities.setdefault(run.severity, []).append(run.measured(which)["accuracy"])
@@ -192,12 +258,12 @@ def mce_table(runs: Sequence[AdaptedRun]) -> Table | None:
 def usual_settings(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> dict[str, Any]:
     """The value that most runs have of each setting of a sweep."""
     names = [name.replace("-", "_") for name in varied]
-    return {name: Counter(run.config[name] for run in runs).most_common(1)[0][0] for name in names}
+    return {name: max(values, key=values.count) for name in names if (values := [run.config.get(name) for run in runs])}
 
 
 def variant(run: AdaptedRun, usual: Mapping[str, Any]) -> str:
     """Where this run leaves the usual settings of its sweep."""
-    return ", ".join(f"{name} {run.config[name]}" for name, value in usual.items() if run.config[name] != value)
+    return ", ".join(f"{name} {run.config.get(name)}" for name, value in usual.items() if run.config.get(name) != value)
 
 
 RowKey = tuple[str, str, str]
@@ -220,7 +286,7 @@ def _collect(
             raise UserError(f"{owner.path} and {run.path} hold the same run; give one of them")
         for column, value in measure(run, SELECTED).items():
             rows.setdefault(key, {}).setdefault(column, {})[run.seed] = value
-    order = sorted({start for start, *_ in starts})
+    order = sorted({start for start, *_ in (*starts, *rows)})
     return {key: row for start in order for key, row in {**starts, **rows}.items() if key[0] == start}
 
 
@@ -247,19 +313,21 @@ def _cell(values: Sequence[float]) -> Cell:
     return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
-def _best(measured: Mapping[RowKey, Mapping[str, Cell]], start: str, higher_is_better: bool) -> dict[str, float]:
-    """Column -> the best mean of the methods from one start, to the printed digits, where several compete."""
+def _best(measured: Mapping[RowKey, Mapping[str, Cell]], start: str, quantity: Quantity) -> dict[str, float]:
+    """Column -> the best mean of the methods from one start, to the shown digits, where several compete."""
+    if quantity.higher_is_better is None:
+        return {}
     rows = [cells for key, cells in measured.items() if key[0] == start and key[1] != SOURCE_ONLY]
     best: dict[str, float] = {}
     for column in {column for cells in rows for column in cells}:
-        means = [round(cells[column].mean, 2) for cells in rows if column in cells]
+        means = [round(cells[column].mean, quantity.decimals) for cells in rows if column in cells]
         if len(means) > 1:
-            best[column] = max(means) if higher_is_better else min(means)
+            best[column] = max(means) if quantity.higher_is_better else min(means)
     return best
 
 
-def _with_best(cells: Mapping[str, Cell], best: Mapping[str, float]) -> dict[str, Cell]:
-    return {name: replace(cell, best=round(cell.mean, 2) == best.get(name)) for name, cell in cells.items()}
+def _with_best(cells: Mapping[str, Cell], best: Mapping[str, float], decimals: int) -> dict[str, Cell]:
+    return {name: replace(cell, best=round(cell.mean, decimals) == best.get(name)) for name, cell in cells.items()}
 
 
 def _lines(key: RowKey, cells: Mapping[str, Cell], columns: Sequence[str], compared: Comparison) -> list[Line]:
@@ -286,10 +354,9 @@ def _printed(kind: str, row: Row, columns: Sequence[str], compared: Comparison) 
     return Line(kind, f"{label}, seed {row.seed}" if row.seed else label, cells, row.source)
 
 
-def _seed_notes(seeds: set[int]) -> list[str]:
-    notes = [
-        "mean ± sample standard deviation over seeds; the epoch is selected without labels; best of the methods in bold"
-    ]
-    if min(seeds) < PAPER_SEEDS:
+def _seed_notes(seeds: set[int], ranked: bool) -> list[str]:
+    best = "; best of the methods in bold" if ranked else ""
+    notes = [f"mean ± sample standard deviation over seeds; the epoch is selected without labels{best}"]
+    if seeds and min(seeds) < PAPER_SEEDS:
         notes.append(f"†n: n seeds, fewer than the paper's {PAPER_SEEDS}")
     return notes
