@@ -66,6 +66,14 @@ def test_a_run_without_labels_is_a_run(tmp_path: Path) -> None:
     assert left_out == []
 
 
+def test_a_run_that_python_made_of_a_model_and_images(tmp_path: Path) -> None:
+    inputs = {"images": {"photos": {"number": 9}}, "classes": ["mug", "bike"]}
+    made = write_run(tmp_path, "ancon", data=None, source=[], target=[], checkpoint=None, inputs=inputs)
+    (run,) = read_runs([made])[0]
+    assert (run.dataset, run.target, run.column, run.start) == ("photos", "photos", "photos", "checkpoint")
+    assert run.classes == ["mug", "bike"]
+
+
 def test_runs_of_one_table_may_differ_in_what_tells_them_apart(tmp_path: Path) -> None:
     for seed in (0, 1):
         for method in ("ancon", "elr"):

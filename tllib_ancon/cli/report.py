@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli.benchmark import RECORD
+from tllib_ancon.config import ASSUMED, Config
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.plan import Plan
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     varied = sorted(plan.varied) if plan else []
     runs, left_out = read_runs(folders)
     refuse_mixed_settings(runs, varied)
-    title = plan.title if plan else f"{runs[0].config['data']}: {_counted(len(runs), 'adaptation')}"
+    title = plan.title if plan else f"{runs[0].dataset}: {_counted(len(runs), 'adaptation')}"
     tables = _tables(runs, plan, varied)
     pictures, not_shown = figures(runs, varied)
     remarks = [*_remarks(runs, plan, records), *damaged, *left_out, *not_shown]
@@ -90,7 +91,7 @@ def _by_severity(runs: Sequence[AdaptedRun], plan: Plan | None, varied: Sequence
 def _mce(runs: Sequence[AdaptedRun], mce_table: Any) -> Table | None:
     from tllib_ancon.data.corrupted import IMAGENET_C
 
-    return mce_table(runs) if runs and runs[0].config["data"] == IMAGENET_C else None
+    return mce_table(runs) if runs and runs[0].dataset == IMAGENET_C else None
 
 
 def _with_severity(made: Table, severity: int) -> Table:
@@ -103,7 +104,7 @@ def _comparison(plan: Plan | None, quantity: str, severity: int, runs: Sequence[
     """What was printed for these runs; nothing if they are on another dataset."""
     from tllib_ancon.paper import numbers
 
-    if plan is None or quantity not in plan.published or runs[0].config["data"] != plan.dataset:
+    if plan is None or quantity not in plan.published or runs[0].dataset != plan.dataset:
         return Comparison()
     name = plan.published[quantity].format(severity=severity)
     published = numbers.published(name) if name in numbers.tables() else []
@@ -123,7 +124,7 @@ def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[di
         without = f"{_counted(unlabelled, 'adaptation')} without labels"
         remarks.append(f"{without}: InfoMax, votes and δ are shown in place of accuracy and ECE")
     if plan is not None:
-        data = runs[0].config["data"]
+        data = runs[0].dataset
         if data != plan.dataset:
             remarks.append(f"these runs are on {data}, the plan is for {plan.dataset}: nothing is set beside them")
         remarks += [f"deviates from the paper: {text}" for text in deviations(runs, _planned(plan), plan.varied)]
@@ -144,12 +145,14 @@ def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
     for run in runs.values():
         start = run.name.split("/")[0]
         if run.command == "adapt" and start not in planned:
-            source = runs[run.needs].config.to_dict() if run.needs else {}
-            planned[start] = {
-                **run.config.to_dict(),
-                **{f"source {k}": v for k, v in source.items()},
-            }
+            source = _full(runs[run.needs].config) if run.needs else {}
+            planned[start] = {**_full(run.config), **{f"source {name}": value for name, value in source.items()}}
     return planned
+
+
+def _full(config: Config) -> dict[str, Any]:
+    """Every setting, with what stands for those that are left open."""
+    return {name: ASSUMED.get(name) if value is None else value for name, value in config.to_dict().items()}
 
 
 def _not_run(runs: Sequence[AdaptedRun], plan: Plan) -> list[str]:

@@ -36,8 +36,8 @@ IDENTITY = (
 CONFIG_FORM: dict[str, Any] = {
     "method": str,
     "seed": int,
-    "checkpoint": str,
-    "data": str,
+    "checkpoint": str | None,
+    "data": str | None,
     "target": list,
     "source": list | None,
     "versions": dict,
@@ -88,7 +88,7 @@ class AdaptedRun:
 
     @property
     def target(self) -> str:
-        return "+".join(self.config["target"])
+        return "+".join(self.config["target"]) or self._images
 
     @property
     def severity(self) -> int | None:
@@ -110,11 +110,25 @@ class AdaptedRun:
         return "accuracy" in self.result[START]
 
     @property
+    def dataset(self) -> str:
+        """The dataset, or the images that a Python call was given."""
+        return str(self.config["data"] or self._images)
+
+    @property
     def classes(self) -> list[str]:
         """Names of the classes, in the order of the labels; empty where the run did not write them down."""
-        inputs = self.config.get("inputs")
-        names = inputs.get("classes") if isinstance(inputs, dict) else None
+        names = self._inputs.get("classes")
         return [str(name) for name in names] if isinstance(names, list) else []
+
+    @property
+    def _images(self) -> str:
+        images = self._inputs.get("images")
+        return "+".join(images) if isinstance(images, dict) else "images"
+
+    @property
+    def _inputs(self) -> dict[str, Any]:
+        inputs = self.config.get("inputs")
+        return inputs if isinstance(inputs, dict) else {}
 
     @cached_property
     def predictions(self) -> SavedPredictions | None:
@@ -333,8 +347,10 @@ def _parsed(path: Path, text: str) -> Any:
         raise UserError(f"{path} is not valid JSON ({one_line(error)})") from error
 
 
-def _source_config(path: Path, checkpoint: str) -> dict[str, Any]:
+def _source_config(path: Path, checkpoint: str | None) -> dict[str, Any]:
     """Of the run that a checkpoint belongs to: where it was, or beside this run if the folder was moved."""
+    if checkpoint is None:
+        return {}
     made_by = Path(checkpoint).parent.parent
     candidates = [made_by, *(folder / made_by.parent.name / made_by.name for folder in path.parents[:3])]
     found = next((folder / CONFIG for folder in candidates if (folder / CONFIG).is_file()), None)
