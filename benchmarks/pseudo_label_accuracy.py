@@ -32,11 +32,12 @@ def main(words: list[str]) -> None:
     start_point = inputs.find_start(str(config.checkpoint))
     config = inputs.inherited(config, start_point)
     target = inputs.open_images(config, config.target)
-    labels = torch.tensor([sample.label for sample in target.samples])
+    labels = torch.from_numpy(target.require_labels().labels)
     make_reproducible(config.seed)
     model = inputs.start_classifier(config, start_point, target.num_classes)
     config = inputs.with_picture_size(config, model.preprocessing)
-    transforms = inputs.picture_transforms(config, model.preprocessing, target)
+    transforms = inputs.picture_transforms(config, model.preprocessing)
+    target = inputs.cached(config, transforms, target)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for dropout in (False, True):
         model.load_state_dict(start)

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
-from tllib_ancon.data.image_list import Sample, read_image_list
+from tllib_ancon.data.image_list import read_image_list
 from tllib_ancon.errors import UserError
 
 OFFICE31 = ("amazon", "dslr", "webcam")
@@ -23,6 +24,13 @@ TAIL = 20
 FEW_CLASSES = 10
 DIGITS_SOURCE, DIGITS_TARGET = 10_000, 4_000
 """Images of a domain that a source model is trained on, and that are adapted to."""
+
+
+class Sample(NamedTuple):
+    """One image of a list."""
+
+    path: str
+    label: int
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -44,9 +52,17 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
+def read(list_file: Path, root: Path) -> list[Sample]:
+    """The images of a labelled list."""
+    paths, labels = read_image_list(list_file, root)
+    if labels is None:
+        raise UserError(f"{list_file} has no labels")
+    return [Sample(path, label) for path, label in zip(paths, labels.tolist(), strict=True)]
+
+
 def office31_domains(root: Path) -> dict[str, list[Sample]]:
     """The three domains and two parts of Amazon."""
-    domains = {name: read_image_list(root / "image_list" / f"{name}.txt", root) for name in OFFICE31}
+    domains = {name: read(root / "image_list" / f"{name}.txt", root) for name in OFFICE31}
     return {
         **domains,
         "amazon_long_tail": long_tail(domains["amazon"]),
@@ -59,7 +75,7 @@ def digits_domains(root: Path) -> dict[str, list[Sample]]:
     domains: dict[str, list[Sample]] = {}
     for name in ("mnist", "usps"):
         folder = root / name.upper()
-        samples = read_image_list(folder / "image_list" / f"{name}_train.txt", folder)
+        samples = read(folder / "image_list" / f"{name}_train.txt", folder)
         domains |= {f"{name}_source": samples[:DIGITS_SOURCE], f"{name}_target": samples[:DIGITS_TARGET]}
     return domains
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from tllib_ancon.data.corrupted import SUFFIXES
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.decoding import load_image
+from tllib_ancon.data.image_folder import SUFFIXES
 from tllib_ancon.errors import UserError, unknown_name
 
 CLEAN = "clean"

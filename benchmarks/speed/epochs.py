@@ -122,7 +122,7 @@ def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: i
     train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)
     transforms = [train, evaluation_transform(scene.transforms)]
     if way.fast_images:
-        transforms = [cached(transform, domain, folder, workers) for transform in transforms]
+        domain = cached(domain, transforms, folder, workers)
     return Adaptation(scene.model(), domain, options, run, *transforms, _score, progress=Progress(quiet=True))
 
 

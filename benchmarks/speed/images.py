@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from torch.utils.data import DataLoader
 
 from benchmarks.speed.timing import Row, exactly, family_clock, in_turn, ratio, row
 from tllib_ancon import toolkit
-from tllib_ancon.data.cache import cached_images
+from tllib_ancon.data import cache
 from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.image_list import Sample
 from tllib_ancon.data.images import UnlabelledImages, item_seed
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
@@ -48,11 +46,12 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
     theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{toolkit.find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
     in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
-    with_cache = _loader(domain, workers, cached(in_workers, domain, folder, workers))
+    kept = cached(domain, [in_workers, on_device], folder, workers)
+    with_cache = _loader(kept, workers, in_workers)
     ours = {
         "without --cache": _loader(domain, workers, in_workers),
         "with --cache": with_cache,
-        "with --cache --device-augmentation": _loader(domain, workers, cached(on_device, domain, folder, workers)),
+        "with --cache --device-augmentation": _loader(kept, workers, on_device),
     }
     loaders: dict[str, Iterable[Any]] = {name: loader, **ours}
     epochs = {title: partial(_epoch, batches) for title, batches in loaders.items()}
@@ -69,11 +68,10 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
     ]
 
 
-def cached(transform: ImageTransform, domain: Domain, folder: Path, workers: int) -> ImageTransform:
-    """The same transform, reading the domain's images from a cache in this folder."""
-    paths = [sample.path for sample in domain.samples]
-    bar = Progress(quiet=True).bar
-    return replace(transform, read=cached_images(folder / "cache", paths, transform.resizing, workers, bar))
+def cached(domain: Domain, transforms: Iterable[ImageTransform], folder: Path, workers: int) -> Domain:
+    """The same domain, its images resized for these transforms and read from a cache in this folder."""
+    resizings = [transform.resizing for transform in transforms]
+    return cache.cached(domain, folder / "cache", resizings, workers, Progress(quiet=True).bar)
 
 
 def _loader(domain: Domain, workers: int, transform: ImageTransform) -> ImageLoader:
@@ -103,7 +101,7 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
 
     augmentation = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio), T.RandomHorizontalFlip()]
     list_file = folder / "list.txt"
-    list_file.write_text("".join(f"{sample.path} {sample.label}\n" for sample in domain.samples))
+    list_file.write_text("".join(f"{path} 0\n" for path in domain.paths))
     side = options.square.side
     steps = T.Compose(
         [
@@ -120,11 +118,11 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
 def draw_domain(folder: Path, count: int = DRAWN) -> Domain:
     """Pictures of 256² with edges and noise, as JPEG files of about 20 kB."""
     generator = np.random.default_rng(0)
-    samples = []
+    paths = []
     for number in range(count):
         coarse = Image.fromarray(generator.integers(0, 256, (16, 16, 3), dtype=np.uint8))
         pixels = np.asarray(coarse.resize((256, 256))).astype(float) + generator.normal(0, 8, (256, 256, 3))
         path = folder / f"{number}.jpg"
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=90)
-        samples.append(Sample(str(path), 0))
-    return Domain("drawn", samples, ["picture"])
+        paths.append(str(path))
+    return Domain.of_files("drawn", paths, ["picture"])

@@ -8,8 +8,8 @@ import torch
 from benchmarks.imagenet_c_stand_in.__main__ import PLAN, main
 from benchmarks.imagenet_c_stand_in.corruptions import CLEAN, NOTICE, STRENGTHS, corrupt, write_stand_in
 from tests.layouts import write_classes
+from tllib_ancon.data.decoding import load_image
 from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan
 
@@ -56,9 +56,9 @@ def test_the_stand_in_has_the_layout_and_says_what_it_is_not(tmp_path: Path) -> 
     assert len(said) == 3
     clean, dark = (open_domain(tmp_path / "out", "CorruptedImages", [code]) for code in (CLEAN, "contrast/5"))
     assert clean.classes == dark.classes == ["bike", "mug"]
-    assert sorted(Path(sample.path).name for sample in clean.samples) == sorted(["000.png", "002.png", "004.png"] * 2)
-    assert sorted(Path(sample.path).name for sample in dark.samples) == sorted(["001.png", "003.png"] * 2)
-    assert load_image(clean.samples[0].path).tobytes() == load_image(str(tmp_path / "images/bike/000.JPEG")).tobytes()
+    assert sorted(Path(path).name for path in clean.paths) == sorted(["000.png", "002.png", "004.png"] * 2)
+    assert sorted(Path(path).name for path in dark.paths) == sorted(["001.png", "003.png"] * 2)
+    assert load_image(clean.paths[0]).tobytes() == load_image(str(tmp_path / "images/bike/000.JPEG")).tobytes()
     assert not list((tmp_path / "out").rglob("*.partial"))
 
 

@@ -2,32 +2,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.conftest import SHARED
 from tllib_ancon.data.class_folders import class_folders, require_same_order
 from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.image_list import UNLABELLED, Sample
+from tllib_ancon.data.image_list import ImageList
+from tllib_ancon.data.paths import Paths
 from tllib_ancon.errors import UserError
 
 
-def samples(**labels_by_folder: list[int]) -> list[Sample]:
-    return [Sample(f"root/{folder}/x.png", label) for folder, labels in labels_by_folder.items() for label in labels]
+def images(**labels_by_folder: list[int]) -> ImageList:
+    paths = [f"root/{folder}/x.png" for folder, labels in labels_by_folder.items() for _ in labels]
+    return ImageList(Paths(paths), np.array([label for labels in labels_by_folder.values() for label in labels]))
 
 
 @pytest.mark.parametrize(
-    ("images", "folders"),
+    ("listed", "folders"),
     [
-        (samples(bike=[0, 0], bus=[1]), {"bike": 0, "bus": 1}),
-        (samples(bike=[0] * 19 + [1], bus=[1] * 10), {"bike": 0, "bus": 1}),
-        (samples(bike=[0, 0, 1], bus=[1]), {}),  # one folder, several classes
-        (samples(bike=[0], bus=[0]), {}),  # one class, several folders
-        (samples(images=[0, 0]), {}),
-        (samples(bike=[UNLABELLED], bus=[UNLABELLED]), {}),
+        (images(bike=[0, 0], bus=[1]), {"bike": 0, "bus": 1}),
+        (images(bike=[0] * 19 + [1], bus=[1] * 10), {"bike": 0, "bus": 1}),
+        (images(bike=[0, 0, 1], bus=[1]), {}),  # one folder, several classes
+        (images(bike=[0], bus=[0]), {}),  # one class, several folders
+        (images(images=[0, 0]), {}),
+        (images(bike=[0], bus=[1])._replace(labels=None), {}),
     ],
 )
-def test_folders_name_classes_where_each_class_has_one(images: list[Sample], folders: dict[str, int]) -> None:
-    assert class_folders(images) == folders
+def test_folders_name_classes_where_each_class_has_one(listed: ImageList, folders: dict[str, int]) -> None:
+    assert class_folders(*listed) == folders
 
 
 def test_orders_are_compared_by_the_folders_that_both_have() -> None:
@@ -36,10 +39,17 @@ def test_orders_are_compared_by_the_folders_that_both_have() -> None:
         require_same_order({"bike": 0, "bus": 1}, {"bus": 0, "bike": 1}, "A", "B")
 
 
+def touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
 def write(root: Path, **lists: str) -> None:
     (root / "image_list").mkdir()
     for name, text in lists.items():
         (root / "image_list" / f"{name}.txt").write_text(text)
+        for line in filter(None, text.splitlines()) if name != "classes" else ():
+            touch(root / line.rsplit(maxsplit=1)[0])
 
 
 def test_domains_that_are_joined_must_agree(tmp_path: Path) -> None:
@@ -66,20 +76,20 @@ def test_the_order_of_office31_is_read_from_its_folders() -> None:
     if not root.is_dir():
         pytest.skip("Office-31 is not beside this checkout")
     domain = open_domain(root, "Office31", ["D", "W"])
-    assert class_folders(domain.samples) == {name: label for label, name in enumerate(domain.classes)}
+    assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
 
 
 def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp_path: Path) -> None:
     roots = {}
     for name, text in {
         "one": "a.png 0\nb.png 1\n",
-        "same": "a.png 0\n\nb.png\t1\n",
+        "same": "a.png 0\n\n./b.png\t1\n",
         "order": "b.png 1\na.png 0\n",
         "label": "a.png 0\nb.png 0\n",
         "path": "a.png 0\nc.png 1\n",
     }.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name, art=text)
-        roots[name] = open_domain(tmp_path / name, "ImageList", ["art"], num_classes=2).fingerprint(tmp_path / name)
+        roots[name] = open_domain(tmp_path / name, "ImageList", ["art"], num_classes=2).fingerprint()
     assert roots.pop("same") == roots["one"]
     assert len(set(roots.values())) == 4

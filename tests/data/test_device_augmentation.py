@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from tests.data.test_images import domain
-from tllib_ancon.data.cache import cached_images
+from tllib_ancon.data.cache import cached
+from tllib_ancon.data.decoding import load_image
 from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import LabelledImages, UnlabelledImages, load_image
+from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, train_transform
@@ -105,15 +106,14 @@ def test_workers_hand_over_the_bytes_of_the_cache_as_they_are(tmp_path: Path, do
         yield SimpleNamespace(update=lambda: None)
 
     transform = device_augmentation(replace(OPTIONS, image_size=21))
-    read = cached_images(tmp_path / "cache", [sample.path for sample in domain.samples], transform.resizing, 0, no_bar)
-    with_cache = replace(transform, read=read)
-    path = domain.samples[4].path
-    assert np.shares_memory(with_cache.pixels(with_cache.read(path)), read.pixels)
-    assert torch.equal(epoch_of(domain, with_cache), epoch_of(domain, transform))
+    with_cache = cached(domain, tmp_path / "cache", [transform.resizing], 0, no_bar)
+    kept = with_cache.caches[transform.resizing].pixels
+    assert np.shares_memory(transform.pixels(with_cache.image(4, transform.resizing)), kept)
+    assert torch.equal(epoch_of(with_cache, transform), epoch_of(domain, transform))
 
 
 def test_squares_leave_the_worker_whole(domain: Domain) -> None:
-    image = load_image(domain.samples[0].path)
+    image = load_image(domain.paths[0])
     assert np.array_equal(device_augmentation(OPTIONS).pixels(image), np.asarray(image))
 
 

@@ -11,9 +11,9 @@ import torch
 from PIL import EpsImagePlugin, Image
 from torch.utils.data import DataLoader
 
+from tllib_ancon.data.decoding import load_image
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.image_list import Sample
-from tllib_ancon.data.images import LabelledImages, UnlabelledImages, load_image
+from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
@@ -24,13 +24,12 @@ AUGMENTATION = TransformOptions(image_size=28, scale=(0.3, 1.0))
 @pytest.fixture
 def domain(tmp_path: Path) -> Domain:
     generator = torch.Generator().manual_seed(0)
-    samples = []
+    paths = []
     for number in range(12):
         pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
-        path = tmp_path / f"{number}.png"
-        Image.fromarray(pixels.numpy()).save(path)
-        samples.append(Sample(str(path), number % 3))
-    return Domain("d", samples, ["a", "b", "c"])
+        paths.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(pixels.numpy()).save(paths[-1])
+    return Domain.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
 
 
 def epoch_of(domain: Domain, epoch: int, workers: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -219,7 +218,7 @@ def test_plain_resizing_and_normalisation() -> None:
 
 @pytest.mark.parametrize("name", ["train_resizing", "val_resizing"])
 def test_unknown_resizing(name: str) -> None:
-    with pytest.raises(UserError, match=f"unknown value of `{name}` 'rez.'; did you mean 'res.'"):
+    with pytest.raises(UserError, match=f"unknown value of `{name}`: 'rez.'; did you mean 'res.'"):
         TransformOptions(**{name: "rez."})
 
 

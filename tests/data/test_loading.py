@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from tests.data.test_images import AUGMENTATION, domain
+from tllib_ancon.data.decoding import load_image
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import LabelledImages, UnlabelledImages, load_image
+from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
@@ -73,11 +74,11 @@ def test_the_parts_of_a_transform_are_torchvisions_steps(domain: Domain, mean: t
             *(*gray, T.ToTensor(), T.Normalize(mean, options.norm_std)),
         ]
     )
-    for seed, sample in enumerate(domain.samples):
+    for seed, path in enumerate(domain.paths):
         torch.manual_seed(seed)
-        expected = steps(load_image(sample.path))
+        expected = steps(load_image(path))
         torch.manual_seed(seed)
-        assert torch.equal(train_transform(options)(load_image(sample.path)), expected)
+        assert torch.equal(train_transform(options)(load_image(path)), expected)
 
 
 def test_bytes_in_any_layout_are_normalised() -> None:

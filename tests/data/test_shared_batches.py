@@ -71,7 +71,7 @@ def test_too_little_shared_memory_is_said_before_a_worker_starts(monkeypatch: py
         raise RuntimeError("unable to allocate shared memory(shm)")
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    with pytest.raises(UserError, match=r"2 workers need 30 MB of shared memory .*--workers"):
+    with pytest.raises(UserError, match=r"2 workers need 30 MB of shared memory .*`workers`"):
         SharedBatches(workers=2, batch_size=50).reserve((100, 1000, 1))
 
 

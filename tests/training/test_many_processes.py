@@ -234,7 +234,7 @@ def one(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> dict[str, d
 
 @pytest.fixture(scope="module")
 def many(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    root, out = Path(target.samples[0].path).parents[2], tmp_path_factory.mktemp("many")
+    root, out = Path(target.paths[0]).parents[2], tmp_path_factory.mktemp("many")
     return in_processes.run(one_of_many, WORLD_SIZE, root, out, folder=out)
 
 

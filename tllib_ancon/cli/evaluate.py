@@ -69,6 +69,7 @@ def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     """Score a checkpoint on a domain."""
     from tllib_ancon import selection
     from tllib_ancon.training import inputs
+    from tllib_ancon.training.inputs import Transforms
     from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
     from tllib_ancon.training.progress import Progress
 
@@ -77,11 +78,12 @@ def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     inputs.set_threads(config.threads)
     start = inputs.find_start(str(config.checkpoint))
     config = inputs.inherited(config, start)
-    target = inputs.open_images(config, config.target, split="test")
+    target = inputs.open_images(config, config.target, "test", start.classes)
     inputs.require_same_classes(start, target)
-    model = inputs.start_classifier(config, start, target.num_classes)
+    model = inputs.start_classifier(config, start, target.num_classes or None)
     config = inputs.with_picture_size(config, model.preprocessing)
-    transform = inputs.picture_transforms(config, model.preprocessing, target).evaluation
+    transform = inputs.picture_transforms(config, model.preprocessing).evaluation
+    target = inputs.cached(config, Transforms(transform, transform), target)
     loader = evaluation_loader(target, transform, config.batch_size, config.workers)
     with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
         predictions = predict_domain(model.to(device()), _counted(loader, bar), device())

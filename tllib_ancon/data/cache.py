@@ -3,172 +3,231 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import shutil
+import signal
 import tempfile
+import threading
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, BinaryIO
 
 import numpy as np
 import PIL
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.pictures import Positions
 from tllib_ancon.data.resizing import Resizing
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import Interrupted, UserError
 
-FORMAT = 2
-PIXELS, CHECKSUMS = "pixels.npy", "checksums.npy"
+try:
+    import fcntl
+except ImportError:  # Windows: what a killed build leaves stays there
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 3
+PIXELS, INDEX, LOCK = "pixels.bin", "index.npy", "lock"
+HEIGHT, WIDTH, CHECKSUM = range(3)
+"""Columns of the index; an image has three bytes a pixel."""
+
 Bar = Callable[[str, int], Any]
 """``bar(title, steps)``: a progress bar with ``update()``, as a context."""
 
 
 class CachedImages:
-    """Resized images of one domain, by their paths.
+    """Resized images by their positions.
 
-    Calling it with a path gives the bytes (side, side, 3) of the image that decoding and resizing the file would give.
-    They are checked at their first use in a process, and mapped from disk, so that workers share one copy in memory.
+    Calling it with a position gives the bytes (H, W, 3) of the image that decoding and resizing would give. They are
+    checked at their first use in a process, and mapped from disk, so that workers share one copy in memory.
 
     Args:
-        folder: of one cache, written by :func:`cached_images`
-        paths: of its images, in the order of its rows
+        folder: of one cache
+        positions: sorted, of the images in its rows
 
     Raises:
         UserError: the cache is not whole or holds other images
     """
 
-    def __init__(self, folder: Path, paths: Iterable[str]):
+    def __init__(self, folder: Path, positions: Positions):
         self.folder = folder
-        self.rows = {path: row for row, path in enumerate(paths)}
+        self.positions = positions
         self._open()
 
-    def __call__(self, path: str) -> np.ndarray:
-        row = self.rows[path]
-        pixels = self.pixels[row]
+    def __call__(self, position: int) -> NDArray[np.uint8]:
+        row = int(np.searchsorted(self.positions, position))
+        height, width, checksum = self.index[row].tolist()
+        pixels = self.pixels[self.offsets[row] : self.offsets[row + 1]]
         if not self.checked[row]:
-            if zlib.crc32(pixels) != self.checksums[row]:
-                raise self._damaged(f"the bytes of {path} changed")
+            if zlib.crc32(pixels) != checksum:
+                raise self._damaged(f"the bytes of image {position} changed")
             self.checked[row] = True
-        return pixels
+        return pixels.reshape(height, width, 3)
 
     def _open(self) -> None:
         try:
-            self.pixels = np.asarray(np.load(self.folder / PIXELS, mmap_mode="r", allow_pickle=False))
-            self.checksums = np.load(self.folder / CHECKSUMS, allow_pickle=False)
+            self.index = np.load(self.folder / INDEX, allow_pickle=False)
+            self.pixels = np.asarray(np.memmap(self.folder / PIXELS, mode="r"))
         except (OSError, ValueError, EOFError) as error:
             raise self._damaged(str(error)) from error
-        count = len(self.rows)
-        if self.pixels.dtype != np.uint8 or self.pixels.shape[:1] != (count,) or self.pixels.ndim != 4:
-            raise self._damaged(f"{self.pixels.dtype} {self.pixels.shape} instead of {count} images")
-        if self.checksums.dtype != np.uint32 or self.checksums.shape != (count,):
-            raise self._damaged(f"{self.checksums.shape} checksums instead of {count}")
+        count = len(self.positions)
+        if self.index.dtype != np.int64 or self.index.shape != (count, 3) or (self.index < 0).any():
+            raise self._damaged(f"an index of {self.index.dtype} {self.index.shape} instead of {count} images")
+        self.offsets = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(self.index[:, HEIGHT] * self.index[:, WIDTH] * 3, out=self.offsets[1:])
+        if len(self.pixels) != self.offsets[-1]:
+            raise self._damaged(f"{len(self.pixels)} bytes instead of {self.offsets[-1]}")
         self.checked = np.zeros(count, dtype=bool)
 
     def _damaged(self, reason: str) -> UserError:
         return UserError(f"image cache {self.folder} is damaged ({reason}); delete that folder, and it is made anew")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "rows": self.rows}
+        return {"folder": self.folder, "positions": self.positions}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
 
 
-def cached_images(folder: str | Path, paths: Iterable[str], resizing: Resizing, workers: int, bar: Bar) -> CachedImages:
-    """The images at ``paths``, resized, from the cache in ``folder``; it is written if it is not there.
+def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing], workers: int, bar: Bar) -> Domain:
+    """The same domain, with its resized images read from caches in ``folder``; those that are not there are written.
 
-    A cache is named by everything that decides its content: the paths with the files' times and sizes, the resizing
-    and the version of the decoder. It is built in a temporary folder that then takes its name, so two processes may
-    build the same one, and one that was interrupted leaves nothing that is taken for a cache.
+    A cache is named by everything that decides its content: the files' paths, inodes, times and sizes, the resizing and
+    the version of the decoder. It is built in a temporary folder that then takes its name, so two processes may
+    build the same one, and one that was interrupted leaves nothing that is taken for a cache. What a killed process
+    left is removed by the next one that builds.
 
     Args:
+        domain: of files or of a Hugging Face dataset
         folder: holds any number of caches
-        paths: of the images; repeated ones are kept once
-        resizing: to a square
+        resizings: of the transforms that will read the images
         workers: processes that decode; 0 for this one
         bar: what the person sees while it is built
 
     Raises:
-        UserError: an image that cannot be read; no place on the disk; a damaged cache; a resizing to no square
+        UserError: an image that cannot be read; no place on the disk; a damaged cache; images that no cache can keep
+        Interrupted: SIGTERM came while it was built
     """
-    if resizing.keep_ratio:
-        raise UserError("`cache` keeps squares; choose a resizing that does not keep the aspect ratio")
-    side = resizing.side
-    unique = list(dict.fromkeys(paths))
-    home = Path(folder) / f"{side}px-{_key(unique, side)}"
-    if not home.is_dir():
-        _build(home, unique, side, workers, bar)
-    return CachedImages(home, unique)
+    positions = np.unique(domain.positions)
+    caches = dict(domain.caches)
+    for resizing in set(resizings):
+        home = Path(folder) / f"{resizing.side}px-{_key(domain, positions, resizing)}"
+        if not home.is_dir():
+            _build(home, replace(domain, positions=positions, labels=None, caches={}), resizing, workers, bar)
+        caches[resizing] = CachedImages(home, positions)
+    return replace(domain, caches=caches)
 
 
-def _key(paths: list[str], side: int) -> str:
-    digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", side, PIL.__version__]).encode())
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise UserError(f"image {path}: file not found") from error
-        digest.update(f"{path}\0{status.st_mtime_ns}\0{status.st_size}\n".encode("utf-8", "surrogateescape"))
+def _key(domain: Domain, positions: Positions, resizing: Resizing) -> str:
+    digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
+    for state in domain.pictures.states(positions):
+        digest.update(state + b"\n")
     return digest.hexdigest()[:24]
 
 
-def _build(home: Path, paths: list[str], side: int, workers: int, bar: Bar) -> None:
-    shape = (len(paths), side, side, 3)
+def _build(home: Path, domain: Domain, resizing: Resizing, workers: int, bar: Bar) -> None:
+    gigabytes = len(domain) * resizing.side**2 * 3 / 1e9
+    with _temporary(home) as temporary, _sigterm_raises():
+        try:
+            if shutil.disk_usage(temporary).free < gigabytes * 1e9:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with open(temporary / PIXELS, "wb") as file:
+                index = _decode_all(file, domain, resizing, workers, bar)
+            np.save(temporary / INDEX, index)
+            with contextlib.suppress(OSError):  # another process was faster: its cache is the same
+                os.rename(temporary, home)
+        except OSError as error:
+            raise UserError(f"image cache {home} of {gigabytes:.2f} GB cannot be written ({error})") from error
+
+
+@contextlib.contextmanager
+def _temporary(home: Path) -> Iterator[Path]:
+    """A locked folder beside ``home``, removed in the end; and those that dead processes left are removed first."""
+    with contextlib.ExitStack() as held:
+        try:
+            home.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(home.parent / f".{LOCK}", wait=True):
+                _remove_dead(home.parent)
+                temporary = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
+                held.callback(shutil.rmtree, temporary, ignore_errors=True)
+                held.enter_context(_locked(temporary / LOCK, wait=False))
+        except OSError as error:
+            raise UserError(f"image cache {home.parent} cannot be written ({error})") from error
+        yield temporary
+
+
+def _remove_dead(folder: Path) -> None:
+    for left in folder.glob(".*px-*"):
+        with contextlib.suppress(OSError), _locked(left / LOCK, wait=False):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, wait: bool) -> Iterator[None]:
+    """A lock that the operating system takes back when its process ends.
+
+    Raises:
+        OSError: another process has it, unless this one is to ``wait``
+    """
+    with open(path, "ab") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """In this context SIGTERM is an exception, so that what was begun is removed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number, "while images were cached")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
     try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
-    except OSError as error:
-        raise UserError(f"image cache {home.parent} cannot be written ({error})") from error
-    try:
-        _reserve(temporary / PIXELS, shape)
-        checksums = _decode_all(temporary / PIXELS, paths, side, workers, bar)
-        np.save(temporary / CHECKSUMS, checksums)
-        with contextlib.suppress(OSError):  # another process was faster: its cache is the same
-            os.rename(temporary, home)
-    except OSError as error:
-        gigabytes = np.prod(shape) / 1e9
-        raise UserError(f"image cache {home} of {gigabytes:.2f} GB cannot be written ({error})") from error
+        yield
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
 
 
-def _reserve(path: Path, shape: tuple[int, ...]) -> None:
-    """An array of zeros whose place on the disk is taken: a full disk is an error here and not a crash later."""
-    np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape).flush()
-    if hasattr(os, "posix_fallocate"):
-        with open(path, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-
-
-def _decode_all(pixels: Path, paths: list[str], side: int, workers: int, bar: Bar) -> np.ndarray:
-    loader = DataLoader(_Decoding(pixels, paths, side), batch_size=16, num_workers=workers)
-    checksums = []
+def _decode_all(file: BinaryIO, domain: Domain, resizing: Resizing, workers: int, bar: Bar) -> NDArray[np.int64]:
+    loader = DataLoader(
+        _Resized(domain, resizing), batch_size=16, num_workers=workers, collate_fn=list, worker_init_fn=_ignore_sigterm
+    )
+    rows = []
     with bar("caching images", len(loader)) as shown:
         for batch in loader:
-            checksums.append(batch.numpy().astype(np.uint32))
+            for pixels in batch:
+                file.write(pixels)
+                rows.append((*pixels.shape[:2], zlib.crc32(pixels)))
             shown.update()
-    return np.concatenate(checksums)
+    return np.array(rows, dtype=np.int64)
 
 
-class _Decoding(Dataset):
-    """Item i writes image i into the array on disk and is the checksum of its bytes."""
+def _ignore_sigterm(worker: int) -> None:
+    """The process that started the worker ends it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def __init__(self, pixels: Path, paths: list[str], side: int):
-        self.pixels = pixels
-        self.paths = paths
-        self.side = side
-        self.array: np.ndarray | None = None
+
+class _Resized(Dataset[NDArray[np.uint8]]):
+    """Item i is image i of a domain, resized."""
+
+    def __init__(self, domain: Domain, resizing: Resizing):
+        self.domain = domain
+        self.resizing = resizing
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.domain)
 
-    def __getitem__(self, row: int) -> int:
-        if self.array is None:
-            self.array = np.load(self.pixels, mmap_mode="r+", allow_pickle=False)
-        self.array[row] = np.asarray(Resizing(self.side)(load_image(self.paths[row])))
-        return zlib.crc32(self.array[row])
+    def __getitem__(self, index: int) -> NDArray[np.uint8]:
+        return np.asarray(self.resizing(self.domain.image(index)))

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Mapping, Sequence
 
-from tllib_ancon.data.image_list import UNLABELLED, Sample
+import numpy as np
+from numpy.typing import NDArray
+
+from tllib_ancon.data.paths import Paths
 from tllib_ancon.errors import UserError
 
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
 
 
-def class_folders(samples: Iterable[Sample]) -> dict[str, int]:
-    """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
+def class_folders(paths: Paths | None, given: NDArray[np.int64] | None) -> dict[str, int]:
+    """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty.
+
+    Args:
+        paths, given: of the images and their labels; None where there are none
+    """
+    if paths is None or given is None:
+        return {}
     labels: dict[str, Counter[int]] = defaultdict(Counter)
-    for sample in samples:
-        if sample.label != UNLABELLED:
-            labels[PurePath(sample.path).parent.name][sample.label] += 1
+    for path, label in zip(paths, given.tolist(), strict=True):
+        labels[os.path.basename(os.path.dirname(path))][label] += 1
     commonest = {folder: counts.most_common(1)[0] for folder, counts in labels.items()}
     pure = all(count >= PURITY * labels[folder].total() for folder, (_, count) in commonest.items())
     folders = {folder: label for folder, (label, _) in sorted(commonest.items())}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.image_list import Sample, is_inside
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.data.image_folder import pictures_in, subfolders
+from tllib_ancon.data.paths import Confined, Paths
+from tllib_ancon.errors import UserError, one_line, unknown_name
 
 IMAGENET_C, CORRUPTED_IMAGES = "ImageNetC", "CorruptedImages"
 LAYERED = (IMAGENET_C, CORRUPTED_IMAGES)
 """Datasets that :func:`open_corrupted` opens. ``CorruptedImages`` is any other set in ImageNet-C's layout."""
-
-SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 
 
 def open_corrupted(
@@ -34,18 +34,21 @@ def open_corrupted(
         UserError: a folder or an image that is missing or leads outside ``root`` (which), an unknown class, an
             incomplete ImageNet-C
     """
-    folders = [_folder(root, code, allow_outside) for code in codes]
-    found = {name for folder in folders for name in _class_folders(folder)}
+    inside = None if allow_outside else Confined(root)
+    folders = [_folder(root, code, inside) for code in codes]
+    found = {name for folder in folders for name in subfolders(folder)}
     classes = imagenet_classes() if dataset == IMAGENET_C else sorted(found)
     _check_classes(root, found, classes, incomplete_allowed=subset is not None)
-    labels = {name: label for label, name in enumerate(classes)}
-    paths = [path for folder in folders for path in (_images(folder) if subset is None else _listed(folder, subset))]
-    if not allow_outside:
-        _require_inside(paths, root)
-    samples = [Sample(path, labels[Path(path).parent.name]) for path in paths]
-    if not samples:
+    if subset is None:
+        images = (pictures_in(folder / name, inside) for folder in folders for name in subfolders(folder))
+    else:
+        images = (_listed(folder, subset, inside) for folder in folders)
+    paths = Paths(chain.from_iterable(images), root)
+    if not paths:
         raise UserError(f"{', '.join(map(str, folders))}: no image here")
-    return Domain("+".join(codes), samples, classes)
+    labels = {name: label for label, name in enumerate(classes)}
+    named = [labels[os.path.basename(os.path.dirname(path))] for path in paths]
+    return Domain.of_files("+".join(codes), paths, classes, named)
 
 
 def imagenet_classes() -> list[str]:
@@ -55,12 +58,10 @@ def imagenet_classes() -> list[str]:
     return sorted(ImageNetInfo("imagenet-1k").label_names())
 
 
-def _folder(root: Path, code: str, allow_outside: bool) -> Path:
+def _folder(root: Path, code: str, inside: Confined | None) -> Path:
     folder = root / code
-    if not allow_outside and not is_inside(os.path.realpath(folder), os.path.realpath(root)):
-        raise UserError(
-            f"domain {code!r} leads outside the dataset root {root}; pass --allow-outside-root to accept it"
-        )
+    if inside is not None and not inside(str(folder)):
+        raise UserError(f"domain {code!r} leads outside the dataset root {root}; `allow_outside_root=True` accepts it")
     if not folder.is_dir():
         found = [path.relative_to(root).as_posix() for path in root.glob("*/[1-5]") if path.is_dir()]
         if not found:
@@ -71,47 +72,27 @@ def _folder(root: Path, code: str, allow_outside: bool) -> Path:
     return folder
 
 
-def _require_inside(paths: Sequence[str], root: Path) -> None:
-    real_root = os.path.realpath(root)
-    for path in paths:
-        if not is_inside(os.path.realpath(path), real_root):
-            raise UserError(f"{path} leads outside the dataset root; pass --allow-outside-root to accept it")
-
-
-def _class_folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-
-
 def _check_classes(root: Path, found: set[str], classes: Sequence[str], incomplete_allowed: bool) -> None:
     known = set(classes)
     strange = sorted(found - known)
     if strange:
         raise UserError(
-            f"{root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; "
-            f"for other classes pass --data {CORRUPTED_IMAGES}"
+            f"{root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; for other classes "
+            f"pass `data` {CORRUPTED_IMAGES}"
         )
     missing = sorted(known - found)
     if missing and not incomplete_allowed:
         raise UserError(
             f"{root} is incomplete: {len(missing)} of {len(classes)} class folders are missing, {missing[0]} first; "
-            "name the images you have in a file and pass it by --subset"
+            "name the images you have in a file and pass it as `subset`"
         )
 
 
-def _images(folder: Path) -> list[str]:
-    return [
-        entry.path
-        for name in _class_folders(folder)
-        for entry in sorted(os.scandir(folder / name), key=lambda entry: entry.name)
-        if entry.name.lower().endswith(SUFFIXES)
-    ]
-
-
-def _listed(folder: Path, subset: str) -> list[str]:
+def _listed(folder: Path, subset: str, inside: Confined | None) -> list[str]:
     try:
         lines = Path(subset).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--subset {subset}: cannot be read as UTF-8 text ({error})") from error
+        raise UserError(f"`subset` {subset}: cannot be read as UTF-8 text ({one_line(error)})") from error
     paths = []
     for number, line in enumerate(map(str.strip, lines), start=1):
         name = Path(line)
@@ -119,7 +100,10 @@ def _listed(folder: Path, subset: str) -> list[str]:
             continue
         if len(name.parts) != 2 or ".." in name.parts or name.is_absolute():
             raise UserError(f"{subset}, line {number}: expected class/name of an image, got {line!r}")
-        if not (folder / name).is_file():
-            raise UserError(f"{subset}, line {number}: {folder / name} does not exist")
-        paths.append(str(folder / name))
+        path = str(folder / name)
+        if not os.path.isfile(path):
+            raise UserError(f"{subset}, line {number}: {path} does not exist")
+        if inside is not None and not inside(path):
+            raise UserError(f"{path} leads outside the dataset root; `allow_outside_root=True` accepts it")
+        paths.append(path)
     return paths

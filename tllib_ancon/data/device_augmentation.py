@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from tllib_ancon.data.images import seeded
-from tllib_ancon.data.transforms import KEEP_RATIO, ImageTransform, TransformOptions, augmentation
+from tllib_ancon.data.transforms import KEEP_RATIO, Bytes, ImageTransform, TransformOptions, augmentation
 from tllib_ancon.errors import UserError
 
 
@@ -27,11 +27,11 @@ class DeviceAugmentation(ImageTransform):
     antialias: it is up to 21 of 255 levels away where these are 2, and on a CPU six times slower.
     """
 
-    def __call__(self, image: Image.Image | np.ndarray) -> Tensor:
+    def __call__(self, image: Image.Image | Bytes) -> Tensor:
         square = torch.from_numpy(np.array(self.pixels(image)))
         return self.normalize(self._augment(square.movedim(-1, 0)).movedim(0, -1))
 
-    def pixels(self, image: Image.Image | np.ndarray) -> np.ndarray:
+    def pixels(self, image: Image.Image | Bytes) -> Bytes:
         """The whole square, (side, side, 3) uint8: the cache's own bytes where there is one."""
         return image if isinstance(image, np.ndarray) else np.asarray(self.resizing(image))
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tllib_ancon.errors import UserError
+import numpy as np
+from numpy.typing import NDArray
 
-UNLABELLED = -1
+from tllib_ancon.data.paths import Confined, Paths
+from tllib_ancon.errors import UserError, one_line
 
 
-class Sample(NamedTuple):
-    """One image of a domain; ``label`` is :data:`UNLABELLED` where the list gives none."""
+class ImageList(NamedTuple):
+    """What a list names: N paths, and (N,) labels unless it has none."""
 
-    path: str
-    label: int
+    paths: Paths
+    labels: NDArray[np.int64] | None
 
 
 def read_image_list(
     list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
-) -> list[Sample]:
+) -> ImageList:
     """Read an image list.
 
     The label is the last word of a line and the path is everything before it, so paths may hold spaces. Blank lines are
@@ -34,62 +38,83 @@ def read_image_list(
         allow_outside (bool): accept images that lie outside ``root``. Default: False
         first_label (int): the list's number of the first class, which becomes 0. Default: 0
 
-    Returns: the samples in the list's order
+    Returns: the images in the list's order
 
     Raises:
         UserError: a missing, empty or unreadable list; a line without path, without label in a labelled list, with
             a label out of range, or that leaves ``root`` (file and line)
     """
-    lines = _lines(list_file)
-    labelled = any(_label(line) is not None for _, line in lines)
-    samples = []
-    for number, line in lines:
-        where = f"{list_file}, line {number}"
-        label, path = UNLABELLED, line
-        if labelled:
-            parsed = _label(line)
-            if parsed is None:
-                raise UserError(f"{where}: no integer label at the end of {line!r} (other lines of the list have one)")
-            label = parsed - first_label
-            path = line.rsplit(maxsplit=1)[0]
-            if label < 0 or (num_classes is not None and label >= num_classes):
-                end = "" if num_classes is None else f" and below {first_label + num_classes}: {num_classes} classes"
-                raise UserError(f"{where}: label {parsed} is out of range; it must be at least {first_label}{end}")
-        samples.append(Sample(_resolve(path, root, where, allow_outside), label))
-    if not samples:
+    reader = _Reader(list_file, root, num_classes, allow_outside, first_label)
+    paths = Paths(reader, reader.root)
+    if not paths:
         raise UserError(f"{list_file}: the list is empty; it must name at least one image")
-    return samples
+    return ImageList(paths, np.asarray(reader.labels) if reader.labels else None)
 
 
-def _lines(list_file: Path) -> list[tuple[int, str]]:
+class _Reader:
+    """The paths of a list; once they are read, ``labels`` holds their labels, or nothing."""
+
+    def __init__(
+        self, list_file: Path, root: Path, num_classes: int | None, allow_outside: bool, first_label: int
+    ) -> None:
+        self.list_file = list_file
+        self.root = os.path.normpath(root)
+        self.num_classes = num_classes
+        self.first_label = first_label
+        self.inside = None if allow_outside else Confined(root)
+        self.labels = array("q")
+        self.first_unlabelled: tuple[int, str] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in _lines(self.list_file):
+            path, label = _split(line)
+            if label is None:
+                self.first_unlabelled = self.first_unlabelled or (number, line)
+            else:
+                self.labels.append(self._in_range(label, number))
+            if self.first_unlabelled and self.labels:
+                number, line = self.first_unlabelled
+                raise self._error(number, f"no integer label at the end of {line!r} (other lines of the list have one)")
+            yield self._resolved(path, number)
+
+    def _error(self, number: int, message: str) -> UserError:
+        return UserError(f"{self.list_file}, line {number}: {message}")
+
+    def _in_range(self, label: int, number: int) -> int:
+        numbered = label - self.first_label
+        if 0 <= numbered < (self.num_classes or 2**63):
+            return numbered
+        expected = f"at least {self.first_label}"
+        if self.num_classes is not None:
+            expected += f" and below {self.first_label + self.num_classes}: {self.num_classes} classes"
+        raise self._error(number, f"label {label} is out of range; it must be {expected}")
+
+    def _resolved(self, path: str, number: int) -> str:
+        if "\0" in path:
+            raise self._error(number, "the path holds a null character")
+        full = os.path.normpath(os.path.join(self.root, path))
+        if self.inside is not None and not self.inside(full):
+            raise self._error(number, f"{path!r} leads outside the dataset root; `allow_outside_root=True` accepts it")
+        return full
+
+
+def _lines(list_file: Path) -> Iterator[tuple[int, str]]:
     try:
-        text = list_file.read_text(encoding="utf-8-sig")
+        with open(list_file, encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                stripped = line.strip()
+                if stripped:
+                    yield number, stripped
     except FileNotFoundError:
         raise UserError(f"{list_file}: image list not found") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{list_file}: cannot be read as UTF-8 text ({error})") from error
-    stripped = ((number, line.strip()) for number, line in enumerate(text.split("\n"), start=1))
-    return [(number, line) for number, line in stripped if line]
+        raise UserError(f"{list_file}: cannot be read as UTF-8 text ({one_line(error)})") from error
 
 
-def _label(line: str) -> int | None:
+def _split(line: str) -> tuple[str, int | None]:
+    """Path and label; the label is None where the line does not end in a whole number."""
     words = line.rsplit(maxsplit=1)
-    if len(words) < 2:
-        return None
     try:
-        return int(words[1])
-    except ValueError:
-        return None
-
-
-def _resolve(path: str, root: Path, where: str, allow_outside: bool) -> str:
-    if "\0" in path:
-        raise UserError(f"{where}: the path holds a null character")
-    full = os.path.normpath(os.path.join(root, path))
-    if not allow_outside and not is_inside(os.path.realpath(full), os.path.realpath(root)):
-        raise UserError(f"{where}: {path!r} leads outside the dataset root; pass --allow-outside-root to accept it")
-    return full
-
-
-def is_inside(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
+        return words[0], int(words[1])
+    except (ValueError, IndexError):
+        return line, None

@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import Dataset
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import UserError
 
-Transform = Callable[[Image.Image], Any]
-
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-"""What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
+Transform = Callable[[Any], Any]
 
 
-def load_image(path: str) -> Image.Image:
-    """Decode one image as RGB.
-
-    Raises:
-        UserError: the file is missing or cannot be decoded (with its path)
-    """
-    try:
-        with warnings.catch_warnings(), open(path, "rb") as file:
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return _require_finite(_eight_bit(Image.open(file, formats=FORMATS))).convert("RGB")
-    except FileNotFoundError:
-        raise UserError(f"image {path}: file not found") from None
-    except Exception as error:  # Pillow's decoders raise many types
-        raise UserError(f"image {path}: cannot be decoded ({error})") from error
-
-
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """A 16-bit picture scaled to 8 bits, which Pillow would clip."""
-    if not image.mode.startswith("I"):
-        return image
-    return Image.fromarray((np.asarray(image).clip(0, 65_535) / 257).astype(np.uint8))
-
-
-def _require_finite(image: Image.Image) -> Image.Image:
-    if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
-        raise ValueError("it holds values that are not finite")
-    return image
-
-
-class DomainImages(Dataset):
+class DomainImages(Dataset[Any]):
     """Images of a domain, each item decided by its key and the seed alone.
 
     A key is ``epoch * N + index``; :class:`~tllib_ancon.data.sampling.EpochSampler` makes them. The transform's random
-    numbers come from (seed, key), so that an epoch has the same tensors whatever the number of workers.
+    numbers come from (seed, key), so that an epoch has the same tensors whatever the number of workers. A transform
+    of pictures leaves the tensors of a domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are.
 
     Args:
         domain (Domain): what to read
-        transform (callable): PIL image -> tensor; its attribute ``read``, if it has one, reads a path for it
+        transform (callable): PIL image -> tensor; where it has a ``resizing``, images come from the cache of it
         seed (int): of the augmentation. Default: 0
     """
 
@@ -66,13 +31,15 @@ class DomainImages(Dataset):
         self.domain = domain
         self.transform = transform
         self.seed = seed
-        self.read = getattr(transform, "read", load_image)
 
     def __len__(self) -> int:
         return len(self.domain)
 
     def image(self, key: int) -> Any:
-        image = self.read(self.domain.samples[key % len(self)].path)
+        resizing = getattr(self.transform, "resizing", None)
+        image = self.domain.image(key % len(self), resizing)
+        if self.domain.holds_tensors and resizing is not None:
+            return image
         with seeded(item_seed(self.seed, key)):
             return self.transform(image)
 
@@ -85,10 +52,18 @@ class UnlabelledImages(DomainImages):
 
 
 class LabelledImages(DomainImages):
-    """Items (image, label): a source domain, or a target domain under evaluation."""
+    """Items (image, label): a source domain, or a target domain under evaluation.
+
+    Raises:
+        UserError: the domain has no labels
+    """
+
+    def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
+        super().__init__(domain.require_labels(), transform, seed)
 
     def __getitem__(self, key: int) -> tuple[Any, int]:
-        return self.image(key), self.domain.samples[key % len(self)].label
+        assert self.domain.labels is not None
+        return self.image(key), int(self.domain.labels[key % len(self)])
 
 
 @contextmanager

@@ -43,10 +43,11 @@ class ImageLoader:
         drop_last: bool = False,
     ):
         if batch_size < 1:
-            raise UserError(f"--batch-size must be at least 1, got {batch_size}")
+            raise UserError(f"`batch_size` must be at least 1, got {batch_size}")
         if workers < 0:
-            raise UserError(f"--workers must be at least 0, got {workers}")
-        self.transform = dataset.transform if isinstance(dataset.transform, ImageTransform) else None
+            raise UserError(f"`workers` must be at least 0, got {workers}")
+        transformed = isinstance(dataset.transform, ImageTransform) and not dataset.domain.holds_tensors
+        self.transform: ImageTransform | None = dataset.transform if transformed else None
         self.shared = SharedBatches(workers, min(batch_size, len(dataset if sampler is None else sampler)))
         if self.transform is not None:
             dataset = copy(dataset)
@@ -90,6 +91,7 @@ class _InWorker:
 
     def __init__(self, transform: ImageTransform):
         self.transform = transform
+        self.resizing = transform.resizing
 
     def __call__(self, image: Image.Image) -> Pixels:
         return Pixels(self.transform.pixels(image), torch.initial_seed())

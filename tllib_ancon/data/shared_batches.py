@@ -64,7 +64,7 @@ class SharedBatches:
         except RuntimeError as error:
             raise UserError(
                 f"{self.workers} workers need {np.prod(sizes) / 1e6:.0f} MB of shared memory ({error}); pass fewer "
-                "--workers or a smaller --batch-size, and in a container make /dev/shm larger"
+                "`workers` or a smaller `batch_size`, and in a container make /dev/shm larger"
             ) from error
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> tuple[PixelBatch | list[int], ...]:

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tllib_ancon.data.images import load_image
 from tllib_ancon.data.resizing import Resizing
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import Settings, setting
+
+Bytes = NDArray[np.uint8]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -91,20 +93,18 @@ class ImageTransform:
         resizing: what is done to every image first; it has no randomness
         crop: PIL image -> PIL image, with the randomness
         mean, std: normalisation a channel; one channel makes the image grey
-        read: path -> PIL image of any size, or the resized image as bytes (H, W, 3)
     """
 
     resizing: Resizing
     crop: Callable[[Any], Any]
     mean: Sequence[float]
     std: Sequence[float]
-    read: Callable[[str], Image.Image | np.ndarray] = load_image
 
-    def __call__(self, image: Image.Image | np.ndarray) -> Tensor:
+    def __call__(self, image: Image.Image | Bytes) -> Tensor:
         return self.normalize(torch.from_numpy(np.array(self.pixels(image))))
 
-    def pixels(self, image: Image.Image | np.ndarray) -> np.ndarray:
-        """What is done before the device: image -> (H, W, C) uint8."""
+    def pixels(self, image: Image.Image | Bytes) -> Bytes:
+        """What is done before the device: an image, or the bytes (H, W, 3) of the resized one -> (H, W, C) uint8."""
         resized = Image.fromarray(image) if isinstance(image, np.ndarray) else self.resizing(image)
         cropped = self.crop(resized)
         if self.grey:

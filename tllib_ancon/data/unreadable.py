@@ -1,18 +1,32 @@
-"""Images that cannot be decoded: found before training, so that every epoch leaves out the same."""
+"""Images that are missing or cannot be decoded: found before training, so that every epoch leaves out the same."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
-from torch.utils.data import DataLoader, Dataset
-
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError
 
 
+def require_files(domain: Domain) -> Domain:
+    """This domain, if every image of it is a regular file; nothing is decoded.
+
+    Raises:
+        UserError: files that are missing or of another kind (how many, which first)
+    """
+    bad = [path for path in domain.paths or () if not os.path.isfile(path)]
+    if bad:
+        kind = "no regular files" if os.path.exists(bad[0]) else "missing"
+        raise UserError(
+            f"domain {domain.name} is incomplete: {len(bad)} of {len(domain)} images are {kind}, {bad[0]} first; "
+            "`skip_corrupt=True` leaves such images out"
+        )
+    return domain
+
+
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
-    """The domain without the images that :func:`~tllib_ancon.data.images.load_image` refuses.
+    """The domain without the images that are missing or cannot be decoded.
 
     Every image is decoded once. What is left out depends on the files alone.
 
@@ -20,11 +34,14 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
         domain: what to read
         workers: processes that decode
 
-    Returns: a domain whose ``skipped`` lists the reasons, one an image
+    Returns: a domain whose ``skipped`` lists the reasons, one an image, and whose ``positions`` are those of the images
+        that are left
 
     Raises:
         UserError: no image can be decoded (why the first cannot)
     """
+    from torch.utils.data import DataLoader
+
     loader = DataLoader(_Reasons(domain), batch_size=16, num_workers=workers, collate_fn=list)
     reasons = [reason for batch in loader for reason in batch]
     readable = [index for index, reason in enumerate(reasons) if not reason]
@@ -34,18 +51,18 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     return replace(domain.subset(readable), skipped=skipped)
 
 
-class _Reasons(Dataset):
+class _Reasons:
     """Why each image of a domain cannot be decoded; empty where it can."""
 
     def __init__(self, domain: Domain):
-        self.samples = domain.samples
+        self.domain = domain
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.domain)
 
     def __getitem__(self, index: int) -> str:
         try:
-            load_image(self.samples[index].path)
+            self.domain.pictures.image(int(self.domain.positions[index]))
         except UserError as error:
             return str(error)
         return ""

@@ -146,11 +146,13 @@ def _subject(
         inputs.require_known_source(config)
         inputs.require_same_classes(start, target)
         make_reproducible(config.seed, config.deterministic)
-        classifier = inputs.start_classifier(config, start, target.num_classes)
+        classifier = inputs.start_classifier(config, start, target.num_classes or None)
+        target = inputs.with_classes(target, classifier.num_classes)
         config = inputs.with_picture_size(config, classifier.preprocessing)
-        transforms = given or inputs.picture_transforms(config, classifier.preprocessing, target)
+        transforms = given or inputs.picture_transforms(config, classifier.preprocessing)
         record = {}
     record = {"inputs": {**inputs.fingerprints(config, target), **record}}
+    target = inputs.cached(config, transforms, target)
     return config, _Subject(classifier, target, transforms, record)
 
 

@@ -62,7 +62,7 @@ class SourceOnly(SourceTraining):
         super().__init__(model, [loader], options, run, progress)
         self.source_loss = source_loss(options)
         self.held_out_loader = evaluation_loader(held_out, evaluation_transform, options.batch_size, options.workers)
-        self.held_out_labels = torch.tensor([sample.label for sample in held_out.samples])
+        self.held_out_labels = torch.from_numpy(held_out.require_labels().labels)
 
     def _schedule(self, optimizer: Optimizer) -> LRScheduler:
         options = self.options

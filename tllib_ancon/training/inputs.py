@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from tllib_ancon import evaluation
 from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, PredictConfig, PretrainConfig
-from tllib_ancon.data.cache import cached_images
+from tllib_ancon.data import cache
 from tllib_ancon.data.class_folders import class_folders, require_same_order
 from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import known_domains, open_domain
+from tllib_ancon.data.domains import known_domains, missing_dataset, open_domain
 from tllib_ancon.data.transforms import (
     ImageTransform,
     TransformOptions,
@@ -25,7 +25,6 @@ from tllib_ancon.data.transforms import (
     evaluation_transform,
     train_transform,
 )
-from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.backbones import parse_options
 from tllib_ancon.models.classifier import Classifier
@@ -136,32 +135,33 @@ def inherited(config: StartedConfig, start: Start) -> StartedConfig:
     return full
 
 
-def open_images(config: PictureConfig, codes: Sequence[str], split: str = "train") -> Domain:
+def open_images(
+    config: PictureConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
+) -> Domain:
     """The domain of these codes; with ``skip_corrupt`` without the images that cannot be decoded.
+
+    Args:
+        classes: names of the model's classes, where they are known
 
     Raises:
         UserError: no dataset or no domain is named, or they cannot be opened
     """
-    for name in ("root", "data"):
-        if getattr(config, name) is None:
-            raise UserError(f"`{name}` is needed: which dataset; {_DATASET_HINT[name]}")
+    if config.root is None:
+        raise UserError("`root` is needed: the folder of the dataset")
+    if config.data is None:
+        raise missing_dataset(config.root)
     opened = open_domain(
-        config.root, config.data, codes, split, config.num_classes, config.allow_outside_root, config.subset
+        *(config.root, config.data, codes, split, config.num_classes, config.allow_outside_root, config.subset),
+        classes=classes,
+        skip_corrupt=config.skip_corrupt,
+        workers=config.workers,
     )
-    if not config.skip_corrupt:
-        return opened
-    readable = without_unreadable(opened, config.workers)
-    progress = Progress(config.quiet)
-    progress.line(f"{len(readable.skipped)} of the {len(opened)} images of domain {opened.name} are left out")
-    for reason in readable.skipped:
-        progress.line(f"  {reason}")
-    return readable
-
-
-_DATASET_HINT = {
-    "root": "give its folder",
-    "data": "give a name such as Office31 or ImageList, or ImageFolder for folders of classes",
-}
+    if config.skip_corrupt:
+        progress, count = Progress(config.quiet), len(opened) + len(opened.skipped)
+        progress.line(f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out")
+        for reason in opened.skipped:
+            progress.line(f"  {reason}")
+    return opened
 
 
 def target_images(config: AdaptConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
@@ -175,7 +175,7 @@ def target_images(config: AdaptConfig, images: Any, labels: Any, classes: Sequen
     if images is None:
         if labels is not None:
             raise UserError("`labels` belong to `images`; pass both, or neither")
-        return open_images(config, config.target)
+        return open_images(config, config.target, classes=classes)
     from tllib_ancon.data.domains import as_domain
 
     return as_domain(images, labels=labels, classes=classes)
@@ -197,7 +197,7 @@ def image_transforms(config: AdaptConfig, network: nn.Module, target: Domain) ->
     """
     if target.holds_tensors:
         return Transforms(as_it_is, as_it_is)
-    return picture_transforms(config, preprocessing_of(network), target)
+    return picture_transforms(config, preprocessing_of(network))
 
 
 def as_it_is(image: Tensor) -> Tensor:
@@ -224,13 +224,12 @@ def with_classes(target: Domain, num_classes: int) -> Domain:
     return target.with_class_names(names)
 
 
-def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | None, *domains: Domain) -> Transforms:
-    """The transforms of pictures, reading those of the domains from ``cache`` where it is set.
+def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | None) -> Transforms:
+    """The transforms of pictures.
 
     Args:
         config: what is read of it are the settings of :class:`~tllib_ancon.config.ImageConfig`
         preprocessing: of the network, where it is known
-        domains: whose pictures are read
 
     Raises:
         UserError: nothing says how the network takes pictures
@@ -258,16 +257,19 @@ def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | Non
         norm_std=tuple(std),
     )
     train = device_augmentation if config.device_augmentation else train_transform
-    both = Transforms(train(options), evaluation_transform(options))
-    if config.cache is None:
-        return both
-    paths = [sample.path for domain in domains for sample in domain.samples]
-    bar = Progress(config.quiet).bar
+    return Transforms(train(options), evaluation_transform(options))
 
-    def cached(transform: ImageTransform) -> ImageTransform:
-        return replace(transform, read=cached_images(config.cache, paths, transform.resizing, config.workers, bar))
 
-    return Transforms(cached(both.train), cached(both.evaluation))
+def cached(config: PictureConfig, transforms: Transforms, domain: Domain) -> Domain:
+    """The same domain, its pictures resized for these transforms and read from ``cache`` where it is set."""
+    resizings = [
+        transform.resizing
+        for transform in (transforms.train, transforms.evaluation)
+        if isinstance(transform, ImageTransform)
+    ]
+    if config.cache is None or not resizings:
+        return domain
+    return cache.cached(domain, config.cache, resizings, config.workers, Progress(config.quiet).bar)
 
 
 def fingerprints(config: PictureConfig, *domains: Domain) -> dict[str, Any]:
@@ -277,15 +279,15 @@ def fingerprints(config: PictureConfig, *domains: Domain) -> dict[str, Any]:
         UserError: the domains' class orders differ
     """
     first = domains[0]
-    folders = {domain.name: class_folders(domain.samples) for domain in domains}
+    folders = {domain.name: class_folders(domain.paths, domain.labels) for domain in domains}
     for name, others in folders.items():
         require_same_order(folders[first.name], others, first.name, name)
     checkpoint = Path(getattr(config, "checkpoint", None) or "")
     return {
-        "classes": first.classes,
+        "classes": list(first.classes),
         "class_folders": folders[first.name],
         "images": {
-            domain.name: {"number": len(domain), "sha256": domain.fingerprint(config.root), "skipped": domain.skipped}
+            domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
             for domain in domains
         },
         **({"checkpoint_sha256": sha256(checkpoint)} if checkpoint.is_file() else {}),
@@ -308,14 +310,14 @@ def require_same_classes(start: Start, domain: Domain) -> None:
                 f"as class {label}, which is {here!r} in domain {domain.name}"
             )
     folders = recorded.get("class_folders", {})
-    require_same_order(class_folders(domain.samples), folders, domain.name, f"the run {start.run}")
+    require_same_order(class_folders(domain.paths, domain.labels), folders, domain.name, f"the run {start.run}")
 
 
 def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
     """Scores predictions on the target for the record, if it has labels."""
-    if not target.labelled:
+    if target.labels is None:
         return None
-    labels = torch.tensor([sample.label for sample in target.samples])
+    labels = torch.from_numpy(target.labels)
 
     def record(predictions: Predictions) -> dict[str, Any]:
         return evaluation.summarize(predictions.logits.cpu(), labels[predictions.indices], target.num_classes)
@@ -358,10 +360,9 @@ def require_known_source(config: AdaptConfig) -> None:
             raise unknown_name(f"source domain of {config.data}:", code, known)
 
 
-def columns(target: Domain) -> tuple[Sequence[int], Sequence[str] | None, Sequence[int] | None]:
-    """Position in its list, file and label of each image; no labels where there are none."""
-    labels = [sample.label for sample in target.samples] if target.labelled else None
-    return target.positions, [sample.path for sample in target.samples], labels
+def columns(target: Domain) -> tuple[Any, Sequence[str] | None, Any]:
+    """Position in its list, file and label of each image; no files and no labels where there are none."""
+    return target.positions, target.paths, target.labels
 
 
 def set_threads(threads: int | None) -> None:

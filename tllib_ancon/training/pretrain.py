@@ -56,18 +56,21 @@ def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[Sourc
     make_reproducible(config.seed, config.deterministic)
     backbone = _backbone(config)
     model = source_model(backbone, source.num_classes, _bottleneck(config), pool=not config.no_pool)
-    transforms = inputs.picture_transforms(config, backbone.preprocessing, source)
+    transforms = inputs.picture_transforms(config, backbone.preprocessing)
+    source = inputs.cached(config, transforms, source)
     progress = Progress(config.quiet, config.verbose)
     return SourceOnly(model, source, config, directory, transforms.train, transforms.evaluation, progress), record
 
 
 def _adversarial(config: PretrainConfig, directory: RunDirectory) -> tuple[SourceTraining, dict[str, Any]]:
-    source, target = inputs.open_images(config, config.source), inputs.open_images(config, config.target)
+    source = inputs.open_images(config, config.source)
+    target = inputs.open_images(config, config.target, classes=source.classes)
     found = toolkit.find()
     record = {"inputs": inputs.fingerprints(config, source, target), "toolkit": found.name}
     make_reproducible(config.seed, config.deterministic)
     backbone = _backbone(config, found)
-    transforms = inputs.picture_transforms(config, backbone.preprocessing, source, target)
+    transforms = inputs.picture_transforms(config, backbone.preprocessing)
+    source, target = (inputs.cached(config, transforms, domain) for domain in (source, target))
     pool_layer = backbone.pool_layer(not config.no_pool)
     network = CREATORS[config.method](found, backbone, source.num_classes, config, pool_layer)
     training = AdversarialTraining(

@@ -78,7 +78,7 @@ def test_the_layout_is_tllibs(tmp_path) -> None:
         for split in ("train", "test"):
             domain = open_domain(tmp_path / "out", "Digits", [code], split)
             assert len(domain) == 5
-            assert all(Path(sample.path).is_file() for sample in domain.samples)
+            assert all(Path(path).is_file() for path in domain.paths)
 
 
 @pytest.mark.parametrize(

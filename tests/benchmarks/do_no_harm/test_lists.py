@@ -10,11 +10,10 @@ from benchmarks.digits import to_tllib
 from benchmarks.do_no_harm import lists
 from tests.layouts import write_list
 from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.image_list import Sample
 
 
 def test_a_long_tail_falls_to_a_twentieth_and_keeps_every_class() -> None:
-    samples = [Sample(f"{label}/{number}.jpg", label) for number in range(100) for label in range(5)]
+    samples = [lists.Sample(f"{label}/{number}.jpg", label) for number in range(100) for label in range(5)]
     counts = Counter(sample.label for sample in lists.long_tail(samples))
     assert [counts[label] for label in range(5)] == [100, 47, 22, 11, 5]
     assert len(lists.long_tail(samples[:5])) == 5
@@ -42,7 +41,7 @@ def test_the_lists_open_and_name_the_images_where_they_lie(tmp_path: Path, roots
     }.items():
         for code in domains:
             domain = open_domain(tmp_path / "lists" / root, "ImageList", [code], allow_outside=True)
-            assert all(Path(sample.path).is_file() for sample in domain.samples)
+            assert all(Path(path).is_file() for path in domain.paths)
             assert domain.num_classes == (31 if root == "office31" else 10)
             sizes[code] = len(domain)
     assert sizes["amazon"] == 62

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from PIL import Image
 
 from tllib_ancon.certify.session import Session
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.decoding import load_image
 from tllib_ancon.errors import UserError
 
 HOST = "127.0.0.1"
