@@ -73,10 +73,15 @@ class NetworkClassifier(Classifier):
         self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._entrance)
         self.register_load_state_dict_pre_hook(_as_names_of_the_wrapper)  # type: ignore[no-untyped-call]
 
+    def release(self) -> nn.Module:
+        """The network, without the hook; this object finds its features no more."""
+        if self._hook is not None:
+            self._hook.remove()
+        return self.network
+
     def __del__(self) -> None:
-        hook = self.__dict__.get("_hook")
-        if hook is not None:
-            hook.remove()
+        if "_hook" in self.__dict__:
+            self.release()
 
     @property
     def head(self) -> nn.Module | None:
