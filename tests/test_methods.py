@@ -55,13 +55,26 @@ def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name: str
 
 def test_every_setting_has_a_type_and_a_help_text() -> None:
     for field in methods.settings().values():
-        assert field.type in (int, float, str, bool)
+        assert field.type in (int, float, str, bool, str | tuple[float, ...])
         assert spec(field).help
 
 
 def test_given_values_count_before_the_defaults() -> None:
     resolved = methods.resolve("gce+ancon", {"q": 1, "beta": 0.5})
     assert (resolved["q"], resolved["beta"], resolved["smoothing"]) == (1.0, 0.5, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "neighbors", "beta"),
+    [("OfficeHome", 3, 0.0), ("Office31", 3, 1.0), ("VisDA2017", 5, 5.0), ("ImageList", 3, 0.0), (None, 3, 0.0)],
+)
+@pytest.mark.parametrize("name", ["aad", "aad+elr", "aad+ancon", "aad+ancon-auto"])
+def test_aad_has_its_defaults_by_dataset(name: str, dataset: str | None, neighbors: int, beta: float) -> None:
+    resolved = methods.resolve(name, {}, dataset)
+    assert (resolved["neighbors"], resolved["aad_beta"]) == (neighbors, beta)
+    assert methods.resolve(name, {"neighbors": 4, "aad_beta": 2.0}, dataset)["aad_beta"] == 2.0
+    made = methods.create(name, **SIZES, dataset=dataset, neighbors=2).objective.module
+    assert (made.neighbors, made.beta) == (2, beta)
 
 
 def test_names_and_settings_need_no_torch() -> None:

@@ -46,6 +46,10 @@ _RESERVED = ("name", "num_samples", "num_classes", "feature_dim", "total_steps",
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
+_Options = Any
+"""A frozen dataclass of :class:`~tllib_ancon.settings.Settings`."""
+
+
 @dataclass(frozen=True)
 class NoOptions(Settings):
     """Of a method without settings."""
@@ -59,7 +63,7 @@ class _Extra:
         missing: what a method does that it does not compose with
     """
 
-    options: type[Settings]
+    options: _Options
     apply: str
     missing: str
 
@@ -67,7 +71,7 @@ class _Extra:
 @dataclass(frozen=True)
 class _Registration:
     builder: Callable[[Task, Any], Method] | str
-    options: type[Settings]
+    options: _Options
     composes: tuple[str, ...]
     dataset_defaults: Mapping[str, Mapping[str, Any]]
     training_defaults: Mapping[str, Any]
@@ -92,7 +96,7 @@ def __getattr__(name: str) -> Any:
 def register(
     name: str,
     builder: Callable[[Task, Any], Method] | str,
-    options: type[Settings] = NoOptions,
+    options: _Options = NoOptions,
     composes: Sequence[str] = (),
     *,
     dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None,
@@ -242,13 +246,13 @@ def _find(name: str) -> tuple[_Registration, str | None]:
     return _REGISTERED[base], extra
 
 
-def _options_class(name: str) -> type[Settings]:
+def _options_class(name: str) -> _Options:
     registration, extra = _find(name)
     return registration.options if extra is None else _joined(registration.options, _EXTRAS[extra].options)
 
 
 @cache
-def _joined(*owners: type[Settings]) -> type[Settings]:
+def _joined(*owners: _Options) -> _Options:
     return dataclass(frozen=True)(type("Options", owners, {}))
 
 
@@ -261,7 +265,8 @@ def _resolved(name: str, given: Mapping[str, Any], dataset: str | None) -> Setti
     if given.get("smoothing") == "adaptive":
         raise UserError("`smoothing=adaptive` is a method of its own now: ancon-auto, also as gce+ancon-auto, ...")
     defaults = _find(name)[0].dataset_defaults.get(dataset or "", {})
-    return from_mapping(owner, {**defaults, **given})
+    resolved: Settings = from_mapping(owner, {**defaults, **given})
+    return resolved
 
 
 def _foreign(option: str, name: str, own: list[str]) -> UserError:
@@ -273,7 +278,7 @@ def _foreign(option: str, name: str, own: list[str]) -> UserError:
     return UserError(f"`{option}` is an option of {shown}, not of {name}; leave it out")
 
 
-def _check_options(name: str, options: type[Settings]) -> None:
+def _check_options(name: str, options: _Options) -> None:
     types = types_of(options)
     for option, field in settings_of(options).items():
         if option in _RESERVED:
@@ -302,7 +307,7 @@ def _function(where: Callable[..., Any] | str) -> Callable[..., Any]:
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two builders are one definition, such as that of a notebook's cell that is run again."""
-    return _where(one) == _where(other)
+    return bool(_where(one) == _where(other))
 
 
 def _where(builder: Any) -> Any:
@@ -358,7 +363,8 @@ def _register_built_in() -> None:
         ("shot-im", NoOptions, ("elr",)),
     ):
         function = name.replace("-", "_").replace("+", "_")
-        register(name, f"tllib_ancon.self_training.builtin:{function}", options, composes)
+        defaults = built_in.AAD_BY_DATASET if options.__name__.startswith("AaD") else None
+        register(name, f"tllib_ancon.self_training.builtin:{function}", options, composes, dataset_defaults=defaults)
 
 
 _register_built_in()

@@ -88,5 +88,10 @@ def mix_normalized(votes: list[float], score: list[float], weight: float) -> lis
     return [weight * v / sum(votes) + (1 - weight) * s for v, s in zip(votes, score, strict=True)]
 
 
+def mix_adaptive(votes: list[float], score: list[float], weight: float) -> list[float]:
+    own_weight = sum(votes) / (1 + sum(votes))
+    return mix_normalized(votes, score, own_weight)
+
+
 def mix_authors(votes: list[float], score: list[float], weight: float) -> list[float]:
     return [weight * v + (1 - weight) * s for v, s in zip(votes, score, strict=True)]

@@ -13,6 +13,7 @@ from tests.self_training.neighborhoods import (
     NaiveMemory,
     Visits,
     losses,
+    mix_adaptive,
     mix_normalized,
     random_visits,
 )
@@ -24,7 +25,9 @@ def dot(first: list[float], second: list[float]) -> float:
     return sum(a * b for a, b in zip(first, second, strict=True))
 
 
-def naive_losses(visits: Visits, neighbors: int, beta: float, total_steps: int, weight: float) -> list[float]:
+def naive_losses(
+    visits: Visits, neighbors: int, beta: float, total_steps: int, weight: float, mix=mix_normalized
+) -> list[float]:
     memory, values = NaiveMemory(*visits.first), []
     for step, (indices, features, logits, anchors) in enumerate(visits.steps):
         memory.update(indices, features, logits)
@@ -33,7 +36,7 @@ def naive_losses(visits: Visits, neighbors: int, beta: float, total_steps: int, 
         total = 0.0
         for i, (index, votes) in enumerate(zip(indices.tolist(), anchors.tolist(), strict=True)):
             for near in memory.nearest(index, neighbors):
-                total -= dot(predictions[i], mix_normalized(votes, memory.scores[near], weight))
+                total -= dot(predictions[i], mix(votes, memory.scores[near], weight))
             total += alpha * sum(dot(predictions[i], other) for j, other in enumerate(predictions) if j != i)
         values.append(total / len(predictions))
     return values
@@ -44,6 +47,13 @@ def test_against_a_naive_transcription(beta: float, total_steps: int | None, wei
     visits = random_visits(seed=6)
     expected = naive_losses(visits, 4, beta, total_steps or 1, weight)
     aad = AttractingDispersing(N, K, D, neighbors=4, beta=beta, total_steps=total_steps, anchor_weight=weight)
+    torch.testing.assert_close(losses(aad, visits), torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_votes_and_predictions_that_count_alike_against_a_naive_transcription() -> None:
+    visits = random_visits(seed=7)
+    expected = naive_losses(visits, 4, 0.0, 1, 0.3, mix_adaptive)
+    aad = AttractingDispersing(N, K, D, neighbors=4, mixing="adaptive")
     torch.testing.assert_close(losses(aad, visits), torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
 
@@ -74,7 +84,7 @@ def test_invariant_to_the_order_of_storage(seed: int, order: list[int]) -> None:
 
 def test_a_checkpoint_continues_where_it_was() -> None:
     visits = random_visits(seed=2)
-    first, second = (AttractingDispersing(N, K, D, total_steps=20) for _ in range(2))
+    first, second = (AttractingDispersing(N, K, D, beta=5.0, total_steps=20) for _ in range(2))
     losses(first, visits)
     second.load_state_dict(first.state_dict())
     for indices, features, logits, anchors in visits.steps:
@@ -119,11 +129,12 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
         ({"total_steps": 0}, "total_steps"),
         ({"anchor_weight": -0.1}, "anchor_weight"),
         ({"neighbors": 0}, "neighbors"),
+        ({"mixing": "authors "}, "did you mean 'authors'"),
     ],
 )
 def test_bad_options(options, message) -> None:
     with pytest.raises(UserError, match=message):
-        AttractingDispersing(N, K, D, **{"total_steps": 9, **options})
+        AttractingDispersing(N, K, D, **{"beta": 1.0, "total_steps": 9, **options})
 
 
 def test_bad_input() -> None:

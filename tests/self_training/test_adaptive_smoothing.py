@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from tests.self_training.naive import softmax
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.adaptive_smoothing import AdaptiveSmoothing
+from tllib_ancon.self_training.class_prior import estimate_class_prior
 
 SAMPLES, CLASSES = 6, 3
 
@@ -16,11 +19,12 @@ SAMPLES, CLASSES = 6, 3
 class Naive:
     """The docstring's equations with lists, for the convention that reads before it adds."""
 
-    def __init__(self, beta: float):
+    def __init__(self, beta: float, prior: list[float] | None = None):
         self.beta = beta
+        self.prior = prior or [1 / CLASSES] * CLASSES
         self.threshold: float | None = None
         self.votes = [[0.0] * CLASSES for _ in range(SAMPLES)]
-        self.shares = [1 / CLASSES] * CLASSES
+        self.shares = list(self.prior)
 
     def __call__(self, indices: list[int], logits: list[list[float]]) -> list[list[float]]:
         predictions = [row.index(max(row)) for row in logits]
@@ -38,10 +42,10 @@ class Naive:
             mean_target = sum(target[k] for target in targets) / len(targets)
             self.shares[k] = self.beta * self.shares[k] + (1 - self.beta) * mean_target
         weighted = [
-            [t / (CLASSES * share) if t else 0.0 for t, share in zip(target, self.shares, strict=True)]
+            [t * p / share if t else 0.0 for t, p, share in zip(target, self.prior, self.shares, strict=True)]
             for target in targets
         ]
-        return [[value * min(sum(row), 3.0) / sum(row) for value in row] for row in weighted]
+        return [[value * min(sum(row), 3.0) / (sum(row) or 1) for value in row] for row in weighted]
 
 
 def visit(draw: int) -> tuple[list[int], list[list[float]]]:
@@ -51,9 +55,14 @@ def visit(draw: int) -> tuple[list[int], list[list[float]]]:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=8), st.sampled_from([0.0, 0.5, 0.9]))
-def test_against_a_naive_transcription(draws: list[int], beta: float) -> None:
-    adaptive, naive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=beta), Naive(beta)
+@given(
+    st.lists(st.integers(0, 10_000), min_size=1, max_size=8),
+    st.sampled_from([0.0, 0.5, 0.9]),
+    st.sampled_from([None, [0.7, 0.2, 0.1], [0.5, 0.5, 0.0]]),
+)
+def test_against_a_naive_transcription(draws: list[int], beta: float, prior: list[float] | None) -> None:
+    adaptive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=beta, class_prior=prior or "uniform")
+    naive = Naive(beta, prior)
     for draw in draws:
         indices, logits = visit(draw)
         targets = adaptive(torch.tensor(indices), torch.tensor(logits))
@@ -85,6 +94,71 @@ def test_votes_outweigh_a_prediction_that_contradicts_them() -> None:
     torch.testing.assert_close(adaptive(index, torch.tensor([[0.0, 2.0]])), torch.tensor([[0.75, 0.25]]))
 
 
+def test_counts_are_a_prior_too() -> None:
+    shares, counts = (
+        AdaptiveSmoothing(SAMPLES, CLASSES, class_prior=prior) for prior in ([0.1, 0.3, 0.6], (5, 15, 30))
+    )
+    torch.testing.assert_close(shares.prior, torch.tensor([0.1, 0.3, 0.6]))
+    torch.testing.assert_close(counts.shares, shares.shares)
+
+
+def test_the_estimate_comes_from_the_start_pass_and_is_part_of_the_state() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(SAMPLES, CLASSES, generator=generator) + torch.tensor([2.0, 0.0, 0.0])
+    sizes = {"num_samples": SAMPLES, "num_classes": CLASSES}
+    method, twin = (methods.create("ancon-auto", **sizes, class_prior="estimate") for _ in range(2))
+    indices, features = torch.arange(SAMPLES), torch.randn(SAMPLES, 2)
+    assert (method.needs_pass(0), method.needs_pass(1)) == (True, False)
+    assert not methods.create("ancon-auto", **sizes).needs_pass(0)
+    with pytest.raises(UserError, match="has not been estimated yet"):
+        method(indices, logits, features)
+    method.initialize(0, indices, features, logits)
+    torch.testing.assert_close(method.refiner.module.prior, estimate_class_prior(logits.softmax(1)))
+    twin.load_state_dict(method.state_dict())
+    assert torch.equal(twin(indices, logits, features), method(indices, logits, features))
+
+
+def test_a_known_prior_leaves_a_common_class_its_weight() -> None:
+    """Nine of ten samples are of class 0, in truth and in every prediction."""
+    logits = torch.tensor([[4.0, 0.0]]).repeat(10, 1)
+    logits[0] = torch.tensor([0.0, 4.0])
+    equal, known = (AdaptiveSmoothing(10, 2, class_prior=prior) for prior in ("uniform", [0.9, 0.1]))
+    for _ in range(50):
+        targets = [module(torch.arange(10), logits) for module in (equal, known)]
+    torch.testing.assert_close(targets[1], torch.eye(2)[logits.argmax(1)], rtol=1e-3, atol=1e-3)
+    assert float(targets[0][1, 0]) < 0.6
+
+
+def test_a_prior_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "prior.txt"
+    file.write_text("10, 30\n60\n")
+    resolved = methods.resolve("gce+ancon-auto", {"class_prior": str(file)})
+    assert resolved["class_prior"] == (10.0, 30.0, 60.0)
+    assert methods.resolve("gce+ancon-auto", resolved) == resolved
+    method = methods.create("gce+ancon-auto", num_samples=4, num_classes=3, **resolved)
+    torch.testing.assert_close(method.refiner.module.prior, torch.tensor([0.1, 0.3, 0.6]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        ("", "a number of at least 0 for each class"),
+        ("0.5 half", "could not convert string to float: 'half'"),
+        ("0.5 -0.5", "a number of at least 0"),
+        ("nan 1", "a number of at least 0"),
+        ("1 2", "must be 3 numbers of at least 0"),
+        ("0 0 0", "one a class, not all of them 0"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "prior.txt"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError, match=f"`class_prior`.* {message}"):
+        methods.create("ancon-auto", num_samples=4, num_classes=3, class_prior=str(file))
+
+
 @pytest.mark.parametrize("name", ["ancon-auto", "gce+ancon-auto", "shot+ancon-auto"])
 def test_the_registry_offers_it(name: str) -> None:
     method = methods.create(name, num_samples=4, num_classes=2, feature_dim=3)
@@ -101,6 +175,10 @@ def test_the_registry_offers_it(name: str) -> None:
         ("ancon-auto", {"schedule": "half"}, "`schedule` is an option of ancon, not of ancon-auto"),
         ("ancon-auto", {"convention": "paper"}, "`convention` is an option of ancon, not of ancon-auto"),
         ("gce+ancon-auto", {"normalize": True}, "`normalize` is an option of ancon, not of gce\\+ancon-auto"),
+        ("ancon-auto", {"prior_shrinkage": 0.1}, "`prior_shrinkage=0.1` has no effect without `class_prior=estimate`"),
+        ("ancon-auto", {"class_prior": "estimat"}, "must be uniform, estimate or a file of numbers, got 'estimat'"),
+        ("ancon-auto", {"class_prior": (0.5, -0.5)}, "`class_prior` must be at least 0"),
+        ("nrc+ancon-auto", {"class_prior": "estimate"}, "`class_prior` is an option of ancon-auto, not of"),
         ("nrc+ancon-auto", {"smoothing": 0.3}, "not of nrc\\+ancon-auto"),
         ("nrc+ancon-auto", {"mixing": "authors"}, "`mixing` is an option of nrc\\+ancon, not of"),
         ("nrc+ancon", {"schedule": "half"}, "`schedule` is an option of ancon, not of nrc\\+ancon"),

@@ -65,9 +65,9 @@ def test_half_precision_gives_float32_without_gradient(dtype: torch.dtype) -> No
 @pytest.mark.parametrize(
     ("features", "options", "message"),
     [
-        (torch.zeros(2, 3), {"passes": 0}, "passes=0"),
-        (torch.zeros(2, 3), {"p": 1.0}, "p=1.0"),
-        (torch.zeros(2, 3), {"p": -0.1}, "p=-0.1"),
+        (torch.zeros(2, 3), {"passes": 0}, "`passes` must be at least 1"),
+        (torch.zeros(2, 3), {"p": 1.0}, "`p` must be .* below 1"),
+        (torch.zeros(2, 3), {"p": -0.1}, "`p` must be at least 0"),
         (torch.zeros(2, 3, 1, 1), {}, "features have shape"),
     ],
 )

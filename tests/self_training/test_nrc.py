@@ -17,6 +17,7 @@ from tests.self_training.neighborhoods import (
     NaiveMemory,
     Visits,
     losses,
+    mix_adaptive,
     mix_authors,
     mix_normalized,
     random_visits,
@@ -56,7 +57,10 @@ def no_mix(votes: list[float], score: list[float], weight: float) -> list[float]
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])
-@pytest.mark.parametrize(("mixing", "mix"), [(None, no_mix), ("authors", mix_authors), ("normalized", mix_normalized)])
+@pytest.mark.parametrize(
+    ("mixing", "mix"),
+    [(None, no_mix), ("authors", mix_authors), ("normalized", mix_normalized), ("adaptive", mix_adaptive)],
+)
 def test_against_a_naive_transcription(reciprocal: bool, mixing: str | None, mix) -> None:
     visits = random_visits(seed=3)
     expected = naive_losses(visits, neighbors=4, expanded=3, reciprocal=reciprocal, mix=mix, weight=0.4)
@@ -175,7 +179,7 @@ def test_as_many_neighbours_as_there_are() -> None:
         ({"mixing": "normalised"}, "did you mean 'normalized'"),
         ({"search": "fast"}, "cached, exact"),
         ({"anchor_weight": 1.5}, "anchor_weight"),
-        ({"neighbors": 0}, "neighbors=0"),
+        ({"neighbors": 0}, "`neighbors` must be at least 1"),
         ({"num_samples": 1}, "at least two samples"),
     ],
 )

@@ -52,6 +52,6 @@ def test_a_shard_keeps_votes_and_averages_of_its_own_samples_alone(storage: str)
             method(positions, logits, torch.zeros(len(positions), 1))
     assert whole.votes(positions).sum() > 0
     assert torch.equal(whole.votes(positions), part.votes(positions))
-    kept = [tensor.shape[0] for tensor in part.ensemble.store.state_dict().values()]
+    kept = [tensor.shape[0] for tensor in part.ensemble.store.buffers()]
     assert kept == [len(shard)] * len(kept)
     assert methods.create("elr", **sizes, shard=shard).regularizer.module.targets.shape == (len(shard), 3)

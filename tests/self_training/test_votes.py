@@ -110,5 +110,5 @@ def test_auto_is_dense_for_few_classes_and_sparse_for_many() -> None:
 
 @pytest.mark.parametrize(("samples", "classes", "storage"), [(0, 3, "auto"), (3, 0, "auto"), (3, 3, "disk")])
 def test_bad_arguments(samples: int, classes: int, storage: str) -> None:
-    with pytest.raises(UserError, match=r"num_samples|storage"):
+    with pytest.raises(UserError, match=r"`num_|storage"):
         create_votes(samples, classes, storage)

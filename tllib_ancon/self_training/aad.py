@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.anchor_mixing import MIXINGS, check_anchor_weight, check_anchors
-from tllib_ancon.self_training.checks import check_visit
-from tllib_ancon.self_training.full_pass import check_features
-from tllib_ancon.self_training.memory_bank import MemoryBank
+from tllib_ancon.self_training.checks import check_features, check_visit, choice, number
+from tllib_ancon.self_training.memory_bank import MIXINGS, MemoryBank, with_anchors
 from tllib_ancon.self_training.neighbors import MEMORY_BUDGET, available_neighbors, nearest
 
 
@@ -30,8 +28,10 @@ class AttractingDispersing(nn.Module):
         num_samples (int): N, images of the whole target set
         num_classes (int): K
         feature_dim (int): D, width of the features before the head
-        neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 5
-        beta (float): β, at least 0; 0 keeps α = 1. Default: 5, the paper's for VisDA
+        neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 3, the official code's for OfficeHome
+            and Office-31; 5 for VisDA
+        beta (float): β, at least 0; 0 keeps α = 1. Default: 0, the official code's for OfficeHome; 1 for Office-31, 5
+            for VisDA
         total_steps (int): I, steps of the whole training; needed unless β = 0. Later steps count as the last.
         anchor_weight (float): weight of f̄ in [0, 1]. Default: 0.3
         mixing (str): how f̄ enters, as in :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`. Default:
@@ -54,36 +54,32 @@ class AttractingDispersing(nn.Module):
     """
 
     refresh = "start"
+    step: Tensor
 
     def __init__(
         self,
         num_samples: int,
         num_classes: int,
         feature_dim: int,
-        neighbors: int = 5,
-        beta: float = 5.0,
+        neighbors: int = 3,
+        beta: float = 0.0,
         total_steps: int | None = None,
         anchor_weight: float = 0.3,
         mixing: str = "normalized",
         memory_budget: int = MEMORY_BUDGET,
     ):
         super().__init__()
-        if beta < 0:
-            raise UserError(f"AaD beta={beta}: expected a value of at least 0")
+        self.beta = number("beta", beta, at_least=0)
         if beta and (total_steps is None or total_steps < 1):
             raise UserError(
-                f"AaD total_steps={total_steps}: dispersion decays over the whole training, so pass its "
-                "number of steps (or beta=0 for no decay)"
+                f"AaD's `total_steps={total_steps}`: dispersion decays over the whole training, so pass its number of "
+                "steps, or `beta=0` for no decay"
             )
-        if mixing not in MIXINGS:
-            raise unknown_name("mixing", mixing, MIXINGS)
-        check_anchor_weight(anchor_weight)
+        self.mixing = choice("mixing", mixing, MIXINGS)
+        self.anchor_weight = number("anchor_weight", anchor_weight, at_least=0, at_most=1)
         self.memory = MemoryBank(num_samples, num_classes, feature_dim)
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
-        self.beta = beta
         self.total_steps = total_steps
-        self.mix = MIXINGS[mixing]
-        self.anchor_weight = anchor_weight
         self.memory_budget = memory_budget
         self.register_buffer("step", torch.tensor(0))
 
@@ -106,10 +102,7 @@ class AttractingDispersing(nn.Module):
             self.memory.update(indices, features, predictions)
             bank = self.memory.features
             near = nearest(bank[indices], bank, self.neighbors, indices, self.memory_budget)
-            scores = self.memory.scores[near]
-            if anchors is not None:
-                check_anchors(anchors, logits)
-                scores = self.mix(anchors.detach().float(), scores, self.anchor_weight)
+            scores = with_anchors(self.memory.scores[near], anchors, self.mixing, self.anchor_weight)
         attraction = (scores.sum(1) * predictions).sum(1).mean()
         everyone_else = processes.total(predictions.sum(0)) - predictions
         dispersion = (predictions * everyone_else).sum(1).mean()

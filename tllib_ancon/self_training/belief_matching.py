@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.targets import as_weights, check_logits
+from tllib_ancon.self_training.checks import as_weights, check_logits, number
 
 LARGEST_LOG_CONCENTRATION = 30.0
 """Beyond it, up or down, the loss or its gradient leaves float32's range."""
@@ -46,10 +45,7 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0
 
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """
-    if coefficient < 0:
-        raise UserError(f"belief matching coefficient {coefficient}: expected a value of at least 0")
-    if prior <= 0:
-        raise UserError(f"belief matching prior {prior}: expected a value above 0")
+    coefficient, prior = number("coefficient", coefficient, at_least=0), number("prior", prior, above=0)
     check_logits(logits)
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()

@@ -108,7 +108,13 @@ def ancon(method: Method, task: Task, options: AnConOptions) -> None:
 
 def ancon_auto(method: Method, task: Task, options: AnConAutoOptions) -> None:
     """The same without λ."""
-    adaptive = AdaptiveSmoothing(task.num_own_samples, task.num_classes, **options.ensemble())
+    adaptive = AdaptiveSmoothing(
+        task.num_own_samples,
+        task.num_classes,
+        class_prior=options.class_prior,
+        prior_shrinkage=options.prior_shrinkage,
+        **options.ensemble(),
+    )
     method.refine(Part(adaptive, _of_refiner), adaptive.ensemble, _confidence(task, options))
 
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.checks import check_visit
-from tllib_ancon.self_training.votes import create_votes
+from tllib_ancon.self_training.checks import check_visit, choice, finite_rows, number
+from tllib_ancon.self_training.options import PREDICTIONS
+from tllib_ancon.self_training.precision import FixedPrecision
+from tllib_ancon.self_training.votes import DenseVotes, create_votes
 from tllib_ancon.self_training.weighting import create_weighting
 
 
-class TemporalEnsemble(nn.Module):
+class TemporalEnsemble(FixedPrecision):
     r"""Per sample, the weighted sum of its predictions over training (Eq. 2–3).
 
     .. math::
         f̄_k(x) = Σ_i w_i(x) p(y = k | x, θ_i)
 
     with w from a weighting scheme (by default 1 where the confidence reaches its moving average, else 0) and p
-    the hard prediction. The weights are not normalised, as in the paper's implementation, unless asked otherwise.
+    the hard prediction. The weights are not normalised, as in the paper's implementation, unless asked otherwise:
+    ``convention="paper"`` with ``normalize=True`` is Eq. 2–3 to the letter, where w lies in the simplex.
+
+    In evaluation mode a visit reads f̄ and changes nothing, as batch-norm's statistics do not change there. A row with
+    NaN or infinity gets no vote, leaves δ as it is, and is counted.
 
     Args:
         num_samples (int): N, images of the whole target set
@@ -33,7 +41,7 @@ class TemporalEnsemble(nn.Module):
         temperature (float): of the soft prediction's softmax, above 0. Default: 1
         normalize (bool): divide f̄ by the sample's votes, so that it is a distribution where there is a vote, and 0
             where there is none. Default: False
-        storage (str): ``"dense"``, ``"sparse"`` or ``"auto"``. Default: ``"auto"``
+        storage (str): ``"dense"``, ``"sparse"`` or ``"auto"``; soft predictions need dense. Default: ``"auto"``
         quantile (float), fixed_threshold (float): of the weightings of these names
 
     Inputs:
@@ -44,11 +52,16 @@ class TemporalEnsemble(nn.Module):
 
     Outputs: f̄ (B, K) float32
 
+    Attributes:
+        ignored: int64 scalar, rows that were not finite so far
+
     Raises:
         UserError: shapes that do not fit, an index out of range, a parameter out of range
 
     Source: Joo & Klabjan, NeurIPS 2024, Section 3.2.
     """
+
+    ignored: Tensor
 
     def __init__(
         self,
@@ -65,21 +78,21 @@ class TemporalEnsemble(nn.Module):
         fixed_threshold: float = 0.9,
     ):
         super().__init__()
-        if prediction not in ("hard", "soft"):
-            raise UserError(f"prediction={prediction!r}: expected 'hard' or 'soft'")
-        if temperature <= 0:
-            raise UserError(f"temperature={temperature}: expected a value above 0")
         self.num_samples = num_samples
         self.num_classes = num_classes
         self.convention = convention
-        self.prediction = prediction
-        self.temperature = temperature
+        self.prediction = choice("prediction", prediction, PREDICTIONS)
+        self.temperature = number("temperature", temperature, above=0)
         self.normalize = normalize
         self.weighting = create_weighting(weighting, beta, convention, quantile, fixed_threshold)
         soft = prediction == "soft"
+        if soft and storage == "sparse":
+            raise UserError("`storage=sparse` keeps votes for single classes; leave it out with `prediction=soft`")
         weighted = soft or not self.weighting.counts_votes
         self.store = create_votes(num_samples, num_classes, "dense" if soft else storage, weighted)
+        self.register_buffer("ignored", torch.tensor(0))
         self._weights: Tensor | None = None
+        self._compared = False
 
     @property
     def threshold(self) -> Tensor:
@@ -104,7 +117,7 @@ class TemporalEnsemble(nn.Module):
 
     @torch.no_grad()
     def update(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> None:
-        """Add the prediction that ``logits`` make for these samples, as far as it is confident."""
+        """Add the prediction that ``logits`` make for these samples, as far as it is confident, in any mode."""
         check_visit(indices, logits, self.num_samples, self.num_classes)
         self._add(indices, logits, probabilities)
 
@@ -112,21 +125,40 @@ class TemporalEnsemble(nn.Module):
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.float()
-        weights = self.weighting(logits.softmax(1) if probabilities is None else probabilities.float())
+        self._compare(logits)
+        probabilities = logits.softmax(1) if probabilities is None else probabilities.float()
+        usable = finite_rows(logits, probabilities)
+        weights: Tensor = self.weighting(probabilities, usable)
         self._weights = weights
-        if self.prediction == "hard":
-            self.store.add(indices, logits.argmax(1), weights)
-        else:
+        self.ignored += (~usable).sum()
+        if self.prediction == "soft" and isinstance(self.store, DenseVotes):
             prediction = (logits / self.temperature).softmax(1)
-            self.store.add_distributions(indices, weights[:, None] * prediction)
+            votes = (weights[:, None] * prediction).masked_fill(~usable[:, None], 0)
+            self.store.add_distributions(indices, votes)
+        else:
+            self.store.add(indices, logits.argmax(1), weights)
 
     @torch.no_grad()
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
         """One visit of these samples: f̄ in the convention's order of reading and adding."""
         check_visit(indices, logits, self.num_samples, self.num_classes)
+        if not self.training:
+            return self.read(indices)
         if self.convention == "paper":
             self._add(indices, logits, probabilities)
             return self.read(indices)
         ensemble = self.read(indices)
         self._add(indices, logits, probabilities)
         return ensemble
+
+    def _compare(self, logits: Tensor) -> None:
+        """Warn, on the first visit alone, where logits are probabilities; later the comparison would stall a device."""
+        if self._compared or not len(logits) or logits.shape[1] == 1:
+            return
+        self._compared = True
+        if bool(((logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-3).all()).item()):
+            warnings.warn(
+                "the logits look like probabilities (each row lies in [0, 1] and sums to 1): give what the network "
+                "returns before its softmax",
+                stacklevel=4,
+            )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.self_training.targets import as_weights, check_logits
+from tllib_ancon.self_training.checks import as_weights, check_logits, choice, number
 
 LOG_OF_ZERO = -1e4
 """Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""
 
-REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
+REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
 
 
 def generalized_cross_entropy(logits: Tensor, targets: Tensor, q: float = 0.8, reduction: str = "mean") -> Tensor:
@@ -39,10 +40,7 @@ def generalized_cross_entropy(logits: Tensor, targets: Tensor, q: float = 0.8, r
     Labels", NeurIPS 2018; for self-training Rusak et al., "If your data distribution shifts, use
     self-learning", TMLR 2022.
     """
-    if not 0 < q <= 1:
-        raise UserError(f"q={q}: expected a value in (0, 1]; towards 0 the loss becomes the cross-entropy")
-    if reduction not in REDUCTIONS:
-        raise unknown_name("reduction", reduction, REDUCTIONS)
+    q, reduction = number("q", q, above=0, at_most=1), choice("reduction", reduction, REDUCTIONS)
     check_logits(logits)
     log_weights = as_weights(targets, logits).log().clamp_min(LOG_OF_ZERO)
     log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.checks import number, size
 
 
 @torch.no_grad()
@@ -38,14 +39,11 @@ def mc_dropout_probabilities(
     Source: Gal & Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep
     Learning", ICML 2016; 20 passes with p = 0.2 and 0.5 in AnCon's appendix.
     """
-    if passes < 1:
-        raise UserError(f"passes={passes}: expected at least 1")
-    if not 0 <= p < 1:
-        raise UserError(f"dropout probability p={p}: expected a value in [0, 1)")
+    passes, p = size("passes", passes), number("p", p, at_least=0, below=1)
     if features.ndim != 2:
         raise UserError(f"features have shape {tuple(features.shape)}; expected (batch, features)")
-    total: Tensor | float = 0.0
+    probabilities = []
     for _ in range(passes):
         mask = torch.empty_like(features).bernoulli_(1 - p, generator=generator)
-        total = total + head(features * mask / (1 - p)).float().softmax(1)
-    return total / passes
+        probabilities.append(head(features * mask / (1 - p)).float().softmax(1))
+    return sum(probabilities, torch.zeros(())) / passes

@@ -7,8 +7,9 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.checks import size
+from tllib_ancon.self_training.precision import FixedPrecision
 
 BLOCK = 64
 MEMORY_BUDGET = 2**28
@@ -16,8 +17,7 @@ MEMORY_BUDGET = 2**28
 
 def available_neighbors(name: str, wanted: int, num_samples: int) -> int:
     """``wanted``, or with a warning the N - 1 others that N samples have."""
-    if wanted < 1:
-        raise UserError(f"{name}={wanted}: expected at least 1")
+    wanted = size(name, wanted)
     if wanted >= num_samples:
         warnings.warn(
             f"{name}={wanted} but a sample has only {num_samples - 1} others: that many are used",
@@ -46,7 +46,7 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: i
     return torch.cat(
         [
             _largest(_products(rows, bank, own_rows), k)
-            for rows, own_rows in zip(queries.split(at_a_time), own.split(at_a_time), strict=True)
+            for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(own, at_a_time), strict=True)
         ]
     )
 
@@ -62,11 +62,12 @@ def _products(queries: Tensor, bank: Tensor, own: Tensor) -> Tensor:
 
 def _largest(products: Tensor, k: int) -> Tensor:
     """Where each row's k largest lie: in the k blocks with the largest maxima, so only those are sorted."""
-    blocks = products.unflatten(1, (-1, BLOCK))
+    blocks = products.view(len(products), -1, BLOCK)
     best_blocks = blocks.amax(2).topk(min(k, blocks.shape[1]), sorted=False).indices
     candidates = blocks.gather(1, best_blocks.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
     positions = candidates.topk(k).indices
-    return best_blocks.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK
+    rows: Tensor = best_blocks.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK
+    return rows
 
 
 class ExactSearch(nn.Module):
@@ -115,11 +116,12 @@ class ExactSearch(nn.Module):
 def _distinct(near: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct entries and, for each entry of ``near``, which of them it is."""
     if near.device.type == "cpu":
-        return torch.unique(near, return_inverse=True)
+        rows, copies = torch.unique(near, return_inverse=True)
+        return rows, copies
     return near.flatten(), torch.arange(near.numel(), device=near.device).view_as(near)
 
 
-class CachedSearch(nn.Module):
+class CachedSearch(FixedPrecision):
     """An approximation that searches a small sketch of the bank and keeps each sample's list of neighbours.
 
     Neighbours are shortlisted by inner products along the bank's 64 principal directions, which are taken anew every
@@ -133,6 +135,10 @@ class CachedSearch(nn.Module):
 
     Args, inputs and outputs: as :class:`ExactSearch`; :meth:`initialize` with the filled bank comes first
     """
+
+    directions: Tensor
+    sketch: Tensor
+    lists: Tensor
 
     DIRECTIONS = 64
     REFRESH = 100
@@ -216,8 +222,8 @@ class CachedSearch(nn.Module):
 def _inner_products(rows: Tensor, candidates: Tensor, bank: Tensor, memory_budget: int) -> Tensor:
     """(Q, R, C) inner products of the bank's rows (Q, R) with the candidates (Q, C)."""
     at_a_time = max(1, memory_budget // (candidates.shape[1] * bank[0].nbytes))
-    parts = zip(rows.split(at_a_time), candidates.split(at_a_time), strict=True)
+    parts = zip(torch.split(rows, at_a_time), torch.split(candidates, at_a_time), strict=True)
     return torch.cat([torch.bmm(bank[some], bank[others].mT) for some, others in parts])
 
 
-SEARCHES = {"exact": ExactSearch, "cached": CachedSearch}
+SEARCHES: dict[str, type[ExactSearch] | type[CachedSearch]] = {"exact": ExactSearch, "cached": CachedSearch}

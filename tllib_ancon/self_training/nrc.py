@@ -5,12 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import unknown_name
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.anchor_mixing import MIXINGS, check_anchor_weight, check_anchors
-from tllib_ancon.self_training.checks import check_visit
-from tllib_ancon.self_training.full_pass import check_features
-from tllib_ancon.self_training.memory_bank import MemoryBank
+from tllib_ancon.self_training.checks import check_features, check_visit, choice, number
+from tllib_ancon.self_training.memory_bank import MIXINGS, MemoryBank, with_anchors
 from tllib_ancon.self_training.neighbors import MEMORY_BUDGET, SEARCHES, available_neighbors
 
 WEAK_AFFINITY = 0.1
@@ -81,13 +78,10 @@ class NeighborhoodReciprocity(nn.Module):
         memory_budget: int = MEMORY_BUDGET,
     ):
         super().__init__()
-        if mixing not in MIXINGS:
-            raise unknown_name("mixing", mixing, MIXINGS)
-        if search not in SEARCHES:
-            raise unknown_name("search", search, SEARCHES)
-        check_anchor_weight(anchor_weight)
+        self.mixing = choice("mixing", mixing, MIXINGS)
+        self.anchor_weight = number("anchor_weight", anchor_weight, at_least=0, at_most=1)
         self.memory = MemoryBank(num_samples, num_classes, feature_dim)
-        self.search = SEARCHES[search](
+        self.search = SEARCHES[choice("search", search, SEARCHES)](
             num_samples,
             feature_dim,
             available_neighbors("neighbors", neighbors, num_samples),
@@ -95,8 +89,6 @@ class NeighborhoodReciprocity(nn.Module):
             memory_budget,
         )
         self.reciprocal = reciprocal
-        self.mix = MIXINGS[mixing]
-        self.anchor_weight = anchor_weight
 
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
@@ -113,8 +105,8 @@ class NeighborhoodReciprocity(nn.Module):
             near, expanded = self.search(indices, self.memory.features)
             affinities = self._affinities(indices, near, expanded)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
-            near_scores = self._scores(near, anchors, logits)
-            expanded_scores = self._scores(expanded.flatten(1), anchors, logits)
+            near_scores = self._scores(near, anchors)
+            expanded_scores = self._scores(expanded.flatten(1), anchors)
         predictions = probabilities.clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
         mean = processes.mean(predictions.mean(0))
         return (
@@ -127,11 +119,8 @@ class NeighborhoodReciprocity(nn.Module):
         matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
         return torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
 
-    def _scores(self, rows: Tensor, anchors: Tensor | None, logits: Tensor) -> Tensor:
-        scores = self.memory.scores[rows]
-        if anchors is not None:
-            check_anchors(anchors, logits)
-            scores = self.mix(anchors.detach().float(), scores, self.anchor_weight)
+    def _scores(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
+        scores = with_anchors(self.memory.scores[rows], anchors, self.mixing, self.anchor_weight)
         return scores.clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.settings import Settings, default_of, setting, settings_of
 
 SCHEDULES = ("constant", "full", "half")
@@ -16,6 +18,10 @@ STORAGES = ("auto", "dense", "sparse")
 CONFIDENCES = ("softmax", "mc-dropout", "belief-matching")
 MIXINGS = ("authors", "normalized")
 SEARCHES = ("exact", "cached")
+CLASS_PRIORS = ("uniform", "estimate")
+
+LARGEST_PRIOR_FILE = 10**7
+"""Bytes."""
 
 
 def _confidence() -> Any:
@@ -23,7 +29,25 @@ def _confidence() -> Any:
 
 
 def _neighbors(default: int) -> Any:
-    return setting(default, "nearest neighbours of a sample", at_least=1)
+    return setting(default, "nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)", at_least=1)
+
+
+def _numbers(path: Path) -> tuple[float, ...]:
+    """The numbers that a file holds, between white space or commas.
+
+    Raises:
+        UserError: no such file, or no numbers of at least 0 in it
+    """
+    expected = f"`class_prior` must be uniform, estimate or a file of numbers, got {str(path)!r}"
+    if not path.is_file() or path.stat().st_size > LARGEST_PRIOR_FILE:
+        raise UserError(f"{expected}: {'too large' if path.is_file() else 'no such file'}")
+    try:
+        numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{expected}: {one_line(error)}") from error
+    if not numbers or not all(0 <= value < math.inf for value in numbers):
+        raise UserError(f"{expected}: it must hold a number of at least 0 for each class")
+    return numbers
 
 
 class _Dependent(Settings):
@@ -116,6 +140,24 @@ class AnConOptions(AnchorOptions):
 class AnConAutoOptions(VoteOptions):
     """AnCon without λ."""
 
+    READ_IF: ClassVar = {"prior_shrinkage": ("class_prior", "estimate")}
+
+    class_prior: str | tuple[float, ...] = setting(
+        "uniform",
+        "how often each class occurs in the target: uniform, estimate (from the start model's predictions), or a file "
+        "of K numbers in the order of the classes",
+        metavar="FILE|uniform|estimate",
+        at_least=0,
+    )
+    prior_shrinkage: float = setting(
+        0.5, "share of equal classes in the prior, for class_prior=estimate", at_least=0, at_most=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.class_prior, str) and self.class_prior not in CLASS_PRIORS:
+            object.__setattr__(self, "class_prior", _numbers(Path(self.class_prior)))
+
 
 @dataclass(frozen=True)
 class ELROptions(Settings):
@@ -176,7 +218,7 @@ class NRCAnConOptions(NRCOptions, AnchorOptions):
 
 
 @dataclass(frozen=True)
-class NRCAnConAutoOptions(NRCOptions, AnConAutoOptions):
+class NRCAnConAutoOptions(NRCOptions, VoteOptions):
     """The same without λ."""
 
 
@@ -184,8 +226,14 @@ class NRCAnConAutoOptions(NRCOptions, AnConAutoOptions):
 class AaDOptions(Settings):
     """Attracting and dispersing."""
 
-    neighbors: int = _neighbors(5)
-    aad_beta: float = setting(5.0, "AaD: how fast dispersion fades", at_least=0)
+    neighbors: int = _neighbors(3)
+    aad_beta: float = setting(
+        0.0, "AaD: how fast dispersion fades; by default 1 on Office31, 5 on VisDA2017, 0 elsewhere", at_least=0
+    )
+
+
+AAD_BY_DATASET = {"Office31": {"aad_beta": 1.0}, "VisDA2017": {"neighbors": 5, "aad_beta": 5.0}}
+"""Dataset -> defaults of AaD there, those of its official code; on OfficeHome they are those of everywhere."""
 
 
 @dataclass(frozen=True)
@@ -194,5 +242,5 @@ class AaDAnConOptions(AaDOptions, AnchorOptions):
 
 
 @dataclass(frozen=True)
-class AaDAnConAutoOptions(AaDOptions, AnConAutoOptions):
+class AaDAnConAutoOptions(AaDOptions, VoteOptions):
     """The same without λ."""

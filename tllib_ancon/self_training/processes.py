@@ -31,12 +31,12 @@ def total(value: Tensor) -> Tensor:
     :math:`∂ Σ_s L_s / ∂x_r = Σ_s ∂L_s / ∂y`. Averaging the parameters' gradients over processes, as
     DistributedDataParallel does, then makes it that of the mean loss.
     """
-    return value if world_size() == 1 else _Total.apply(value)
+    return value if world_size() == 1 else _total(value)
 
 
 def mean(value: Tensor) -> Tensor:
     """Mean over processes of tensors of one shape, on each of them; differentiable as :func:`total`."""
-    return value if world_size() == 1 else _Total.apply(value) / world_size()
+    return value if world_size() == 1 else _total(value) / world_size()
 
 
 def gather(rows: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def interleave(rows: Tensor) -> Tensor:
     """:func:`gather` in another order: row i of process r becomes row i W + r, as a :class:`Shard` has it."""
     if world_size() == 1:
         return rows
-    return gather(rows).unflatten(0, (world_size(), -1)).transpose(0, 1).flatten(0, 1)
+    return gather(rows).view(world_size(), *rows.shape).transpose(0, 1).flatten(0, 1)
 
 
 def broadcast(tensors: Iterable[Tensor]) -> None:
@@ -71,7 +71,12 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(context: object, gradient: Tensor) -> Tensor:
-        return _Total.apply(gradient)
+        return _total(gradient)
+
+
+def _total(value: Tensor) -> Tensor:
+    summed: Tensor = _Total.apply(value)
+    return summed
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.full_pass import FullPass, check_indices
-from tllib_ancon.self_training.targets import check_logits
+from tllib_ancon.self_training.checks import check_indices, check_logits, size
+from tllib_ancon.self_training.memory_bank import FullPass
 
 SAMPLES_AT_A_TIME = 8192
 
@@ -68,9 +68,12 @@ class CentroidPseudoLabels(nn.Module):
     """
 
     refresh = "epoch"
+    labels: Tensor
 
     def __init__(self, num_samples: int, num_classes: int, feature_dim: int):
         super().__init__()
+        num_samples, num_classes = size("num_samples", num_samples), size("num_classes", num_classes)
+        feature_dim = size("feature_dim", feature_dim)
         self.register_buffer("labels", torch.zeros(num_samples, dtype=torch.int64))
         self.full_pass = FullPass(num_samples, num_classes, feature_dim)
 
@@ -103,5 +106,8 @@ def _nearest(features: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
     absent = torch.bincount(labels, minlength=len(centroids)) == 0
     directions = nn.functional.normalize(centroids)
     return torch.cat(
-        [(rows @ directions.T).masked_fill_(absent, -torch.inf).argmax(1) for rows in features.split(SAMPLES_AT_A_TIME)]
+        [
+            (rows @ directions.T).masked_fill_(absent, -torch.inf).argmax(1)
+            for rows in torch.split(features, SAMPLES_AT_A_TIME)
+        ]
     )

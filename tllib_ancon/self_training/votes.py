@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.checks import choice, size
+from tllib_ancon.self_training.options import STORAGES
+from tllib_ancon.self_training.precision import FixedPrecision
 
 LARGEST_DENSE_NUM_CLASSES = 256
 SLOTS_PER_GROWTH = 4
 
 
-class DenseVotes(nn.Module):
+class DenseVotes(FixedPrecision):
     """Votes as one (N, K) table, 4 bytes an entry.
 
     Args:
@@ -26,6 +31,8 @@ class DenseVotes(nn.Module):
 
     Outputs of :meth:`read`: (B, K) float32, the votes so far
     """
+
+    counts: Tensor
 
     def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
         super().__init__()
@@ -45,7 +52,7 @@ class DenseVotes(nn.Module):
         return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()
 
 
-class SparseVotes(nn.Module):
+class SparseVotes(FixedPrecision):
     """Votes of the few classes that ever got one, exact and without a cap.
 
     Each sample owns a row of slots, a slot holding a class and its votes. All rows are widened by
@@ -56,7 +63,13 @@ class SparseVotes(nn.Module):
     counted, so that a step on an accelerator waits for it about once an epoch at most, given indices on the CPU.
 
     Args, inputs and outputs: as :class:`DenseVotes`
+
+    Raises:
+        UserError: a state of another number of classes
     """
+
+    classes: Tensor
+    counts: Tensor
 
     def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
         super().__init__()
@@ -99,6 +112,7 @@ class SparseVotes(nn.Module):
         votes = torch.zeros(len(rows), self.num_classes, device=self.counts.device)
         return votes.scatter_add_(1, slots.clamp(min=0), self.counts[rows].float())
 
+    @torch.inference_mode(False)
     def _reserve(self, indices: Tensor) -> None:
         """Widen the rows if a sample of this batch could run out of slots."""
         visited = indices.cpu().long()
@@ -118,7 +132,16 @@ class SparseVotes(nn.Module):
         self.classes = nn.functional.pad(self.classes, (0, slots), value=-1)
         self.counts = nn.functional.pad(self.counts, (0, slots))
 
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:  # type: ignore[no-untyped-def]
+    def get_extra_state(self) -> int:
+        return self.num_classes
+
+    def set_extra_state(self, state: int) -> None:
+        """Nothing to set: the number of classes is compared before the state is loaded."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        num_classes = state_dict.get(prefix + "_extra_state", self.num_classes)
+        if num_classes != self.num_classes:
+            raise UserError(f"the votes that are loaded are of {num_classes} classes, not of {self.num_classes}")
         saved = state_dict.get(prefix + "classes")
         if saved is not None and saved.shape[:1] == self.classes.shape[:1]:
             self.classes = self.classes.new_full(saved.shape, -1)
@@ -135,15 +158,12 @@ def create_votes(
     Raises:
         UserError: N or K below 1, or another name
     """
-    if num_samples < 1 or num_classes < 1:
-        raise UserError(f"num_samples={num_samples} and num_classes={num_classes} must both be at least 1")
-    if storage == "auto":
+    num_samples, num_classes = size("num_samples", num_samples), size("num_classes", num_classes)
+    if choice("storage", storage, STORAGES) == "auto":
         storage = "dense" if num_classes <= LARGEST_DENSE_NUM_CLASSES else "sparse"
     if storage == "dense":
         return DenseVotes(num_samples, num_classes, weighted)
-    if storage == "sparse":
-        return SparseVotes(num_samples, num_classes, weighted)
-    raise UserError(f"storage={storage!r}: expected 'auto', 'dense' or 'sparse'")
+    return SparseVotes(num_samples, num_classes, weighted)
 
 
 def _starts_a_run(values: Tensor) -> Tensor:

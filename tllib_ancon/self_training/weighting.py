@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import unknown_name
 from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.checks import choice, number
 from tllib_ancon.self_training.options import CONVENTIONS, WEIGHTINGS
+from tllib_ancon.self_training.precision import FixedPrecision
 
 
-class RelativeThreshold(nn.Module):
+class Weighting(FixedPrecision):
+    """Base of the weighting schemes; by itself weight 1 for every prediction.
+
+    Attributes:
+        threshold: a scalar buffer
+        counts_votes: the weights are 0 or 1, as bool
+
+    Inputs:
+        - probabilities: (B, K) float32
+        - usable: (B,) bool, the rows that are finite; the others get no weight and change nothing
+
+    Outputs: (B,) weights
+    """
+
+    counts_votes = True
+    threshold: Tensor
+
+    def __init__(self, threshold: float = 0.0):
+        super().__init__()
+        self.register_buffer("threshold", torch.tensor(threshold))
+
+    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+        return usable
+
+
+class RelativeThreshold(Weighting):
     r"""Weight 1 for a prediction that is confident relative to a moving average, else 0 (Eq. 3).
 
     .. math::
@@ -25,100 +52,77 @@ class RelativeThreshold(nn.Module):
         convention (str): ``"authors"``: δ starts at the first batch's mean and a confidence equal to δ passes.
             ``"paper"``: δ starts at 0, so that δ_0 = (1 - β) times the mean, and only a greater confidence passes.
 
-    Inputs:
-        - probabilities: (B, K) float32
-
-    Outputs: (B,) bool, which votes
+    Inputs and outputs: as :class:`Weighting`
 
     Source: Joo & Klabjan, NeurIPS 2024, Section 3.2; the convention ``"authors"`` is that of their code.
     """
 
-    counts_votes = True
-
     def __init__(self, beta: float = 0.9, convention: str = "authors"):
-        super().__init__()
-        if not 0 <= beta < 1:
-            raise UserError(f"beta={beta}: expected a value in [0, 1)")
-        if convention not in CONVENTIONS:
-            raise unknown_name("convention", convention, CONVENTIONS)
-        self.beta = beta
-        self.convention = convention
-        self.register_buffer("threshold", torch.tensor(0.0 if convention == "paper" else torch.nan))
+        super().__init__(0.0 if convention == "paper" else torch.nan)
+        self.beta = number("beta", beta, at_least=0, below=1)
+        self.convention = choice("convention", convention, CONVENTIONS)
 
-    def forward(self, probabilities: Tensor) -> Tensor:
-        confidence = probabilities.amax(1)
-        if not len(confidence):
-            return confidence.bool()
-        mean = processes.mean(confidence.mean())
-        threshold = self.threshold
-        before = torch.where(threshold >= 0, threshold, mean)  # NaN: none yet
-        torch.lerp(mean, before, self.beta, out=threshold)
-        return confidence > threshold if self.convention == "paper" else confidence >= threshold
+    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+        if not len(probabilities):
+            return usable
+        confidence = probabilities.amax(1).masked_fill(~usable, torch.nan)
+        mean = _mean(confidence)
+        before = torch.where(self.threshold >= 0, self.threshold, mean)  # NaN: none yet
+        self.threshold.copy_(torch.where(mean.isnan(), self.threshold, mean.lerp(before, self.beta)))
+        return confidence > self.threshold if self.convention == "paper" else confidence >= self.threshold
 
 
-class FixedThreshold(nn.Module):
+def _mean(confidence: Tensor) -> Tensor:
+    """Mean of the batches of all processes; without NaN where there is any, NaN where there is nothing else."""
+    known = (~confidence.isnan()).float()
+    means = processes.mean(torch.stack([confidence.mean(), confidence.nansum(), known.sum()]))
+    return torch.where(means[0].isnan(), means[1] / means[2], means[0])
+
+
+class FixedThreshold(Weighting):
     """Weight 1 for a confidence above a constant in [0, 1], else 0. Default: 0.9"""
 
-    counts_votes = True
-
     def __init__(self, value: float = 0.9):
-        super().__init__()
-        if not 0 <= value <= 1:
-            raise UserError(f"fixed threshold {value}: expected a value in [0, 1]")
-        self.register_buffer("threshold", torch.tensor(float(value)))
+        super().__init__(number("fixed_threshold", value, at_least=0, at_most=1))
 
-    def forward(self, probabilities: Tensor) -> Tensor:
-        return probabilities.amax(1) > self.threshold
+    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+        return (probabilities.amax(1) > self.threshold) & usable
 
 
-class FixedQuantile(nn.Module):
+class FixedQuantile(Weighting):
     """Weight 1 for a confidence at or above a quantile of its batch, in many processes of all batches, else 0 (appendix
     A.1 of the paper: 0.9)."""
 
-    counts_votes = True
-
     def __init__(self, quantile: float = 0.9):
-        super().__init__()
-        if not 0 <= quantile <= 1:
-            raise UserError(f"quantile {quantile}: expected a value in [0, 1]")
-        self.quantile = quantile
-        self.register_buffer("threshold", torch.tensor(torch.nan))
+        super().__init__(torch.nan)
+        self.quantile = number("quantile", quantile, at_least=0, at_most=1)
 
-    def forward(self, probabilities: Tensor) -> Tensor:
-        confidence = probabilities.amax(1)
-        self.threshold.copy_(processes.gather(confidence).quantile(self.quantile))
+    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+        if not len(probabilities):
+            return usable
+        confidence = probabilities.amax(1).masked_fill(~usable, torch.nan)
+        found = processes.gather(confidence).nanquantile(self.quantile)
+        self.threshold.copy_(torch.where(found.isnan(), self.threshold, found))
         return confidence >= self.threshold
 
 
-class Uniform(nn.Module):
-    """Weight 1 for every prediction."""
-
-    counts_votes = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("threshold", torch.tensor(0.0))
-
-    def forward(self, probabilities: Tensor) -> Tensor:
-        return torch.ones_like(probabilities[:, 0], dtype=torch.bool)
-
-
-class MaxProbability(Uniform):
+class MaxProbability(Weighting):
     """Weight max_k f_k, "Maxprob" of the paper's ablation (appendix A.3)."""
 
     counts_votes = False
 
-    def forward(self, probabilities: Tensor) -> Tensor:
-        return probabilities.amax(1)
+    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+        return probabilities.amax(1).masked_fill(~usable, 0)
 
 
-class Entropy(Uniform):
+class Entropy(Weighting):
     """Weight exp(-H(f)), "Entropy" of the paper's ablation (appendix A.3); H in nats."""
 
     counts_votes = False
 
-    def forward(self, probabilities: Tensor) -> Tensor:
-        return torch.special.entr(probabilities).sum(1).neg().exp()
+    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+        entropy: Tensor = torch.special.entr(probabilities).sum(1)
+        return entropy.neg().exp().masked_fill(~usable, 0)
 
 
 def create_weighting(
@@ -127,7 +131,7 @@ def create_weighting(
     convention: str = "authors",
     quantile: float = 0.9,
     fixed_threshold: float = 0.9,
-) -> nn.Module:
+) -> Weighting:
     """The weighting scheme of that name.
 
     Raises:
@@ -141,7 +145,7 @@ def create_weighting(
         case "fixed":
             return FixedThreshold(fixed_threshold)
         case "uniform":
-            return Uniform()
+            return Weighting()
         case "max-probability":
             return MaxProbability()
         case "entropy":

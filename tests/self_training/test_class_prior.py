@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.class_prior import estimate_class_prior
+
+
+def naive_prior(probabilities: list[list[float]], source: list[float], steps: int) -> list[float]:
+    """Eq. 9 of Saerens et al. (2002), one sample at a time."""
+    num_classes = len(source)
+    prior = [1 / num_classes] * num_classes
+    for _ in range(steps):
+        total = [0.0] * num_classes
+        for row in probabilities:
+            weighted = [prior[k] / source[k] * row[k] for k in range(num_classes)]
+            for k in range(num_classes):
+                total[k] += weighted[k] / sum(weighted)
+        prior = [value / len(probabilities) for value in total]
+    return prior
+
+
+def sampled(prior: list[float], samples: int, seed: int) -> torch.Tensor:
+    """Calibrated predictions, for equal classes, on a sample whose classes have this prior: each class is a Gaussian on
+    a line."""
+    generator = np.random.default_rng(seed)
+    labels = generator.choice(len(prior), size=samples, p=prior)
+    points = 2.0 * labels + generator.normal(size=samples)
+    logits = -0.5 * (points[:, None] - 2.0 * np.arange(len(prior))) ** 2
+    return torch.from_numpy(logits).softmax(1)
+
+
+@pytest.mark.parametrize("source", [None, [0.5, 0.2, 0.2, 0.1]])
+def test_against_a_naive_transcription(source: list[float] | None) -> None:
+    probabilities = sampled([0.1, 0.6, 0.05, 0.25], 50, seed=0)
+    given = None if source is None else torch.tensor(source)
+    found = estimate_class_prior(probabilities, given, shrinkage=0.0, steps=7)
+    expected = naive_prior(probabilities.tolist(), source or [0.25] * 4, steps=7)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_by_hand() -> None:
+    """Two samples are certain of class 0, one says 1/2: ρ_0 = (2 + ρ_0) / 3 has the solution 1."""
+    probabilities = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]])
+    one_step = estimate_class_prior(probabilities, shrinkage=0.0, steps=1)
+    torch.testing.assert_close(one_step, torch.tensor([5 / 6, 1 / 6]))
+    torch.testing.assert_close(estimate_class_prior(probabilities, shrinkage=0.0), torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(estimate_class_prior(probabilities, shrinkage=0.5), torch.tensor([0.75, 0.25]))
+
+
+@pytest.mark.parametrize("prior", [[0.2] * 5, [0.5, 0.3, 0.1, 0.06, 0.04], [0.5, 0.0, 0.5, 0.0, 0.0]])
+def test_under_label_shift_it_finds_the_prior(prior: list[float]) -> None:
+    probabilities = sampled(prior, 20_000, seed=1)
+    found = estimate_class_prior(probabilities, shrinkage=0.0, steps=1000)
+    assert float((found - torch.tensor(prior)).abs().sum()) < 0.05
+
+
+def test_order_of_samples_and_classes_does_not_matter() -> None:
+    probabilities = sampled([0.1, 0.6, 0.05, 0.25], 80, seed=2)
+    found = estimate_class_prior(probabilities)
+    generator = torch.Generator().manual_seed(0)
+    samples, classes = torch.randperm(80, generator=generator), torch.randperm(4, generator=generator)
+    torch.testing.assert_close(estimate_class_prior(probabilities[samples][:, classes]), found[classes])
+
+
+def test_full_shrinkage_is_equal_classes_and_the_sum_is_always_one() -> None:
+    probabilities = torch.tensor([[1.0, 0.0, 0.0]] * 4)
+    torch.testing.assert_close(estimate_class_prior(probabilities, shrinkage=1.0), torch.full((3,), 1 / 3))
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        found = estimate_class_prior(probabilities.to(dtype))
+        assert (found.dtype, float(found.sum())) == (torch.float32, pytest.approx(1))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "options", "message"),
+    [
+        (torch.zeros(0, 3), {}, "shape"),
+        (torch.zeros(3), {}, "shape"),
+        ([[0.5, 0.5]], {}, "probabilities are a list"),
+        (torch.tensor([[torch.nan, 1.0]]), {}, "finite"),
+        (torch.tensor([[-0.1, 1.1]]), {}, "at least 0"),
+        (torch.tensor([[0.0, 0.0]]), {}, "positive sum"),
+        (torch.tensor([[0.5, 0.5]]), {"shrinkage": 1.5}, "shrinkage"),
+        (torch.tensor([[0.5, 0.5]]), {"steps": 0}, "steps"),
+        (torch.tensor([[0.5, 0.5]]), {"source_prior": torch.tensor([1.0, 0.0])}, "source_prior"),
+        (torch.tensor([[0.5, 0.5]]), {"source_prior": torch.tensor([1.0])}, "source_prior must be 2 numbers"),
+    ],
+)
+def test_bad_input(probabilities, options, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        estimate_class_prior(probabilities, **options)

@@ -1,0 +1,307 @@
+"""What the parts do in a loop of one's own: bad numbers, casts, evaluation mode, wrong arguments."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.self_training.neighborhoods import D, K, N, losses, random_visits
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import (
+    AdaptiveSmoothing,
+    AnchoredConfidence,
+    EarlyLearningRegularization,
+    NeighborhoodReciprocity,
+)
+from tllib_ancon.self_training.options import WEIGHTINGS
+
+SMOOTHING = pytest.mark.parametrize("make", [AnchoredConfidence, AdaptiveSmoothing], ids=lambda make: make.__name__)
+
+
+def state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.named_buffers()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+# Rows that are not finite
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"weighting": weighting} for weighting in WEIGHTINGS),
+        {"prediction": "soft"},
+        {"convention": "paper"},
+        {"storage": "sparse"},
+    ],
+    ids=str,
+)
+def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(options: dict[str, str], bad: float) -> None:
+    """The other rows of the batch go on as if it were not there."""
+    given, alone = AnchoredConfidence(6, 3, **options), AnchoredConfidence(6, 3, **options)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        indices, logits = torch.randperm(6, generator=generator)[:5], 2 * torch.randn(5, 3, generator=generator)
+        damaged = logits.clone()
+        damaged[0, 1] = bad
+        targets = given(indices, damaged)
+        torch.testing.assert_close(targets[1:], alone(indices[1:], logits[1:]))
+        torch.testing.assert_close(given.threshold, alone.threshold)
+    everyone = torch.arange(6)
+    torch.testing.assert_close(given.ensemble.votes(everyone), alone.ensemble.votes(everyone))
+    assert (int(given.ignored), int(alone.ignored)) == (4, 0)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_a_batch_without_a_finite_row_changes_nothing(weighting: str) -> None:
+    ancon, logits = AnchoredConfidence(3, 3, weighting=weighting), torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    ancon(torch.arange(2), logits)
+    before = state(ancon)
+    ancon(torch.arange(2), logits * torch.nan)
+    assert int(before.pop("ensemble.ignored")) == 0
+    assert same(before, state(ancon))
+    assert int(ancon.ignored) == 2
+
+
+def test_a_predictive_distribution_that_is_not_finite_gives_no_vote() -> None:
+    ancon, probabilities = AnchoredConfidence(2, 3, weighting="uniform"), torch.full((2, 3), 1 / 3)
+    probabilities[0, 2] = torch.nan
+    ancon(torch.arange(2), torch.zeros(2, 3), probabilities=probabilities)
+    assert ancon.ensemble.votes(torch.arange(2)).sum(1).tolist() == [0, 1]
+
+
+def test_a_class_whose_logit_is_minus_infinity_is_no_bad_row() -> None:
+    ancon = AnchoredConfidence(1, 3, weighting="uniform")
+    ancon(torch.tensor([0]), torch.tensor([[2.0, -torch.inf, 0.0]]))
+    assert ancon.ensemble.votes(torch.tensor([0])).tolist() == [[1.0, 0.0, 0.0]]
+    assert int(ancon.ignored) == 0
+
+
+def test_a_row_that_is_not_finite_moves_no_share_of_a_class() -> None:
+    given, alone = AdaptiveSmoothing(4, 3), AdaptiveSmoothing(4, 3)
+    logits = torch.tensor([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+    damaged = logits.clone()
+    damaged[0, 0] = torch.nan
+    torch.testing.assert_close(given(torch.arange(3), damaged)[1:], alone(torch.arange(1, 3), logits[1:]))
+    torch.testing.assert_close(given.shares, alone.shares)
+    before = given.shares.clone()
+    given(torch.arange(3), logits * torch.nan)
+    assert torch.equal(given.shares, before)
+
+
+def test_a_row_that_is_not_finite_leaves_its_target_of_early_learning() -> None:
+    elr, exact = EarlyLearningRegularization(3, 4), EarlyLearningRegularization(3, 4)
+    logits = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    for module in (elr, exact):
+        module(torch.arange(3), logits)
+    damaged = logits.clone()
+    damaged[1, 2] = torch.nan
+    elr(torch.arange(3), damaged)
+    exact(torch.tensor([0, 2]), logits[[0, 2]])
+    assert torch.equal(elr.targets, exact.targets)
+
+
+def test_a_row_that_is_not_finite_stays_out_of_the_memory() -> None:
+    visits = random_visits(seed=3)
+    nrc = NeighborhoodReciprocity(N, K, D, 4, 3)
+    nrc.initialize(*visits.first)
+    indices, features, logits, _ = visits.steps[0]
+    before = nrc.memory.features[indices[0]].clone()
+    features[0, 1], logits[1, 0] = torch.inf, torch.nan
+    nrc(indices, features, logits)
+    assert nrc.memory.features.isfinite().all()
+    assert nrc.memory.scores.isfinite().all()
+    assert torch.equal(nrc.memory.features[indices[0]], before)
+
+
+def test_a_pass_that_is_not_finite_is_refused() -> None:
+    indices, features, logits = random_visits(seed=0).first
+    features[3, 1] = torch.inf
+    with pytest.raises(UserError, match="not finite"):
+        NeighborhoodReciprocity(N, K, D).initialize(indices, features, logits)
+
+
+# Casts
+
+CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "half": lambda module: module.half(),
+    "bfloat16": lambda module: module.to(torch.bfloat16),
+    "double": lambda module: module.double(),
+    "type": lambda module: module.type(torch.float64),
+    "within another": lambda module: nn.Sequential(module).to(torch.float16)[0],
+}
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("options", [{}, {"weighting": "entropy"}, {"prediction": "soft"}], ids=str)
+@SMOOTHING
+def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options, cast: str) -> None:
+    given, exact = (make(4, 3, **options) for _ in range(2))
+    given = CASTS[cast](given)
+    assert {tensor.dtype for tensor in given.buffers()} <= {torch.float32, torch.int32, torch.int64}
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.float32):
+        logits = torch.randn(4, 3, generator=generator).to(dtype)
+        assert torch.equal(given(torch.arange(4), logits), exact(torch.arange(4), logits))
+    assert same(state(given), state(exact))
+
+
+def test_more_than_256_weighted_votes_in_bfloat16() -> None:
+    ancon, index = AnchoredConfidence(1, 2, weighting="max-probability").to(torch.bfloat16), torch.tensor([0])
+    for _ in range(400):
+        ancon(index, torch.tensor([[50.0, 0.0]], dtype=torch.bfloat16))
+    assert float(ancon.ensemble.votes(index)[0, 0]) == 400
+
+
+@pytest.mark.parametrize("cast", CASTS)
+def test_targets_of_early_learning_keep_their_precision(cast: str) -> None:
+    elr, exact = CASTS[cast](EarlyLearningRegularization(3, 4)), EarlyLearningRegularization(3, 4)
+    logits = torch.randn(3, 4)
+    assert torch.equal(elr(torch.arange(3), logits), exact(torch.arange(3), logits))
+    assert elr.targets.dtype == torch.float32
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("search", ["exact", "cached"])
+def test_the_memory_keeps_its_precision(search: str, cast: str) -> None:
+    visits = random_visits(seed=3)
+    given, exact = (NeighborhoodReciprocity(N, K, D, 4, 3, search=search) for _ in range(2))
+    assert torch.equal(losses(CASTS[cast](given), visits), losses(exact, visits))
+    assert given.memory.features.dtype == torch.float32
+
+
+# Evaluation mode
+
+
+@pytest.mark.parametrize("options", [{}, {"storage": "sparse"}], ids=str)
+@SMOOTHING
+def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> None:
+    generator = torch.Generator().manual_seed(0)
+    module, indices = make(5, 3, **options), torch.arange(5)
+    for _ in range(3):
+        module(indices, torch.randn(5, 3, generator=generator))
+    before, logits = state(module), torch.randn(5, 3, generator=generator)
+    first = module.eval()(indices, logits)
+    assert torch.equal(module(indices, logits), first)
+    assert same(before, state(module))
+    module.train()(indices, logits)
+    assert not same(before, state(module))
+
+
+def test_in_evaluation_mode_no_schedule_and_no_target_of_early_learning_moves() -> None:
+    ancon = AnchoredConfidence(1, 2, schedule="full", total_steps=4).eval()
+    ancon(torch.tensor([0]), torch.zeros(1, 2))
+    assert ancon.smoothing == 0
+    elr, logits = EarlyLearningRegularization(3, 4), torch.randn(3, 4)
+    elr(torch.arange(3), logits)
+    before = state(elr)
+    elr.eval()(torch.arange(3), -logits)
+    assert same(before, state(elr))
+
+
+# Wrong arguments
+
+
+def test_probabilities_in_place_of_logits_are_told_once() -> None:
+    ancon, indices = AnchoredConfidence(4, 3), torch.arange(4)
+    probabilities = torch.randn(4, 3).softmax(1)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        ancon(indices, probabilities)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ancon(indices, probabilities)
+        AnchoredConfidence(4, 3)(indices, torch.randn(4, 3))
+        AnchoredConfidence(4, 3)(indices, probabilities.log())
+        AnchoredConfidence(4, 1)(indices, torch.ones(4, 1))
+
+
+@pytest.mark.parametrize(
+    ("indices", "logits", "message"),
+    [
+        ([0, 1], torch.zeros(2, 3), "indices are a list; expected a torch.Tensor"),
+        (torch.tensor([0, 1]), [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor"),
+        (np.array([0, 1]), torch.zeros(2, 3), "indices are a ndarray; expected a torch.Tensor"),
+        (torch.tensor([0, 1]), torch.zeros(2, 3, dtype=torch.int64), "dtype torch.int64; expected .* floating"),
+        (torch.tensor(0), torch.zeros(3), "logits have shape"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization], ids=lambda make: make.__name__
+)
+def test_visits_of_other_types(make, indices, logits, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make(4, 3)(indices, logits)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_samples": 100.0}, "`num_samples` must be a whole number, got 100.0"),
+        ({"num_classes": 0}, "`num_classes` must be at least 1"),
+        ({"beta": math.nan}, "`beta` must be"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization], ids=lambda make: make.__name__
+)
+def test_sizes_and_numbers(make, options, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make(**{"num_samples": 4, "num_classes": 3, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"smoothing": math.nan}, "`smoothing` must be"),
+        ({"smoothing": "adaptive"}, "AdaptiveSmoothing needs none"),
+        ({"temperature": math.inf}, "`temperature` must be"),
+        ({"storage": "sparse", "prediction": "soft"}, "`storage=sparse`"),
+    ],
+)
+def test_options_of_ancon(options, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        AnchoredConfidence(4, 3, **options)
+
+
+@SMOOTHING
+def test_a_misspelt_keyword_is_reported_as_that_of_the_class(make) -> None:
+    with pytest.raises(TypeError, match=f"{make.__name__}.*'weightng'"):
+        make(4, 3, weightng="uniform")
+
+
+@pytest.mark.parametrize("option", [{"convention": "paper"}, {"normalize": True}, {"schedule": "half"}], ids=str)
+def test_adaptive_smoothing_has_no_option_that_means_nothing_there(option) -> None:
+    with pytest.raises(TypeError, match="AdaptiveSmoothing"):
+        AdaptiveSmoothing(4, 3, **option)
+
+
+# States
+
+
+def test_a_state_of_another_number_of_classes_is_refused() -> None:
+    for storage, message in (("sparse", "300 classes, not of 40"), ("dense", "size mismatch")):
+        large, small = AnchoredConfidence(4, 300, storage=storage), AnchoredConfidence(4, 40, storage=storage)
+        large(torch.arange(4), torch.randn(4, 300))
+        with pytest.raises((UserError, RuntimeError), match=message):
+            small.load_state_dict(large.state_dict())
+
+
+def test_votes_that_grew_in_inference_mode_go_on_outside_of_it() -> None:
+    ancon, index = AnchoredConfidence(1, 300, storage="sparse", weighting="uniform"), torch.tensor([0])
+    logits = 3 * torch.eye(300)[:40]
+    with torch.inference_mode():
+        for row in logits[:20]:
+            ancon(index, row[None])
+    for row in logits[20:]:
+        ancon(index, row[None])
+    assert ancon.ensemble.votes(index).sum() == 40
