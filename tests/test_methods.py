@@ -31,7 +31,7 @@ SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
         ("gce", {"neighbors": 3}, "`neighbors` is an option of nrc and aad, not of gce"),
         ("nrc", {"mixing": "authors"}, "`mixing` is an option of nrc\\+ancon, not of nrc"),
         ("ancon", {"schedule": "quarter"}, "Valid names: constant, full, half"),
-        ("ancon", {"smoothing": 1.5}, "`smoothing` must be at least 0, at most 1, got 1.5"),
+        ("ancon", {"smoothing": 1.5}, "`smoothing` must be at least 0 .* at most 1, got 1.5"),
         ("ancon", {"beta": float("nan")}, "`beta` must be"),
         ("nrc", {"neighbors": 2.5}, "`neighbors` must be a whole number"),
         ("ancon", {"quantile": 0.5}, "`quantile=0.5` has no effect without `weighting=quantile`"),

@@ -29,6 +29,8 @@ CHOICES = [
     "--confidence belief-matching --belief-coefficient 0.1",
     "--smoothing 0.7",
     "--method ancon-auto",
+    "--method ancon-auto --class-prior estimate",
+    "--method ancon-auto --class-prior estimate --prior-shrinkage 0.1",
     "--beta 0.1",
     "--schedule full",
     "--schedule half",
