@@ -536,9 +536,7 @@ class CertifyConfig(Config):
         None, "CSV file of path,class a line; a class may be another or cannot tell", metavar="FILE", group="labels",
         common=True,
     )  # fmt: skip
-    labels: str | None = setting(
-        None, "image list with labels, to see what they would have decided", metavar="FILE", group="labels"
-    )
+    labels: str | None = setting(None, "image list with labels, in place of a person", metavar="FILE", group="labels")
     questions: str | None = setting(
         None, "write a CSV file of the images to label, in their order", metavar="FILE", group="labels", common=True
     )

@@ -1,6 +1,6 @@
-"""Simulate labellings and write the tables.
+"""Simulate labellings and write the tables; or the table of finished runs whose target has labels.
 
-python -m benchmarks.certification [--streams N] [--seed N] [--out FILE]
+python -m benchmarks.certification [--streams N] [--seed N] [--runs FOLDER ...] [--out FILE]
 """
 
 from __future__ import annotations
@@ -10,21 +10,32 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.certification.simulation import page
+from benchmarks.certification import runs, simulation
+from tllib_ancon.errors import UserError
 
-TABLE = Path(__file__).parents[1] / "results" / "certification.md"
+RESULTS = Path(__file__).parents[1] / "results"
+TABLE, RUNS = RESULTS / "certification.md", RESULTS / "certification_runs.md"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.certification", description=__doc__)
     parser.add_argument(
-        "--streams", type=int, default=2000, help="random orders a row; by default 2000, as in the table"
+        "--streams", type=int, default=2000, help="random orders a row; by default 2000, as in the tables"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the table")
-    parser.add_argument("--out", type=Path, default=TABLE, metavar="FILE", help="by default the committed table")
+    parser.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the tables")
+    parser.add_argument("--runs", type=Path, nargs="+", metavar="FOLDER", help="of finished adaptations")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="by default the committed table")
     args = parser.parse_args(words)
-    text = page(args.streams, args.seed)
-    args.out.write_text(text, encoding="utf-8")
+    try:
+        text = (
+            simulation.page(args.streams, args.seed)
+            if args.runs is None
+            else runs.page(args.runs, args.streams, args.seed)
+        )
+    except UserError as error:
+        print(f"certification: error: {error}", file=sys.stderr)
+        return 2
+    (args.out or (TABLE if args.runs is None else RUNS)).write_text(text, encoding="utf-8")
     print(text, end="")
     return 0
 

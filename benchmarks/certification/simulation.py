@@ -15,8 +15,38 @@ Streams = NDArray[np.int8]
 
 
 @dataclass(frozen=True)
-class Population:
-    """N images, on M of which two models disagree.
+class Disagreements:
+    """The images on which two models disagree.
+
+    Args:
+        images: N
+        outcomes: (M,) +1, -1 or 0 of each disagreement
+    """
+
+    images: int
+    outcomes: Streams
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    @property
+    def difference(self) -> float:
+        """The true difference of accuracy."""
+        return float(self.outcomes.sum(dtype=int) / self.images)
+
+    def label(self, orders: int, generator: np.random.Generator, margin: float = 0.0) -> StoppingTimes:
+        """Ends of as many labellings, each in a random order of the M disagreements."""
+        streams = shuffled(self.outcomes, orders, generator)
+        return stopping_times(streams, DELTA, margin, disagreements=len(self), images=self.images)
+
+    def label_random_images(self, orders: int, generator: np.random.Generator) -> StoppingTimes:
+        """The same of all N images; where the models agree the outcome is 0."""
+        everything = np.concatenate([self.outcomes, np.zeros(self.images - len(self), dtype=np.int8)])
+        return Disagreements(self.images, everything).label(orders, generator)
+
+
+def simulated(images: int, disagreements: int, favouring: float, decisive: float = 1.0) -> Disagreements:
+    """M disagreements of N images.
 
     Args:
         images: N
@@ -24,42 +54,17 @@ class Population:
         favouring: share of the decisive disagreements on which the adapted model is right
         decisive: share of the disagreements on which one of the two is right
     """
-
-    images: int
-    disagreements: int
-    favouring: float
-    decisive: float = 1.0
-
-    @property
-    def outcomes(self) -> Streams:
-        """+1, -1 and 0 of all M disagreements."""
-        decisive = round(self.decisive * self.disagreements)
-        right = round(self.favouring * decisive)
-        counts = [right, decisive - right, self.disagreements - decisive]
-        return np.repeat(np.array([1, -1, 0], dtype=np.int8), counts)
-
-    @property
-    def difference(self) -> float:
-        """The true difference of accuracy."""
-        return float(self.outcomes.sum(dtype=int) / self.images)
-
-    def label_disagreements(self, orders: int, generator: np.random.Generator, margin: float = 0.0) -> StoppingTimes:
-        """Ends of as many labellings, each in a random order of the M disagreements."""
-        streams = shuffled(self.outcomes, orders, generator)
-        return stopping_times(streams, DELTA, margin, disagreements=self.disagreements, images=self.images)
-
-    def label_random_images(self, orders: int, generator: np.random.Generator) -> StoppingTimes:
-        """The same of all N images; where the models agree the outcome is 0."""
-        everything = np.concatenate([self.outcomes, np.zeros(self.images - self.disagreements, dtype=np.int8)])
-        streams = shuffled(everything, orders, generator)
-        return stopping_times(streams, DELTA, disagreements=self.images, images=self.images)
+    right_or_wrong = round(decisive * disagreements)
+    right = round(favouring * right_or_wrong)
+    counts = [right, right_or_wrong - right, disagreements - right_or_wrong]
+    return Disagreements(images, np.repeat(np.array([1, -1, 0], dtype=np.int8), counts))
 
 
 def shuffled(outcomes: Streams, orders: int, generator: np.random.Generator) -> Streams:
     return generator.permuted(np.tile(outcomes, (orders, 1)), axis=1)
 
 
-def independent(population: Population, labels: int, orders: int, generator: np.random.Generator) -> Streams:
+def independent(population: Disagreements, labels: int, orders: int, generator: np.random.Generator) -> Streams:
     """Streams of independent draws instead of those without replacement."""
     return generator.choice(population.outcomes, size=(orders, labels))
 
@@ -74,16 +79,16 @@ def z_test_after_every_label(streams: Streams, first: int = 10) -> float:
 def false_verdicts(orders: int, generator: np.random.Generator) -> Iterator[Sequence[str]]:
     """Rows: what the disagreements are, false verdicts in percent, the same by a z-test that is looked at each time."""
     for decisive in (1.0, 0.5):
-        equal = Population(10_000, 1000, 0.5, decisive)
+        equal = simulated(10_000, 1000, 0.5, decisive)
         kind = f"equal models, {decisive * 100:.0f} % of the disagreements decisive"
         streams = independent(equal, 1000, orders, generator)
         yield f"{kind}, independent draws", _percent(stopping_times(streams, DELTA)), _z(streams)
         streams = shuffled(equal.outcomes, orders, generator)
         ends = stopping_times(streams, DELTA, disagreements=1000, images=10_000)
         yield f"{kind}, 1,000 without replacement", _percent(ends), _z(streams)
-    at_margin = Population(10_000, 1000, 0.55)
+    at_margin = simulated(10_000, 1000, 0.55)
     kind = f"better by exactly the margin of {100 * at_margin.difference:.0f} point, 1,000 without replacement"
-    yield kind, _percent(at_margin.label_disagreements(orders, generator, at_margin.difference)), ""
+    yield kind, _percent(at_margin.label(orders, generator, at_margin.difference)), ""
 
 
 def labels_needed(orders: int, generator: np.random.Generator) -> Iterator[Sequence[str]]:
@@ -92,20 +97,20 @@ def labels_needed(orders: int, generator: np.random.Generator) -> Iterator[Seque
         for decisive in (1.0, 0.7):
             row = [f"{disagreements:,}", f"{100 * decisive:.0f} %"]
             for favouring in (0.6, 0.7, 0.8):
-                population = Population(10_000, disagreements, favouring, decisive)
-                row.append(_labels(population.label_disagreements(orders, generator)))
+                population = simulated(10_000, disagreements, favouring, decisive)
+                row.append(_with_false(population.label(orders, generator)))
             yield row
 
 
 def at_random_images(orders: int, generator: np.random.Generator) -> Iterator[Sequence[str]]:
     """Rows: share of disagreements, difference of accuracy, labels at them, at random images, how many times fewer."""
     for share in (0.05, 0.1, 0.2, 0.4):
-        population = Population(5000, round(5000 * share), 0.7, 0.8)
-        at_disagreements = population.label_disagreements(orders, generator)
+        population = simulated(5000, round(5000 * share), 0.7, 0.8)
+        at_disagreements = population.label(orders, generator)
         at_random = population.label_random_images(orders, generator)
         ratio = np.median(at_random.labels) / np.median(at_disagreements.labels)
         points = f"{100 * population.difference:.1f}"
-        yield f"{100 * share:.0f} %", points, _labels(at_disagreements), _labels(at_random), f"{ratio:.1f}"
+        yield f"{100 * share:.0f} %", points, labels_of(at_disagreements), labels_of(at_random), f"{ratio:.1f}"
 
 
 def page(orders: int, seed: int) -> str:
@@ -124,7 +129,7 @@ def page(orders: int, seed: int) -> str:
             "The last column",
             "is what looking after every label costs without it: a two-sided z-test at 5 %, from the tenth label on.",
             "",
-            *_table(["disagreements", "false verdicts, %", "z-test, %"], false_verdicts(orders, generator)),
+            *table(["disagreements", "false verdicts, %", "z-test, %"], false_verdicts(orders, generator)),
             "",
             "## Labels until the verdict",
             "",
@@ -132,13 +137,13 @@ def page(orders: int, seed: int) -> str:
             "on which the",
             "adapted model is right. In brackets: false verdicts in percent.",
             "",
-            *_table(["M", "decisive", "60 %", "70 %", "80 %"], labels_needed(orders, generator)),
+            *table(["M", "decisive", "60 %", "70 %", "80 %"], labels_needed(orders, generator)),
             "",
             "## Labelling random images instead",
             "",
             "5,000 images, 80 % of the disagreements decisive, 70 % of these in favour of the adapted model.",
             "",
-            *_table(
+            *table(
                 [
                     "images with a disagreement",
                     "difference, points",
@@ -153,7 +158,7 @@ def page(orders: int, seed: int) -> str:
     )
 
 
-def _table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
+def table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
     lines = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
 
@@ -166,7 +171,11 @@ def _z(streams: Streams) -> str:
     return f"{100 * z_test_after_every_label(streams):.1f}"
 
 
-def _labels(ends: StoppingTimes) -> str:
+def labels_of(ends: StoppingTimes) -> str:
     median, ninetieth = (int(np.quantile(ends.labels, share, method="inverted_cdf")) for share in (0.5, 0.9))
+    return f"{median} / {ninetieth}"
+
+
+def _with_false(ends: StoppingTimes) -> str:
     false = 100 * (ends.verdicts != 1).mean()
-    return f"{median} / {ninetieth}" + (f" ({false:.1f})" if false else "")
+    return labels_of(ends) + (f" ({false:.1f})" if false else "")

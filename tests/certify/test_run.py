@@ -221,7 +221,7 @@ def test_models_that_never_disagree(run: Path, capsys: pytest.CaptureFixture[str
 def test_a_start_model_that_is_gone_or_another(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = Path(adapted_run(run).start)
     moved = shutil.move(start, tmp_path / "moved.pth")
-    message = f"the start model of {run}/adapt is gone: {start} is no file; say where it is by --checkpoint"
+    message = f"the start model of {run}/adapt is gone: there is no {start}; say where it is by --checkpoint"
     assert message in refused(capsys, run)
     assert certified(run, "--checkpoint", str(moved)) == 0
     start.write_bytes(Path(moved).read_bytes() + b"more")

@@ -61,19 +61,26 @@ class AdaptedRun:
         return [sample.path.removeprefix(root) for sample in self.images.samples]
 
     def compare(self) -> Comparison:
-        """What both models say; computed once and kept in the run directory.
+        """What both models say of the images.
 
         Raises:
-            UserError: images or checkpoints that cannot be read, or models that are equal on all images
+            UserError: as :meth:`classes`; models that are equal on all images
         """
-        names = self.names
-        origin = np.array([_origin(self.start), _origin(self.adapted), _sha256_of(names)])
+        return Comparison(*self.classes(), self.names, self.images.classes)
+
+    def classes(self) -> tuple[Classes, Classes]:
+        """The start model's and the adapted model's classes, each (N,); computed once and kept in the run directory.
+
+        Raises:
+            UserError: images or checkpoints that cannot be read
+        """
+        origin = np.array([_origin(self.start), _origin(self.adapted), _sha256_of(self.names)])
         path = self.directory.path / FILE
         kept = read_arrays(path, ("origin", "start", "adapted")) if path.is_file() else {}
         if not np.array_equal(kept.get("origin", ()), origin):
             kept = {"origin": origin, "start": self._classes(self.start), "adapted": self._classes(self.adapted)}
             write_arrays(path, kept)
-        return Comparison(kept["start"], kept["adapted"], names, self.images.classes)
+        return kept["start"], kept["adapted"]
 
     def keep_certified(self, adapted: bool) -> Path:
         """Write ``certified.pth``: the adapted model's weights or the start model's, to be read as ``best.pth`` is."""
@@ -109,7 +116,7 @@ def find_adapted_run(config: CertifyConfig) -> AdaptedRun:
             f"the run in {directory.path} was made from Python objects, which it does not keep; give the classes that "
             "both models say to tllib_ancon.certify.session.Session"
         )
-    start = config.checkpoint or _start(directory, recorded)
+    start = inputs.find_start(config.checkpoint or _start(directory, recorded)).checkpoint
     taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
     given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -126,18 +133,18 @@ def _directory(path: Path) -> RunDirectory:
 
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
-    """The start model's checkpoint, the very file that the run started from."""
+    """The start model's checkpoint, the very file that the run started from, or the run directory that holds it."""
     checkpoint = str(recorded["checkpoint"])
     if checkpoint == IMAGENET:
         return checkpoint
     beside = directory.path.parent / "pretrain" / CHECKPOINTS / Path(checkpoint).name
-    found = [path for path in (Path(checkpoint), beside) if path.is_file()]
+    found = [path for path in (Path(checkpoint), beside) if path.exists()]
     if not found:
         raise UserError(
-            f"the start model of {directory.path} is gone: {checkpoint} is no file; say where it is by `checkpoint`"
+            f"the start model of {directory.path} is gone: there is no {checkpoint}; say where it is by `checkpoint`"
         )
     digest = recorded.get("inputs", {}).get("checkpoint_sha256")
-    same = [path for path in found if digest in (None, sha256(path))]
+    same = [path for path in found if path.is_dir() or digest in (None, sha256(path))]
     if not same:
         raise UserError(f"{found[0]} is not the file that {directory.path} started from: its checksum differs")
     return str(same[0])

@@ -7,28 +7,28 @@ import pytest
 
 from benchmarks.certification.__main__ import TABLE, main
 from benchmarks.certification.simulation import (
-    Population,
     false_verdicts,
     independent,
     shuffled,
+    simulated,
     z_test_after_every_label,
 )
 
 
 def test_a_population_has_the_shares_it_was_given() -> None:
-    population = Population(1000, 200, favouring=0.7, decisive=0.5)
+    population = simulated(1000, 200, favouring=0.7, decisive=0.5)
     assert [int((population.outcomes == value).sum()) for value in (1, -1, 0)] == [70, 30, 100]
     assert population.difference == pytest.approx(0.04)
 
 
 def test_orders_keep_the_outcomes_and_draws_their_shares() -> None:
-    population, generator = Population(400, 100, 0.8), np.random.default_rng(0)
+    population, generator = simulated(400, 100, 0.8), np.random.default_rng(0)
     assert (shuffled(population.outcomes, 5, generator).sum(axis=1) == 60).all()
     assert independent(population, 2000, 5, generator).mean() == pytest.approx(0.6, abs=0.05)
 
 
 def test_the_z_test_that_is_looked_at_each_time_rejects_equal_models_far_too_often() -> None:
-    streams = independent(Population(400, 100, 0.5), 300, 500, np.random.default_rng(0))
+    streams = independent(simulated(400, 100, 0.5), 300, 500, np.random.default_rng(0))
     assert 0.2 < z_test_after_every_label(streams) < 0.6
     assert z_test_after_every_label(streams[:, :10]) < 0.12
 
@@ -40,8 +40,8 @@ def test_no_row_of_false_verdicts_exceeds_delta() -> None:
 
 
 def test_random_images_take_more_labels_by_as_much_as_agreements_are_more_frequent() -> None:
-    population, generator = Population(1000, 200, 0.8), np.random.default_rng(0)
-    labels = np.median(population.label_disagreements(50, generator).labels)
+    population, generator = simulated(1000, 200, 0.8), np.random.default_rng(0)
+    labels = np.median(population.label(50, generator).labels)
     at_random = np.median(population.label_random_images(50, generator).labels)
     assert 3 < at_random / labels < 7
 
