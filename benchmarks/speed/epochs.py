@@ -120,10 +120,11 @@ def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: i
     run = RunDirectory(Path(tempfile.mkdtemp(dir=folder)))
     run.begin({})
     train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)
-    transforms = [train, evaluation_transform(scene.transforms)]
+    evaluation = evaluation_transform(scene.transforms)
     if way.fast_images:
-        domain = cached(domain, transforms, folder, workers)
-    return Adaptation(scene.model(), domain, options, run, *transforms, _score, progress=Progress(quiet=True))
+        domain = cached(domain, [train, evaluation], folder, workers)
+    progress = Progress(quiet=True)
+    return Adaptation(scene.model(), domain, options, run, train, evaluation, _score, progress=progress)
 
 
 def _score(predictions: Predictions) -> dict[str, Any]:

@@ -88,7 +88,8 @@ def _point(what: str, varied: str, size: int, step: Callable[[], object]) -> Poi
 
 
 def _allocated(step: Callable[[], object]) -> int:
-    with _Allocations() as allocations:
+    allocations = _Allocations()
+    with allocations:
         step()
     return allocations.bytes
 

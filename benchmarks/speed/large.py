@@ -1,0 +1,226 @@
+"""What a target of a million pictures costs, beside one of ten thousand: start-up, a step, memory, continuing."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from benchmarks.speed.timing import Row, exactly
+
+SIZES = (10_000, 1_000_000)
+CACHED_SIZES = (10_000, 100_000)
+"""Of what is written to disk: a million resized pictures of 64² are 12 GB."""
+
+NUM_CLASSES, SIDE, BATCH, STEPS = 1000, 64, 64, 50
+FILES = 1000
+"""Picture files, and links to their folder, so that a million paths need few of them."""
+
+Figures = dict[str, float]
+"""Name of a row -> its number."""
+
+UNITS = {"s": 1.0, "ms": 1e3, "MB": 1e-6, "pictures": 1.0}
+
+
+class Enough(Exception):
+    """Ends an adaptation after the steps that are measured."""
+
+
+@dataclass
+class Clock:
+    """When the network was asked for what.
+
+    Attributes:
+        steps: training steps after which it says that this is enough
+        started: of each training step, in seconds
+        evaluated: images in evaluation mode before the first training step
+    """
+
+    steps: int
+    started: list[float] = field(default_factory=list)
+    evaluated: int = 0
+
+    def tick(self, training: bool, images: int) -> None:
+        if not training:
+            self.evaluated += 0 if self.started else images
+            return
+        if len(self.started) == self.steps:
+            raise Enough
+        self.started.append(time.perf_counter())
+
+    def __deepcopy__(self, memo: object) -> Clock:
+        return self
+
+
+class Network(nn.Module):
+    """The smallest network with batch-norm, so that what is measured is what surrounds it."""
+
+    def __init__(self, clock: Clock):
+        super().__init__()
+        self.clock = clock
+        self.features = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * 8 * 8, 64), nn.BatchNorm1d(64))
+        self.head = nn.Linear(64, NUM_CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.clock.tick(self.training, len(images))
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+class Drawn(Dataset[Tensor]):
+    """Pictures of 64² made when they are asked for, of which nothing is kept."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Tensor:
+        generator = np.random.Generator(np.random.SFC64(index))
+        return torch.from_numpy(generator.random((3, SIDE, SIDE), dtype=np.float32))
+
+
+def measure() -> list[Row]:
+    """Each number in a process of its own, at both sizes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        measurements: list[tuple[str, Callable[[int], Figures], tuple[int, int]]] = [
+            ("a list", partial(open_list, folder), SIZES),
+            ("adapt", adapt_some_steps, SIZES),
+            ("adapt that continues", partial(continue_after_an_epoch, folder), SIZES),
+            ("adapt with --cache", partial(adapt_with_cache, folder), CACHED_SIZES),
+        ]
+        return [
+            _row(f"{what}: {name}", count, value)
+            for what, work, sizes in measurements
+            for count in sizes
+            for name, value in in_a_process(work, count).items()
+        ]
+
+
+LIMITS = {("a list: opened", SIZES[-1]): 30, ("a list: memory", SIZES[-1]): 150}
+"""What is asked for, in the row's unit."""
+
+
+def _row(name: str, count: int, value: float) -> Row:
+    title, _, unit = name.rpartition(", ")
+    limit = LIMITS.get((title, count))
+    return exactly(f"{title}, N = {count:,}", value * UNITS[unit], unit, at_most=limit)
+
+
+def in_a_process(work: Callable[[int], Figures], count: int) -> Figures:
+    """Run it where nothing else has taken memory before."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_alone, work, count).result()
+
+
+def _alone(work: Callable[[int], Figures], count: int) -> Figures:
+    torch.set_num_threads(1)
+    return work(count)
+
+
+def open_list(folder: Path, count: int) -> Figures:
+    """Of image files, in TLLib's form."""
+    from tllib_ancon.data.domains import open_domain
+
+    write_list(folder, count)
+    before, started = memory(), time.perf_counter()
+    domain = open_domain(folder, "ImageList", [f"target{count}"])
+    seconds = time.perf_counter() - started
+    assert len(domain) == count
+    return {"opened, s": seconds, "memory, MB": memory() - before}
+
+
+def adapt_some_steps(count: int) -> Figures:
+    """AnCon on pictures that are made on the fly: until the first step, a step, and what is taken by then."""
+    return _adapt(Drawn(count))
+
+
+def adapt_with_cache(folder: Path, count: int) -> Figures:
+    """The same on image files that are decoded once and kept."""
+    write_list(folder, count)
+    files = {"root": str(folder), "data": "ImageList", "target": (f"target{count}",)}
+    pictures = {"val_resizing": "res.", "train_resizing": "res.", "resize_size": SIDE, "no_hflip": True}
+    first = _adapt(cache=str(folder / f"cache{count}"), **files, **pictures)
+    again = _adapt(cache=str(folder / f"cache{count}"), **files, **pictures)
+    return {**first, "until the first step with a cache that is there, s": again["until the first step, s"]}
+
+
+def continue_after_an_epoch(folder: Path, count: int) -> Figures:
+    """An epoch in a run directory, ended in the second one, and the same call again."""
+    log = str(folder / f"run{count}")
+    per_epoch = int(count * 0.9) // BATCH
+    _adapt(Drawn(count), epochs=2, log=log, clock=Clock(per_epoch + 1))
+    written = sum(path.stat().st_size for path in Path(log).rglob("*") if path.is_file())
+    return {**_adapt(Drawn(count), epochs=2, log=log), "run directory, MB": written}
+
+
+def _adapt(images: Any = None, clock: Clock | None = None, **settings: Any) -> Figures:
+    from tllib_ancon.training.adapt import adapt
+
+    clock = clock or Clock(STEPS)
+    torch.manual_seed(0)
+    network = Network(clock)
+    before, started = memory(), time.perf_counter()
+    with contextlib.suppress(Enough):
+        adapt(
+            network,
+            images,
+            **{"method": "ancon", "epochs": 1, "batch_size": BATCH, "workers": 0, "quiet": True, **settings},
+        )
+    steps = np.diff(clock.started)
+    return {
+        "until the first step, s": clock.started[0] - started,
+        "scored before it, pictures": float(clock.evaluated),
+        "a step, ms": median(steps.tolist()),
+        "memory, MB": peak_memory() - before,
+    }
+
+
+def write_list(root: Path, count: int) -> None:
+    """``image_list/target<count>.txt`` of as many paths, by links to one folder of :data:`FILES` pictures."""
+    folder = root / "pictures"
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        for number in range(FILES):
+            pixels = np.random.default_rng(number).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number:04d}.png", compress_level=1)
+    for number in range(-(-count // FILES)):
+        if not (link := root / f"link{number:04d}").exists():
+            link.symlink_to(folder, target_is_directory=True)
+    (root / "image_list").mkdir(exist_ok=True)
+    (root / "image_list" / "classes.txt").write_text("".join(f"class {label}\n" for label in range(NUM_CLASSES)))
+    with open(root / "image_list" / f"target{count}.txt", "w", encoding="utf-8") as file:
+        for number in range(count):
+            file.write(f"link{number // FILES:04d}/{number % FILES:04d}.png {number % NUM_CLASSES}\n")
+
+
+def memory() -> float:
+    """Resident bytes of this process; the peak is counted from here."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def peak_memory() -> float:
+    """The most resident bytes since :func:`memory` was asked for."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * float(next(line for line in lines if line.startswith(name)).split()[1])
