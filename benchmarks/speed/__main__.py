@@ -1,6 +1,6 @@
 """What this package claims of its speed and memory, measured on this machine beside the usual way.
 
-python -m benchmarks.speed [--only NAME ...] [--scaling]
+``--scaling`` and ``--large`` measure something else instead.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.speed import epochs, images, on_paper, peak, processes, scaling, search, step, votes
+from benchmarks.speed import epochs, images, large, on_paper, peak, processes, scaling, search, step, votes
 from benchmarks.speed.timing import Row
 from tllib_ancon.training.run_directory import versions
 
+Measurement = Callable[[], Iterable[Row]]
 MEASUREMENTS = ("step", "votes", "search", "images", "processes", "epochs", "peak")
 HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
 
@@ -35,20 +36,24 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("-t", "--target", default="W", help="domain of Office-31")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
     parser.add_argument("--scaling", action="store_true", help="instead: time and memory by N, K and batch")
+    parser.add_argument("--large", action="store_true", help="instead: a million pictures, for half an hour")
     args = parser.parse_args(words)
     args.out.mkdir(parents=True, exist_ok=True)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        _scaling(args.out) if args.scaling else _figures(args)
+        if args.scaling:
+            _scaling(args.out)
+        else:
+            _figures(args.out, {"large": large.measure} if args.large else _measurements(args))
     finally:
         torch.set_num_threads(threads)
     return 0
 
 
-def _figures(args: argparse.Namespace) -> None:
-    started = time.perf_counter()
-    measurements = {
+def _measurements(args: argparse.Namespace) -> dict[str, Measurement]:
+    """Those that are asked for."""
+    every: dict[str, Measurement] = {
         "step": step.measure,
         "votes": votes.measure,
         "search": search.measure,
@@ -57,16 +62,22 @@ def _figures(args: argparse.Namespace) -> None:
         "epochs": lambda: epochs.measure(workers=args.workers),
         "peak": peak.measure,
     }
+    return {name: every[name] for name in args.only}
+
+
+def _figures(out: Path, measurements: Mapping[str, Measurement]) -> None:
+    started = time.perf_counter()
     print(HEADER)
     rows: dict[str, list[Row]] = {}
-    for name in args.only:
-        rows[name] = measurements[name]()
-        for row in rows[name]:
+    for name, measure in measurements.items():
+        rows[name] = []
+        for row in measure():
+            rows[name].append(row)
             print(line(row), flush=True)
     seconds = round(time.perf_counter() - started, 1)
     machine = {"cores": os.cpu_count(), "load": os.getloadavg()[0], **versions()}
     figures = {name: [{**asdict(row), "met": row.met} for row in group] for name, group in rows.items()}
-    file = args.out / "speed.json"
+    file = out / ("large.json" if "large" in measurements else "speed.json")
     _write(file, {"figures": figures, "machine": machine, "seconds": seconds})
     print(f"{seconds:.0f} s on {machine['cores']} cores, load {machine['load']:.1f}; numbers in {file}")
 

@@ -101,7 +101,7 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
 
     augmentation = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio), T.RandomHorizontalFlip()]
     list_file = folder / "list.txt"
-    list_file.write_text("".join(f"{path} 0\n" for path in domain.paths))
+    list_file.write_text("".join(f"{path} 0\n" for path in domain.paths or ()))
     side = options.square.side
     steps = T.Compose(
         [
