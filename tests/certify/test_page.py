@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -265,25 +264,36 @@ def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.Monke
         serve(Session(comparison()))
 
 
-def test_control_c_ends_it_and_the_answers_are_kept(tmp_path: Path) -> None:
-    program = textwrap.dedent("""
-        import sys
-        from pathlib import Path
-        from tests.certify.examples import comparison
-        from tllib_ancon.certify.page import serve
-        from tllib_ancon.certify.session import Session
+LABELLING = """
+import sys
+from pathlib import Path
+from tests.certify.examples import comparison
+from tllib_ancon.certify.page import serve
+from tllib_ancon.certify.session import Session
 
-        session = Session(comparison(), log=Path(sys.argv[1]))
-        serve(session, port=0, say=lambda address: print(address, flush=True))
-        print("answers:", len(session.answers))
-    """)
-    log = tmp_path / "answers.jsonl"
-    command = [sys.executable, "-c", program, str(log)]
+session = Session(comparison(), log=Path(sys.argv[1]))
+serve(session, port=0, say=lambda address: print(address, flush=True))
+print("answers:", len(session.answers))
+"""
+
+
+def answer_once_and_end(log: Path, ending: signal.Signals) -> tuple[int, str]:
+    """Serves in a process of its own, answers one question and sends it a signal; its exit status and last words."""
+    command = [sys.executable, "-c", LABELLING, str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         page = Visitor(process.stdout.readline().strip())
         assert page.post("answer", {"answered": 0, "answer": ANOTHER})[0] == 200
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         rest, _ = process.communicate(timeout=20)
-    assert (process.returncode, rest) == (0, "answers: 1\n")
-    assert Session(comparison(), log=log).answers == (ANOTHER,)
+    return process.returncode, rest
+
+
+def test_control_c_ends_it_and_the_answers_are_kept(tmp_path: Path) -> None:
+    assert answer_once_and_end(tmp_path / "answers.jsonl", signal.SIGINT) == (0, "answers: 1\n")
+    assert Session(comparison(), log=tmp_path / "answers.jsonl").answers == (ANOTHER,)
+
+
+def test_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path: Path) -> None:
+    assert answer_once_and_end(tmp_path / "answers.jsonl", signal.SIGKILL) == (-signal.SIGKILL, "")
+    assert Session(comparison(), log=tmp_path / "answers.jsonl").answers == (ANOTHER,)
