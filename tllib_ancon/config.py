@@ -118,6 +118,13 @@ class DataConfig(Config):
     skip_corrupt: bool = setting(
         False, "decode every image once before and leave out those that cannot be", group="domains"
     )
+    image_column: str | None = setting(
+        None, "of hf:NAME; by default the only column of images", metavar="NAME", group="domains"
+    )
+    label_column: str | None = setting(
+        None, "of hf:NAME; by default the only column of class labels", metavar="NAME", group="domains"
+    )
+    allow_download: bool = setting(False, "get hf:NAME from the hub", group="domains", decides=False)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)

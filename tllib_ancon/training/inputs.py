@@ -153,6 +153,9 @@ def open_images(
     opened = open_domain(
         *(config.root, config.data, codes, split, config.num_classes, config.allow_outside_root, config.subset),
         classes=classes,
+        image_column=config.image_column,
+        label_column=config.label_column,
+        allow_download=config.allow_download,
         skip_corrupt=config.skip_corrupt,
         workers=config.workers,
     )

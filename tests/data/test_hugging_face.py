@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import io
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tllib_ancon.data.decoding import load_image
+from tllib_ancon.data.domains import as_domain, open_domain
+from tllib_ancon.errors import UserError
+
+datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+NAMES = ["bike", "bus", "car"]
+
+
+def pictures(count: int = 6) -> list[Image.Image]:
+    return [Image.new("RGB", (8, 6), (10 * number, 0, 0)) for number in range(count)]
+
+
+def labelled() -> Any:
+    features = datasets.Features({"picture": datasets.Image(), "kind": datasets.ClassLabel(names=NAMES)})
+    return datasets.Dataset.from_dict({"picture": pictures(), "kind": [0, 1, 2, 0, 1, 2]}, features=features)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    datasets.DatasetDict({"train": labelled(), "test": labelled().select([4, 1])}).save_to_disk(tmp_path / "saved")
+    return tmp_path
+
+
+def test_splits_of_a_dataset_on_disk(saved: Path) -> None:
+    domain = open_domain(saved, "hf:saved", ["test", "train"])
+    assert (len(domain), domain.classes, domain.paths) == (8, NAMES, None)
+    assert domain.labels.tolist() == [1, 1, 0, 1, 2, 0, 1, 2]
+    assert [domain.image(index).getpixel((0, 0))[0] for index in range(8)] == [40, 10, 0, 10, 20, 30, 40, 50]
+    assert open_domain(saved, f"hf:{saved / 'saved'}", ["train"]).fingerprint() == (
+        open_domain(saved, "hf:saved", ["train"]).fingerprint()
+    )
+    assert domain.fingerprint() != open_domain(saved, "hf:saved", ["train", "test"]).fingerprint()
+
+
+def test_one_dataset_without_splits(tmp_path: Path) -> None:
+    labelled().save_to_disk(tmp_path / "one")
+    assert len(open_domain(tmp_path, "hf:one", ["train"])) == 6
+
+
+def test_a_folder_of_files_that_the_library_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled().to_parquet(tmp_path / "data" / "train.parquet")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    assert len(open_domain(tmp_path, "hf:data", ["train"])) == 6
+
+
+def test_given_classes_decide_the_labels(saved: Path) -> None:
+    domain = open_domain(saved, "hf:saved", ["test"], classes=["car", "bus", "bike", "mug"])
+    assert (domain.classes, domain.labels.tolist()) == (["car", "bus", "bike", "mug"], [1, 1])
+    with pytest.raises(UserError, match="other classes, 'car' first: bike, bus, car instead of bike, bus, mug"):
+        open_domain(saved, "hf:saved", ["test"], classes=["bike", "bus", "mug"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        ([2, 0], None, (["0", "1", "2"], [2, 0])),
+        ([2, 0], NAMES, (NAMES, [2, 0])),
+        (["bus", "bike"], None, (["bike", "bus"], [1, 0])),
+        (["bus", "bike"], NAMES, (NAMES, [1, 0])),
+        ([-1, 0], NAMES, (NAMES, None)),
+        ([None, 0], None, ([], None)),
+    ],
+)
+def test_labels_of_every_kind(labels: list[Any], classes: list[str] | None, expected: tuple[Any, Any]) -> None:
+    dataset = datasets.Dataset.from_dict({"image": pictures(2), "label": labels})
+    domain = as_domain(dataset, classes=classes)
+    assert (list(domain.classes), None if domain.labels is None else domain.labels.tolist()) == expected
+
+
+def test_columns(saved: Path) -> None:
+    two = labelled().add_column("other", [number % 2 for number in range(6)])
+    assert open_domain(saved, "hf:saved", ["train"], image_column="picture", label_column="kind").labelled
+    two.save_to_disk(saved / "two")
+    assert open_domain(saved, "hf:two", ["."], label_column="other").labels.tolist() == [0, 1, 0, 1, 0, 1]
+    with pytest.raises(UserError, match=r"unknown column .`image_column`. of .*'pict'; did you mean 'picture'"):
+        open_domain(saved, "hf:saved", ["train"], image_column="pict")
+    features = datasets.Features(picture=datasets.Image(), thumb=datasets.Image())
+    both = datasets.Dataset.from_dict({"picture": pictures(), "thumb": pictures()}, features=features)
+    with pytest.raises(UserError, match=r"several columns could be meant, picture, thumb; choose one by"):
+        as_domain(both)
+    with pytest.raises(UserError, match="no column of images among kind; name it by `image_column`"):
+        as_domain(labelled().remove_columns("picture"))
+
+
+def test_pictures_are_decoded_as_those_in_files_are(tmp_path: Path) -> None:
+    path = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.effect_noise((16, 8), 50).convert("RGB").save(path, exif=exif)
+    deep = Image.new("I;16", (4, 4), 32_768)
+    deep.save(tmp_path / "deep.png")
+    files = [str(path), str(tmp_path / "deep.png")]
+    dataset = datasets.Dataset.from_dict({"image": files}).cast_column("image", datasets.Image())
+    domain = as_domain(dataset)
+    for index, file in enumerate(files):
+        assert np.array_equal(np.asarray(domain.image(index)), np.asarray(load_image(file)))
+    assert domain.image(0).size == (16, 8)
+
+
+def test_a_picture_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    broken = io.BytesIO()
+    pictures(1)[0].save(broken, "PNG")
+    items = [{"bytes": broken.getvalue(), "path": None}, {"bytes": b"no picture", "path": None}]
+    dataset = datasets.Dataset.from_dict({"image": items}, features=datasets.Features({"image": datasets.Image()}))
+    dataset.save_to_disk(tmp_path / "one")
+    with pytest.raises(UserError, match=r"hf:.*one \., image 1: cannot be decoded .*`skip_corrupt=True`"):
+        open_domain(tmp_path, "hf:one", ["."]).image(1)
+    left = open_domain(tmp_path, "hf:one", ["."], skip_corrupt=True)
+    assert (len(left), left.positions.tolist(), len(left.skipped)) == (1, [0], 1)
+
+
+def test_what_is_not_there(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown split of .*: 'tset'; did you mean 'test'"):
+        open_domain(saved, "hf:saved", ["tset"])
+    with pytest.raises(UserError, match="a dataset with splits; choose one of train, test"):
+        as_domain(datasets.DatasetDict.load_from_disk(saved / "saved"))
+    with pytest.raises(UserError, match="is empty"):
+        as_domain(labelled().select([]))
+    with pytest.raises(UserError, match="has no length"):
+        as_domain(labelled().to_iterable_dataset())
+
+
+def test_nothing_is_downloaded_unless_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", connect)
+    with pytest.raises(UserError, match=r"hf:nobody/nothing cannot be opened .*`allow_download=True` asks the hub"):
+        open_domain(tmp_path, "hf:nobody/nothing", ["train"])
+    assert not datasets.config.HF_HUB_OFFLINE
+
+
+def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(UserError, match=r'pip install "tllib-ancon\[huggingface\]"'):
+        open_domain(tmp_path, "hf:x", ["train"])

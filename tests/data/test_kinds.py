@@ -1,0 +1,224 @@
+"""What holds for a domain whatever kind of dataset it is opened from."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tllib_ancon.data.cache import cached
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import as_domain, open_domain
+from tllib_ancon.data.images import LabelledImages, UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.sampling import EpochSampler, hold_out
+from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.unreadable import without_unreadable
+from tllib_ancon.errors import UserError
+
+CLASSES = ["bike", "bus", "car"]
+COUNT, BROKEN = 12, 7
+OPTIONS = TransformOptions(image_size=14, scale=(0.3, 1.0))
+
+Opener = Callable[..., Domain]
+
+
+def picture(number: int) -> Image.Image:
+    """The red channel tells which one it is."""
+    pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    pixels[..., 0] = 20 * number
+    return Image.fromarray(pixels)
+
+
+def write(folder: Path) -> list[str]:
+    """One folder a class; the class of picture i is i // 4."""
+    names = [f"{CLASSES[number // 4]}/{number:02d}.png" for number in range(COUNT)]
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        picture(number).save(folder / name)
+    return names
+
+
+def image_list(root: Path, **more: Any) -> Domain:
+    names = write(root / "web")
+    (root / "image_list").mkdir(exist_ok=True)
+    lines = (f"web/{name} {number // 4}\n" for number, name in enumerate(names))
+    (root / "image_list" / "web.txt").write_text("".join(lines))
+    (root / "image_list" / "classes.txt").write_text("\n".join(CLASSES))
+    return open_domain(root, "ImageList", ["web"], **more)
+
+
+def image_folder(root: Path, **more: Any) -> Domain:
+    write(root / "web")
+    return open_domain(root, "ImageFolder", ["web"], **more)
+
+
+def corrupted(root: Path, **more: Any) -> Domain:
+    write(root / "frost" / "1")
+    return open_domain(root, "CorruptedImages", ["frost/1"], **more)
+
+
+def folder(root: Path, **more: Any) -> Domain:
+    write(root)
+    return open_domain(root, "Folder", ["."], classes=CLASSES, **more)
+
+
+def hugging_face(root: Path, **more: Any) -> Domain:
+    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    names = write(root / "files")
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=CLASSES))
+    columns = {
+        "image": [{"bytes": (root / "files" / name).read_bytes(), "path": None} for name in names],
+        "label": [number // 4 for number in range(COUNT)],
+    }
+    if not (root / "saved").is_dir():
+        datasets.Dataset.from_dict(columns, features=features).save_to_disk(root / "saved")
+    return open_domain(root, "hf:saved", ["."], **more)
+
+
+class Pairs:
+    """A map-style dataset of (picture, class)."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, number: int) -> tuple[Image.Image, int]:
+        return picture(number), number // 4
+
+
+def python(root: Path) -> Domain:
+    return as_domain(Pairs(), labels=[number // 4 for number in range(COUNT)], classes=CLASSES)
+
+
+def python_folder(root: Path) -> Domain:
+    write(root)
+    return as_domain(root)
+
+
+FILES = [image_list, image_folder, corrupted, folder]
+ON_DISK = [*FILES, hugging_face]
+ALL = [*ON_DISK, python, python_folder]
+of_all = pytest.mark.parametrize("opened", ALL)
+
+
+@contextlib.contextmanager
+def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
+    yield SimpleNamespace(update=lambda: None)
+
+
+@of_all
+def test_images_labels_and_classes(tmp_path: Path, opened: Opener) -> None:
+    domain = opened(tmp_path)
+    assert (len(domain), list(domain.classes), domain.num_classes) == (COUNT, CLASSES, 3)
+    assert domain.positions.tolist() == list(range(COUNT))
+    for number in range(COUNT):
+        assert np.array_equal(np.asarray(domain.image(number)), np.asarray(picture(number)))
+    if opened is folder:
+        assert domain.labels is None
+    else:
+        assert domain.labels.dtype == np.int64
+        assert domain.labels.tolist() == [number // 4 for number in range(COUNT)]
+    assert (domain.paths is None) == (opened in (hugging_face, python))
+    assert domain.paths is None or [Path(path).stem for path in domain.paths] == [f"{n:02d}" for n in range(COUNT)]
+
+
+@of_all
+def test_subsets_know_where_they_come_from(tmp_path: Path, opened: Opener) -> None:
+    domain = opened(tmp_path)
+    some = domain.subset([9, 4, 4]).subset(torch.tensor([1, 0]))
+    assert (len(some), some.positions.tolist()) == (2, [4, 9])
+    assert [some.image(index).getpixel((0, 0))[0] for index in range(2)] == [80, 180]
+    assert some.labels is None or some.labels.tolist() == [1, 2]
+    assert domain.without_labels().labels is None
+    assert len(domain.subset([])) == 0
+
+
+@of_all
+def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> None:
+    domain = opened(tmp_path)
+    assert opened(tmp_path).fingerprint() == domain.fingerprint()
+    others = [domain.subset(range(11)), domain.subset([*range(1, 12), 0]), domain.without_labels()]
+    if opened is folder:
+        del others[2]
+    assert len({domain.fingerprint(), *(other.fingerprint() for other in others)}) == len(others) + 1
+
+
+def epochs_of(domain: Domain, workers: int) -> torch.Tensor:
+    """Two epochs of training images and one of evaluation, as adaptation loads them."""
+    kept, held = hold_out(len(domain), 0.25, seed=0)
+    adapted = domain.without_labels().subset(kept)
+    sampler = EpochSampler(range(len(adapted)), len(adapted), seed=3)
+    loader = ImageLoader(UnlabelledImages(adapted, train_transform(OPTIONS), seed=3), 4, workers, sampler)
+    batches = []
+    for sampler.epoch in range(2):
+        batches += [images for _, images in loader]
+    held_out = UnlabelledImages(domain.subset(held), evaluation_transform(OPTIONS))
+    return torch.cat([*batches, *(images for _, images in ImageLoader(held_out, 2, workers))])
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+    return epochs_of(image_list(tmp_path_factory.mktemp("expected")), workers=0)
+
+
+@of_all
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tensors_are_the_same_for_every_kind(tmp_path, opened: Opener, workers: int, expected: torch.Tensor) -> None:
+    assert torch.equal(epochs_of(opened(tmp_path), workers), expected)
+
+
+@of_all
+def test_source_training_sees_labels(tmp_path: Path, opened: Opener) -> None:
+    domain = opened(tmp_path)
+    if opened is folder:
+        with pytest.raises(UserError, match="its images have no labels, and a source domain needs them"):
+            LabelledImages(domain, evaluation_transform(OPTIONS))
+        return
+    loader = ImageLoader(LabelledImages(domain, evaluation_transform(OPTIONS)), 5, workers=0)
+    assert torch.cat([labels for _, labels in loader]).tolist() == domain.labels.tolist()
+
+
+@pytest.mark.parametrize("opened", [*ON_DISK, python_folder])
+def test_a_cache_gives_the_same_tensors(tmp_path: Path, opened: Opener, expected: torch.Tensor) -> None:
+    resizings = [train_transform(OPTIONS).resizing, evaluation_transform(OPTIONS).resizing]
+    domain = opened(tmp_path / "data")
+    for _ in range(2):
+        with_cache = cached(domain, tmp_path / "cache", resizings, 0, no_bar)
+        assert torch.equal(epochs_of(with_cache, workers=2), expected)
+        assert len(list((tmp_path / "cache").glob("16px-*"))) == 1
+
+
+def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
+        cached(python(tmp_path), tmp_path / "cache", [train_transform(OPTIONS).resizing], 0, no_bar)
+
+
+@pytest.mark.parametrize("opened", [*FILES, python_folder])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_cannot_be_decoded_is_left_out_where_asked(tmp_path: Path, opened: Opener, workers: int) -> None:
+    domain = opened(tmp_path)
+    Path(domain.paths[BROKEN]).write_bytes(b"no picture")
+    left = without_unreadable(domain, workers)
+    assert left.positions.tolist() == [number for number in range(COUNT) if number != BROKEN]
+    assert [left.image(index).getpixel((0, 0))[0] for index in range(11)] == [20 * n for n in left.positions.tolist()]
+    (reason,) = left.skipped
+    assert f"{BROKEN:02d}.png: cannot be decoded (it is no JPEG, PNG" in reason
+    assert "skip_corrupt" not in reason
+    with pytest.raises(UserError, match=r"07.png: cannot be decoded .*; `skip_corrupt=True` leaves such images out"):
+        domain.image(BROKEN)
+
+
+@of_all
+def test_workers_that_are_spawned_get_it(tmp_path: Path, opened: Opener) -> None:
+    domain = opened(tmp_path)
+    sent = pickle.loads(pickle.dumps(domain))
+    assert np.array_equal(np.asarray(sent.image(5)), np.asarray(domain.image(5)))
+    assert sent.fingerprint() == domain.fingerprint()
