@@ -10,7 +10,7 @@ from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.errors import UserError
 from tllib_ancon.toolkit import find
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, GradientReversal
-from tllib_ancon.toolkit.networks import AveragePool
+from tllib_ancon.pooling import AveragePool
 
 K, D, B = 4, 6, 5
 

@@ -22,7 +22,6 @@ from tllib_ancon.training import inputs, launch, saved_predictions
 from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
 from tllib_ancon.training.files import sha256_of_tensors
 from tllib_ancon.training.inputs import Transform, Transforms
-from tllib_ancon.training.pretrain import pretrain
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.reproducibility import make_reproducible
 from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
@@ -196,6 +195,8 @@ def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:
     Raises:
         UserError: the run directory is that of one stage alone, or bad input to a stage
     """
+    from tllib_ancon.training.pretrain import pretrain
+
     first = config.start
     assert isinstance(first, PretrainConfig)
     if config.log is None:
