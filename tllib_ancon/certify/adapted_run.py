@@ -93,7 +93,7 @@ class AdaptedRun:
 
     def _classes(self, checkpoint: str) -> Classes:
         model = self._classifier(checkpoint)
-        settings = inputs.with_picture_size(self.settings, model.preprocessing)
+        settings = inputs.with_picture_defaults(self.settings, model.preprocessing)
         transform = inputs.picture_transforms(settings, model.preprocessing, self.images).evaluation
         loader = evaluation_loader(self.images, transform, settings.batch_size, settings.workers)
         with Progress(settings.quiet).bar(Path(checkpoint).name, len(loader)) as bar:

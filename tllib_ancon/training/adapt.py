@@ -135,8 +135,9 @@ def _subject(
         make_reproducible(config.seed, config.deterministic)
         assert model is not None
         network = copy.deepcopy(model)
-        config = inputs.with_picture_size(config, preprocessing_of(network))
-        transforms = given or inputs.image_transforms(config, network, target)
+        preprocessing = preprocessing_of(network)
+        config = inputs.with_picture_defaults(config, preprocessing)
+        transforms = given or inputs.image_transforms(config, preprocessing, target)
         probe = inputs.probe(target, transforms.evaluation)
         classifier = as_classifier(network, head, probe)
         target = inputs.with_classes(target, classifier.num_classes)
@@ -147,8 +148,8 @@ def _subject(
         make_reproducible(config.seed, config.deterministic)
         classifier = inputs.start_classifier(config, start, target.num_classes or None)
         target = inputs.with_classes(target, classifier.num_classes)
-        config = inputs.with_picture_size(config, classifier.preprocessing)
-        transforms = given or inputs.picture_transforms(config, classifier.preprocessing)
+        config = inputs.with_picture_defaults(config, classifier.preprocessing)
+        transforms = given or inputs.image_transforms(config, classifier.preprocessing, target)
         record = {}
     record = {"inputs": {**inputs.fingerprints(config, target), **record}}
     target = inputs.cached(config, transforms, target)

@@ -14,8 +14,8 @@ from torch import nn
 
 from tllib_ancon.config import PredictConfig
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import as_domain
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.training import inputs
 from tllib_ancon.training.inputs import Transform
@@ -66,17 +66,17 @@ def predict(
     config = PredictConfig(**{"quiet": True, **settings})
     inputs.set_threads(config.threads)
     if isinstance(model, nn.Module):
-        domain = inputs.given_images(images, None, None)
+        domain = as_domain(images, labels=False)
         network, preprocessing = model, preprocessing_of(model)
     else:
         start = inputs.find_start(str(model))
         config = inputs.inherited(config.replace(checkpoint=str(model)), start)
-        domain = inputs.given_images(images, None, start.classes)
+        domain = as_domain(images, labels=False, classes=start.classes)
         network = inputs.start_classifier(config, start, len(start.classes) if start.classes else None)
         network.to(device())
         preprocessing = network.preprocessing
-    config = inputs.with_picture_size(config, preprocessing)
-    transform = evaluation_transform or inputs.evaluation_of(config, preprocessing, domain)
+    config = inputs.with_picture_defaults(config, preprocessing)
+    transform = evaluation_transform or inputs.image_transforms(config, preprocessing, domain).evaluation
     chunks = list(probabilities(network, domain, transform, config.batch_size, config.workers))
     return Predictions(np.concatenate(chunks), np.asarray(domain.positions, dtype=np.int64), domain.paths)
 
