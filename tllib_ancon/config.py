@@ -26,7 +26,7 @@ MIXED_PRECISIONS = ("no", "fp16", "bf16")
 LOSSES = ("cross-entropy", "belief-matching")
 PRETRAINING = ("erm", "cdan", "mdd")
 ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
-CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd")
+CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "last", "none")
 LARGEST_SEED = 2**32 - 1
 
 INHERITED = (
@@ -469,7 +469,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 
     method: str = setting("ancon", "a composition such as gce+ancon", metavar="METHOD", group="method", common=True)
     criterion: str = setting(
-        "infomax", "selects the epoch, without labels", choices=CRITERIA, group="method", common=True
+        "infomax",
+        "selects the epoch, without labels; last: the last epoch; none: the last epoch, and no image is held out",
+        choices=CRITERIA,
+        group="method",
+        common=True,
     )
     adapted: str | None = setting(
         None, "parameters that learn; by default the method's, all-but-head for most", choices=ADAPTED_PARAMETERS,

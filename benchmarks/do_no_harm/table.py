@@ -63,6 +63,12 @@ CHOICES: dict[str, Callable[[Metrics], int]] = {
 """Name -> the index of the epoch. (0..): the start competes with the adapted epochs."""
 
 
+def choices(runs: Sequence[Run]) -> list[str]:
+    """Those that the metrics of all runs allow: a run of an earlier version has fewer criteria."""
+    scored = set.intersection(*(set(line) for run in runs for line in run.metrics))
+    return [name for name in CHOICES if (criterion := name.partition("(")[0]) in scored or criterion not in CRITERIA]
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.do_no_harm.table",
@@ -121,7 +127,7 @@ def by_choice(runs: Sequence[Run]) -> str:
     methods = list(dict.fromkeys(run.method for run in runs))
     head = " | ".join(f"{method}: mean | worst" for method in methods)
     lines = [f"| choice | {head} |", "|---" * (1 + 2 * len(methods)) + "|"]
-    for choice in CHOICES:
+    for choice in choices(runs):
         cells = []
         for method in methods:
             own = [run for run in runs if run.method == method]
@@ -137,8 +143,8 @@ def write_csv(path: Path, runs: Sequence[Run]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("setting", "seed", "training", "choice", "epoch", "accuracy", "start"))
         for run in runs:
-            for name, choose in CHOICES.items():
-                row = (run.setting, run.seed, run.method, name, choose(run.metrics))
+            for name in choices(runs):
+                row = (run.setting, run.seed, run.method, name, CHOICES[name](run.metrics))
                 writer.writerow((*row, f"{run.accuracy(name):.2f}", f"{run.start:.2f}"))
 
 

@@ -119,3 +119,25 @@ def test_overwriting_without_the_flag_leaves_no_old_file(
     assert "is not the file that the run wrote" in capsys.readouterr().err
     assert main([*again, "--overwrite"]) == 0
     assert not (run / FILE).exists()
+
+
+def test_the_last_epoch_is_taken_by_name(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    """At this rate InfoMax would take the first."""
+    run = one_vote_an_epoch(domains, source_checkpoint, tmp_path / "run", "--criterion", "last")
+    assert json.loads((run / "result.json").read_text())["selected_epoch"] == EPOCHS
+    best, latest = ((run / "checkpoints" / name).read_bytes() for name in ("best.pth", "latest.pth"))
+    assert best == latest
+    saved = read_predictions(run)
+    adapted, held_out = hold_out(48, 0.1, seed=0)
+    assert (saved.votes[adapted].sum(1) == EPOCHS).all()
+    assert not saved.votes[held_out].any()
+
+
+def test_without_a_criterion_all_images_are_adapted_on(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, capsys
+) -> None:
+    more = ("--criterion", "none", "--weighting", "uniform", "-b", "48")
+    run = adapt(domains, source_checkpoint, tmp_path / "run", *more)
+    assert json.loads((run / "result.json").read_text())["selected_epoch"] == EPOCHS
+    assert (read_predictions(run).votes.sum(1) == EPOCHS).all()
+    assert f"selected (none) (epoch {EPOCHS}): accuracy" in capsys.readouterr().out

@@ -63,12 +63,20 @@ def test_the_table_and_the_largest_change(run: Path, tmp_path: Path, capsys) -> 
         mean_entropy=[0.0, 0.2, 0.1, 0.3],
         marginal_entropy=[0.0, 0.2, 0.1, 0.3],
         snd=[0.0, 0.2, 0.1, 0.1],
+        nuclear_norm=[0.0, 0.2, 0.3, 0.1],
         accuracy=[50.0, 60.0, 61.5, 63.25],
     )
     assert main(["evaluate", "--select", str(copy)]) == 0
     lines = capsys.readouterr().out.splitlines()
     chosen = {line.split()[0]: line.split()[1] for line in lines if line.split()[:1] and line.split()[0] in CRITERIA}
-    assert chosen == {"infomax": "3", "corr_c": "1", "mean_entropy": "2", "marginal_entropy": "2", "snd": "1"}
+    assert chosen == {
+        "infomax": "3",
+        "corr_c": "1",
+        "mean_entropy": "2",
+        "marginal_entropy": "2",
+        "snd": "1",
+        "nuclear_norm": "2",
+    }
     assert any(line.startswith("3.25 for infomax, corr_c, mean_entropy; 3.25 for all") for line in lines)
 
 

@@ -49,3 +49,13 @@ def test_a_run_without_an_epoch_shows_its_start() -> None:
     alone = result("infomax", 1.0, 1.0, 1.0)
     del alone["selected"], alone["last"]
     assert result_summary(alone) == "infomax: higher is better\nstart (epoch 0): infomax 1.0000"
+
+
+@pytest.mark.parametrize("criterion", ["last", "none"])
+def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
+    labelled = {"accuracy": 50.0, "ece": 0.125}
+    epochs = [{"epoch": epoch, "infomax": 1.0, **labelled} for epoch in range(2)]
+    lines = result_summary({"criterion": criterion, "start": epochs[0], "selected": epochs[1], "last": epochs[1]})
+    assert lines.splitlines()[1] == f"selected ({criterion}) (epoch 1): accuracy 50.00 %, ECE (15 bins) 0.1250"
+    bare = {"criterion": criterion, "start": {"epoch": 0, "infomax": 1.0}}
+    assert result_summary(bare) == "start (epoch 0)"

@@ -74,16 +74,16 @@ class Adaptation:
         self.keep = keep
         self.progress = progress or Progress()
         self.accelerator = create_accelerator(options.mixed_precision)
-        self.criterion = selection.find_criterion(options.criterion)
+        held_out_share = options.hold_out if selection.holds_out(options.criterion) else 0.0
 
         if model.num_classes < 2:
             raise UserError(f"domain {target.name} has one class: every image is of it, and there is nothing to adapt")
         target = target.without_labels()
-        self.adapted_indices, held_out_indices = hold_out(len(target), options.hold_out, options.seed)
+        self.adapted_indices, held_out_indices = hold_out(len(target), held_out_share, options.seed)
         adapted, held_out = target.subset(self.adapted_indices), target.subset(held_out_indices)
         held_out = held_out if len(held_out) else adapted
-        if len(held_out) < self.criterion.fewest_samples:
-            raise UserError(f"`criterion={self.criterion.name}` needs more than the one image that is held out")
+        if len(held_out) < selection.fewest_samples(options.criterion):
+            raise UserError(f"`criterion={options.criterion}` needs more than the one image that is held out")
         self.shard = Shard.of_this_process(len(adapted))
         self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
 
@@ -257,13 +257,13 @@ class Adaptation:
 
     def _selected_epoch(self) -> int:
         adapted = self.metrics[1:]
-        return 1 + selection.best_epoch([line[self.criterion.name] for line in adapted], self.criterion.name)
+        return 1 + selection.chosen(adapted, self.options.criterion)
 
     def _result(self) -> dict[str, Any]:
         selected = self._selected_epoch()
         return {
             "method": self.options.method,
-            "criterion": self.criterion.name,
+            "criterion": self.options.criterion,
             "start": self.metrics[0],
             "selected_epoch": selected,
             "selected": self.metrics[selected],

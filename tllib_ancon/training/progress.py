@@ -98,25 +98,35 @@ def result_summary(result: Mapping[str, Any]) -> str:
     Args:
         result: ``result.json`` of an adaptation; accuracy and ECE are shown where the target has labels
     """
-    criterion = selection.find_criterion(result["criterion"])
-    end = "higher is better" if criterion.higher_is_better else "lower is better"
+    name = result["criterion"]
+    chosen_by = f"selected by {name}" if name in selection.CRITERIA else f"selected ({name})"
     models = {"start": result["start"]}
     if "selected" in result:
-        models |= {f"selected by {criterion.name}": result["selected"], "last": result["last"]}
-    lines = [_model_summary(title, metrics, criterion.name) for title, metrics in models.items()]
-    lines[0] = f"{criterion.name}: {end}\n{lines[0]}"
-    start, selected = (result.get(which, result["start"])[criterion.name] for which in ("start", "selected"))
-    if start != selected and selection.best_epoch([start, selected], criterion.name) == 0:
-        direction = "fell below" if criterion.higher_is_better else "rose above"
-        lines.append(
-            f"{criterion.name} {direction} the start's in every epoch ({start:.4f} at the start, {selected:.4f} at "
-            f"best; {end}): by this criterion the start model is better than the adapted ones"
-        )
+        models |= {chosen_by: result["selected"], "last": result["last"]}
+    lines = [_model_summary(title, metrics, name) for title, metrics in models.items()]
+    if name in selection.CRITERIA:
+        lines = [f"{name}: {_end(name)}", *lines, *_preferred_start(result, name)]
     return "\n".join(lines)
 
 
+def _end(criterion: str) -> str:
+    return "higher is better" if selection.CRITERIA[criterion].higher_is_better else "lower is better"
+
+
+def _preferred_start(result: Mapping[str, Any], criterion: str) -> list[str]:
+    """That the criterion prefers the start to every epoch, if it does."""
+    start, selected = (result.get(which, result["start"])[criterion] for which in ("start", "selected"))
+    if start == selected or selection.best_epoch([start, selected], criterion) == 1:
+        return []
+    direction = "fell below" if selected < start else "rose above"
+    return [
+        f"{criterion} {direction} the start's in every epoch ({start:.4f} at the start, {selected:.4f} at best; "
+        f"{_end(criterion)}): by this criterion the start model is better than the adapted ones"
+    ]
+
+
 def _model_summary(title: str, metrics: Mapping[str, Any], criterion: str) -> str:
-    text = f"{title} (epoch {metrics['epoch']}): {criterion} {metrics[criterion]:.4f}"
+    measured = [f"{criterion} {metrics[criterion]:.4f}"] if criterion in selection.CRITERIA else []
     if "accuracy" in metrics:
-        text += f", accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}"
-    return text
+        measured.append(f"accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}")
+    return f"{title} (epoch {metrics['epoch']}): {', '.join(measured)}".removesuffix(": ")

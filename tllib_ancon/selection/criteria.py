@@ -1,18 +1,13 @@
-"""Label-free selection: criteria that rank saved epochs from predictions alone (Section 4.3.1).
-
-A criterion maps the probabilities of one evaluation pass, (N, K), to one number. No label is ever needed.
-"""
+"""Criteria that score one model from its predictions on N images, (N, K), without labels (Section 4.3.1)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError
 
 ROW_SUM_TOLERANCE = 1e-3
 SIMILARITIES_AT_ONCE = 2**22
@@ -144,91 +139,68 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     return float(total / num_samples)
 
 
-PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
-"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+def nuclear_norm(probabilities: Tensor) -> float:
+    r"""Nuclear norm :math:`\lVert P \rVert_* / \sqrt{\min(N, K)\, N}` of the prediction matrix; higher is better.
 
-
-@dataclass(frozen=True)
-class Criterion:
-    """A label-free criterion: its name, its function, which end is better, where it comes from, and how many samples it
-    needs."""
-
-    name: str
-    function: Callable[[Tensor], float]
-    higher_is_better: bool
-    source: str
-    fewest_samples: int = 1
-
-
-CRITERIA: dict[str, Criterion] = {
-    criterion.name: criterion
-    for criterion in (
-        Criterion("infomax", infomax, True, "Shi and Sha, 2012"),
-        Criterion("corr_c", corr_c, False, "Tu et al., 2022"),
-        Criterion("mean_entropy", mean_entropy, False, "Morerio et al., 2017"),
-        Criterion("marginal_entropy", marginal_entropy, False, "Ent as the paper prints it"),
-        Criterion("snd", snd, True, "Saito et al., 2021", fewest_samples=2),
-    )
-}
-
-
-def score_all(probabilities: Tensor, criteria: Iterable[str] | None = None) -> dict[str, float]:
-    """Scores one evaluation pass by every criterion.
-
-    Args:
-        criteria: names in :data:`CRITERIA`; by default all that N samples are enough for. ``snd`` alone needs time
-            quadratic in N.
+    The sum of the singular values of P, in units of its largest value. It is large for predictions that are confident
+    and spread over the classes.
 
     Inputs:
         - probabilities: one probability vector per sample.
 
-    Outputs: the score by name, in the order of ``criteria``.
+    Outputs: a float in :math:`(0, 1]`; 1 for one-hot predictions spread evenly over classes.
 
     Shape: (N, K), any float dtype; computed in float64.
 
     Raises:
-        UserError: see :func:`infomax`; also for an unknown name.
+        UserError: see :func:`infomax`.
+
+    Source: Deng, Suh, Gould and Zheng, "Confidence and Dispersity Speak: Characterizing Prediction Matrix for
+    Unsupervised Accuracy Estimation", ICML 2023.
     """
     probabilities = checked_probabilities(probabilities)
-    if criteria is None:
-        criteria = [name for name, known in CRITERIA.items() if len(probabilities) >= known.fewest_samples]
-    return {name: find_criterion(name).function(probabilities) for name in criteria}
+    singular_values = torch.linalg.svdvals(probabilities)
+    return float(singular_values.sum()) / math.sqrt(min(probabilities.shape) * len(probabilities))
 
 
-def best_epoch(scores: Sequence[float], criterion: str) -> int:
-    """The first index at which ``criterion`` is best. NaN never wins.
+def mano(logits: Tensor, norm_order: float = 4.0, threshold: float = 5.0) -> float:
+    r"""MaNo, the entry-wise norm :math:`(\frac{1}{NK} \sum_{ik} |\sigma(q_i)_k|^p)^{1/p}` of normalised logits; higher
+    is better.
 
-    Args:
-        scores: one score per epoch; index 0 is the start model where epoch 0 was scored.
-        criterion (str): a name in :data:`CRITERIA`; it says which end is better.
+    .. math:: \Phi = -\frac{1}{NK} \sum_{ik} \log \mathrm{softmax}(q_i)_k, \qquad
+        \sigma(q) = \begin{cases} \mathrm{softmax}(q) & \Phi > \eta \\
+        v / \lVert v \rVert_1, \; v = t - \min_k t_k, \; t = 1 + q + q^2/2 & \text{otherwise.} \end{cases}
 
-    Outputs: an index into ``scores``.
-
-    Raises:
-        UserError: for an unknown name, and if no score is a number.
-    """
-    sign = 1 if find_criterion(criterion).higher_is_better else -1
-    candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
-    if not candidates:
-        raise UserError(f"none of the {len(scores)} epochs has a {criterion} score; evaluate at least one")
-    return max(candidates, key=lambda epoch: sign * scores[epoch])
-
-
-def selection_spread(accuracies_by_criterion: Mapping[str, float]) -> float:
-    """The paper's "maximum performance change under different selection methods" (Section 4.3.1): max - min.
+    Logits far from uniform (a large :math:`\Phi`) get the softmax, others its Taylor expansion of second order; as the
+    authors' code does, its smallest entry is taken off each row, and a row of equal logits counts 0. The second case is
+    not the same for logits that are shifted by a constant.
 
     Args:
-        accuracies_by_criterion: the accuracy of the epoch that each criterion selected, all in one unit.
+        norm_order (float): p, at least 1.
+        threshold (float): :math:`\eta`.
 
-    Outputs: a non-negative float in that unit.
+    Inputs:
+        - logits: the model's outputs before softmax.
+
+    Outputs: a float in :math:`[0, K^{-1/p}]`.
+
+    Shape: (N, K), any float dtype; computed in float64.
 
     Raises:
-        UserError: if there is no accuracy, or one is NaN.
+        UserError: for another shape, logits that are not finite, or a norm order below 1.
+
+    Source: Xie, Odonnat, Feofanov et al., "MANO: Exploiting Matrix Norm for Unsupervised Accuracy Estimation Under
+    Distribution Shifts", NeurIPS 2024.
     """
-    accuracies = list(accuracies_by_criterion.values())
-    if not accuracies or any(math.isnan(accuracy) for accuracy in accuracies):
-        raise UserError(f"the spread needs one accuracy per criterion, got {dict(accuracies_by_criterion)}")
-    return max(accuracies) - min(accuracies)
+    if not norm_order >= 1:
+        raise UserError(f"mano: the norm order is {norm_order}; give one of at least 1 (Xie et al. use 4)")
+    logits = checked_logits(logits)
+    if -float(logits.log_softmax(dim=1).mean()) > threshold:
+        normalised = logits.softmax(dim=1)
+    else:
+        expanded = 1 + logits + logits.square() / 2
+        normalised = torch.nn.functional.normalize(expanded - expanded.amin(dim=1, keepdim=True), p=1, dim=1)
+    return float(normalised.pow(norm_order).mean() ** (1 / norm_order))
 
 
 def checked_probabilities(probabilities: Tensor) -> Tensor:
@@ -252,10 +224,27 @@ def checked_probabilities(probabilities: Tensor) -> Tensor:
     return probabilities
 
 
-def _refuse_rows(bad: Tensor, problem: str) -> None:
+def checked_logits(logits: Tensor) -> Tensor:
+    """The same logits in float64, checked: (N, K), N ≥ 1, K ≥ 2, finite.
+
+    Raises:
+        UserError: naming what is wrong and the first row where it is.
+    """
+    if logits.ndim != 2 or logits.shape[0] == 0 or logits.shape[1] < 2:
+        raise UserError(f"logits have shape {tuple(logits.shape)}; give (N, K): a row per sample, two or more classes")
+    if not logits.is_floating_point():
+        raise UserError(f"logits have dtype {logits.dtype}; give a floating-point tensor")
+    if logits.device.type == "mps":  # which has no float64
+        logits = logits.cpu()
+    logits = logits.detach().double()
+    _refuse_rows(~logits.isfinite().all(dim=1), "is not finite; the model has probably diverged", "logits")
+    return logits
+
+
+def _refuse_rows(bad: Tensor, problem: str, what: str = "probabilities") -> None:
     if bad.any():
         first = int(bad.nonzero()[0])
-        raise UserError(f"row {first} of the probabilities ({int(bad.sum())} of {len(bad)} rows) {problem}")
+        raise UserError(f"row {first} of the {what} ({int(bad.sum())} of {len(bad)} rows) {problem}")
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
@@ -274,10 +263,3 @@ def _neighbor_entropies(directions: Tensor, start: int, buffer: Tensor, temperat
     weights.div_(weights.sum(dim=1, keepdim=True))
     entropy: Tensor = torch.special.entr(weights, out=weights).sum(dim=1)
     return entropy
-
-
-def find_criterion(name: str) -> Criterion:
-    """The criterion of that name, or :class:`UserError` with the valid names."""
-    if name not in CRITERIA:
-        raise unknown_name("criterion", name, CRITERIA)
-    return CRITERIA[name]

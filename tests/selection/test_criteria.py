@@ -7,17 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tllib_ancon import selection
+from tests.selection.naive import ORACLES, naive_mano
 from tllib_ancon.errors import UserError
 from tllib_ancon.selection import (
     CRITERIA,
-    best_epoch,
     corr_c,
+    criteria,
     infomax,
+    mano,
     marginal_entropy,
     mean_entropy,
+    nuclear_norm,
     score_all,
-    selection_spread,
     snd,
 )
 
@@ -28,51 +29,6 @@ shapes = st.tuples(st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6))
 def random_probabilities(num_samples: int, num_classes: int, seed: int, scale: float = 4.0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (scale * torch.randn(num_samples, num_classes, generator=generator)).softmax(dim=1)
-
-
-def naive_entropy(distribution: list[float]) -> float:
-    return -sum(p * math.log(p) for p in distribution if p > 0)
-
-
-def naive_mean_entropy(rows: list[list[float]]) -> float:
-    return sum(naive_entropy(row) for row in rows) / len(rows)
-
-
-def naive_marginal_entropy(rows: list[list[float]]) -> float:
-    return naive_entropy([sum(column) / len(rows) for column in zip(*rows, strict=True)])
-
-
-def naive_infomax(rows: list[list[float]]) -> float:
-    return naive_marginal_entropy(rows) - naive_mean_entropy(rows)
-
-
-def naive_corr_c(rows: list[list[float]]) -> float:
-    classes = range(len(rows[0]))
-    c = [[sum(row[i] * row[j] for row in rows) for j in classes] for i in classes]
-    norm = math.sqrt(sum(c[i][j] ** 2 for i in classes for j in classes))
-    target = 1 / math.sqrt(len(classes))
-    return math.sqrt(sum((c[i][j] / norm - (target if i == j else 0)) ** 2 for i in classes for j in classes))
-
-
-def naive_snd(rows: list[list[float]], temperature: float = 0.05) -> float:
-    def cosine(a: list[float], b: list[float]) -> float:
-        dot = sum(x * y for x, y in zip(a, b, strict=True))
-        return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
-
-    total = 0.0
-    for i, row in enumerate(rows):
-        weights = [math.exp(cosine(row, other) / temperature) for j, other in enumerate(rows) if j != i]
-        total += naive_entropy([weight / sum(weights) for weight in weights])
-    return total / len(rows)
-
-
-ORACLES = {
-    "infomax": naive_infomax,
-    "corr_c": naive_corr_c,
-    "mean_entropy": naive_mean_entropy,
-    "marginal_entropy": naive_marginal_entropy,
-    "snd": naive_snd,
-}
 
 
 def test_every_criterion_has_an_oracle() -> None:
@@ -140,8 +96,50 @@ def test_snd_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     probabilities = random_probabilities(23, 5, seed=1)
     whole = snd(probabilities)
     for at_once in (1, 23 * 4, 23 * 22):
-        monkeypatch.setattr(selection, "SIMILARITIES_AT_ONCE", at_once)
+        monkeypatch.setattr(criteria, "SIMILARITIES_AT_ONCE", at_once)
         assert snd(probabilities) == pytest.approx(whole, rel=1e-12)
+
+
+def test_the_nuclear_norm_is_its_largest_for_confident_and_spread_predictions() -> None:
+    assert nuclear_norm(torch.eye(4).repeat(3, 1)) == pytest.approx(1)
+    assert nuclear_norm(torch.eye(4)[[0, 0, 0, 0]]) == pytest.approx(1 / 2)
+    assert nuclear_norm(torch.full((8, 4), 0.25)) == pytest.approx(1 / 4)
+    assert nuclear_norm(torch.eye(4)[:2]) == pytest.approx(1)
+
+
+@given(shape=shapes, scale=st.sampled_from([0.1, 1.0, 10.0, 40.0]))
+@SETTINGS
+def test_mano_equals_its_authors_formula(shape: tuple[int, int, int], scale: float) -> None:
+    logits = scale * torch.randn(shape[0], shape[1], generator=torch.Generator().manual_seed(shape[2]))
+    assert mano(logits) == pytest.approx(naive_mano(logits.double().tolist()), rel=1e-10, abs=1e-12)
+    for threshold in (0.0, 100.0):
+        assert mano(logits, 2, threshold) == pytest.approx(
+            naive_mano(logits.double().tolist(), 2, threshold), rel=1e-10
+        )
+
+
+def test_mano_normalises_by_softmax_where_logits_are_far_from_uniform() -> None:
+    certain = 50 * torch.eye(3).repeat(4, 1)
+    assert mano(certain) == pytest.approx(3 ** (-1 / 4))
+    assert mano(certain + 1000) == pytest.approx(mano(certain))
+    assert mano(torch.zeros(4, 3)) == 0
+    assert mano(torch.tensor([[0.0, 1.0, 2.0]])) != pytest.approx(mano(torch.tensor([[1.0, 2.0, 3.0]])))
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (torch.ones(3), "logits have shape"),
+        (torch.ones(0, 3), "logits have shape"),
+        (torch.tensor([[1, 2]]), "floating-point"),
+        (torch.tensor([[0.0, math.inf]]), r"row 0 of the logits \(1 of 1 rows\) is not finite"),
+    ],
+)
+def test_bad_logits_are_named(logits: torch.Tensor, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        mano(logits)
+    with pytest.raises(UserError, match="norm order"):
+        mano(torch.zeros(2, 2), norm_order=0.5)
 
 
 def test_no_criterion_keeps_a_graph() -> None:
@@ -194,35 +192,3 @@ def test_snd_names_what_it_cannot_do() -> None:
         snd(torch.tensor([[0.5, 0.5]]))
     with pytest.raises(UserError, match="temperature"):
         snd(torch.eye(2), temperature=0)
-
-
-@pytest.mark.parametrize(
-    ("scores", "criterion", "expected"),
-    [
-        ([1.0, 3.0, 2.0], "infomax", 1),
-        ([1.0, 3.0, 2.0], "corr_c", 0),
-        ([2.0, 1.0, 1.0], "mean_entropy", 1),
-        ([1.0, 2.0, 2.0], "snd", 1),
-        ([math.nan, 1.0, math.nan], "infomax", 1),
-        ([math.nan, 1.0, 0.5], "corr_c", 2),
-        ([-math.inf, math.nan], "infomax", 0),
-    ],
-)
-def test_best_epoch_is_the_first_best(scores: list[float], criterion: str, expected: int) -> None:
-    assert best_epoch(scores, criterion) == expected
-
-
-def test_best_epoch_names_what_is_wrong() -> None:
-    for scores in ([], [math.nan, math.nan]):
-        with pytest.raises(UserError, match="none of the"):
-            best_epoch(scores, "infomax")
-    with pytest.raises(UserError, match="unknown criterion"):
-        best_epoch([1.0], "accuracy")
-
-
-def test_selection_spread() -> None:
-    assert selection_spread({"infomax": 70.5, "corr_c": 68.0, "mean_entropy": 71.0}) == pytest.approx(3.0)
-    assert selection_spread({"infomax": 70.5}) == 0
-    for bad in ({}, {"infomax": math.nan, "snd": 1.0}):
-        with pytest.raises(UserError, match="one accuracy per criterion"):
-            selection_spread(bad)

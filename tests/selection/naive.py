@@ -1,0 +1,143 @@
+"""The criteria written out by their definitions, in plain Python and NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+Rows = Sequence[Sequence[float]]
+
+
+def naive_entropy(distribution: Sequence[float]) -> float:
+    return -sum(p * math.log(p) for p in distribution if p > 0)
+
+
+def naive_mean_entropy(rows: Rows) -> float:
+    return sum(naive_entropy(row) for row in rows) / len(rows)
+
+
+def naive_marginal_entropy(rows: Rows) -> float:
+    return naive_entropy([sum(column) / len(rows) for column in zip(*rows, strict=True)])
+
+
+def naive_infomax(rows: Rows) -> float:
+    return naive_marginal_entropy(rows) - naive_mean_entropy(rows)
+
+
+def naive_corr_c(rows: Rows) -> float:
+    classes = range(len(rows[0]))
+    c = [[sum(row[i] * row[j] for row in rows) for j in classes] for i in classes]
+    norm = math.sqrt(sum(c[i][j] ** 2 for i in classes for j in classes))
+    target = 1 / math.sqrt(len(classes))
+    return math.sqrt(sum((c[i][j] / norm - (target if i == j else 0)) ** 2 for i in classes for j in classes))
+
+
+def naive_snd(rows: Rows, temperature: float = 0.05) -> float:
+    def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+        dot = sum(x * y for x, y in zip(a, b, strict=True))
+        return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+    total = 0.0
+    for i, row in enumerate(rows):
+        weights = [math.exp(cosine(row, other) / temperature) for j, other in enumerate(rows) if j != i]
+        total += naive_entropy([weight / sum(weights) for weight in weights])
+    return total / len(rows)
+
+
+def naive_nuclear_norm(rows: Rows) -> float:
+    """The trace of the square root of the smaller of P Pᵀ and Pᵀ P."""
+    matrix = np.array(rows)
+    gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
+    trace = sum(math.sqrt(max(value, 0.0)) for value in np.linalg.eigvalsh(gram))
+    return trace / math.sqrt(min(matrix.shape) * len(matrix))
+
+
+def softmax(row: Sequence[float]) -> list[float]:
+    largest = max(row)
+    weights = [math.exp(value - largest) for value in row]
+    return [weight / sum(weights) for weight in weights]
+
+
+def argmax(row: Sequence[float]) -> int:
+    return list(row).index(max(row))
+
+
+def naive_mano(logits: Rows, order: float = 4, threshold: float = 5.0) -> float:
+    num_samples, num_classes = len(logits), len(logits[0])
+    divergence = 0.0
+    for row in logits:
+        log_sum = max(row) + math.log(sum(math.exp(value - max(row)) for value in row))
+        divergence -= sum(value - log_sum for value in row) / num_classes / num_samples
+    total = 0.0
+    for row in logits:
+        if divergence > threshold:
+            normalised = softmax(row)
+        else:
+            expanded = [1 + value + value**2 / 2 for value in row]
+            shifted = [value - min(expanded) for value in expanded]
+            normalised = [value / max(sum(shifted), 1e-12) for value in shifted]
+        total += sum(value**order for value in normalised)
+    return total ** (1 / order) / (num_samples * num_classes) ** (1 / order)
+
+
+def naive_ensv(pool: Sequence[Rows]) -> list[float]:
+    num_samples = len(pool[0])
+    ensemble = [
+        argmax([sum(column) for column in zip(*(model[i] for model in pool), strict=True)]) for i in range(num_samples)
+    ]
+    return [sum(argmax(model[i]) == ensemble[i] for i in range(num_samples)) / num_samples for model in pool]
+
+
+def naive_asr_resets(pool: Sequence[Rows], momentum: float = 0.15, initial: float = 0.5) -> list[bool]:
+    """The authors' loop over steps, an epoch a step."""
+    num_samples, num_classes = len(pool[0]), len(pool[0][0])
+    cumulative = math.log(num_classes * initial)
+    resets = []
+    for outputs in pool:
+        entropy = naive_entropy(softmax([sum(column) / num_samples for column in zip(*outputs, strict=True)]))
+        flipped = sum(argmax(now) != argmax(then) for now, then in zip(outputs, pool[0], strict=True)) / num_samples
+        weight = momentum * flipped + 1 - momentum
+        if entropy < cumulative:
+            resets.append(True)
+            cumulative = math.log(num_classes * initial)
+        else:
+            resets.append(False)
+            cumulative = weight * cumulative + (1 - weight) * entropy
+    return resets
+
+
+def naive_dropout_agreement(rows: Rows, passes: Sequence[Rows]) -> float:
+    hits = [argmax(dropped[i]) == argmax(rows[i]) for dropped in passes for i in range(len(rows))]
+    return sum(hits) / len(hits)
+
+
+def naive_aetta(rows: Rows, passes: Sequence[Rows], alpha: float = 3) -> float:
+    """The authors' estimate of the first batch, before it is averaged with others."""
+    num_classes = len(rows[0])
+    every = [row for dropped in passes for row in dropped]
+    mean = [sum(column) / len(every) for column in zip(*every, strict=True)]
+    entropy = -sum(value * math.log(value + 1e-6) for value in mean)
+    error = (1 - naive_dropout_agreement(rows, passes)) / (entropy / math.log(num_classes)) ** alpha
+    return 1 - max(0.0, min(1 - 1 / num_classes, error))
+
+
+def naive_mixval(mixed: Rows, predictions: Sequence[int], first: Sequence[int], second: Sequence[int]) -> float:
+    """Mean of the two shares of the authors' two scripts, whose label is the argmax of the mixed one-hot labels."""
+    shares = []
+    for same in (True, False):
+        chosen = [m for m in range(len(mixed)) if (predictions[first[m]] == predictions[second[m]]) == same]
+        hits = [argmax(mixed[m]) == predictions[first[m]] for m in chosen]
+        shares.append(sum(hits) / len(hits) if hits else 0.0)
+    return sum(shares) / 2
+
+
+ORACLES = {
+    "infomax": naive_infomax,
+    "corr_c": naive_corr_c,
+    "mean_entropy": naive_mean_entropy,
+    "marginal_entropy": naive_marginal_entropy,
+    "snd": naive_snd,
+    "nuclear_norm": naive_nuclear_norm,
+}

@@ -1,0 +1,73 @@
+"""Label-free selection: criteria that rank models by their predictions alone (Section 4.3.1).
+
+A criterion maps what one model, or each model of a pool, says of N images to one number. No label is ever needed.
+"""
+
+from tllib_ancon.selection.choice import (
+    CHOICES,
+    CRITERIA,
+    LAST,
+    NEEDS,
+    NONE,
+    PAPER_CRITERIA,
+    POOL_CRITERIA,
+    Criterion,
+    Mixtures,
+    Outputs,
+    PoolCriterion,
+    best_epoch,
+    chosen,
+    fewest_samples,
+    find_criterion,
+    holds_out,
+    score_all,
+    selection_spread,
+)
+from tllib_ancon.selection.criteria import (
+    checked_logits,
+    checked_probabilities,
+    corr_c,
+    infomax,
+    mano,
+    marginal_entropy,
+    mean_entropy,
+    nuclear_norm,
+    snd,
+)
+from tllib_ancon.selection.pool import aetta, asr_resets, dropout_agreement, ensv, mixing_pairs, mixval
+
+__all__ = [
+    "CHOICES",
+    "CRITERIA",
+    "LAST",
+    "NEEDS",
+    "NONE",
+    "PAPER_CRITERIA",
+    "POOL_CRITERIA",
+    "Criterion",
+    "Mixtures",
+    "Outputs",
+    "PoolCriterion",
+    "aetta",
+    "asr_resets",
+    "best_epoch",
+    "checked_logits",
+    "checked_probabilities",
+    "chosen",
+    "corr_c",
+    "dropout_agreement",
+    "ensv",
+    "fewest_samples",
+    "find_criterion",
+    "holds_out",
+    "infomax",
+    "mano",
+    "marginal_entropy",
+    "mean_entropy",
+    "mixing_pairs",
+    "mixval",
+    "nuclear_norm",
+    "score_all",
+    "selection_spread",
+    "snd",
+]
