@@ -35,7 +35,7 @@ def main(words: list[str]) -> None:
     labels = torch.from_numpy(target.require_labels().labels)
     make_reproducible(config.seed)
     model = inputs.start_classifier(config, start_point, target.num_classes)
-    config = inputs.with_picture_size(config, model.preprocessing)
+    config = inputs.with_picture_defaults(config, model.preprocessing)
     transforms = inputs.picture_transforms(config, model.preprocessing)
     target = inputs.cached(config, transforms, target)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tllib_ancon._version import __version__
-from tllib_ancon.toolkit.compat import enable as _enable_toolkit
 
 if TYPE_CHECKING:
     from tllib_ancon import methods
+    from tllib_ancon.config import AdaptConfig, PretrainConfig
     from tllib_ancon.errors import UserError
     from tllib_ancon.evaluation import expected_calibration_error
     from tllib_ancon.selection import corr_c, infomax, mean_entropy
@@ -21,24 +21,41 @@ if TYPE_CHECKING:
         TemporalEnsemble,
         generalized_cross_entropy,
     )
+    from tllib_ancon.training.adapt import AdaptationResult, adapt
+    from tllib_ancon.training.predict import Predictions, predict
+    from tllib_ancon.training.pretrain import pretrain
 
 __all__ = [
+    "AdaptConfig",
+    "AdaptationResult",
     "AdaptiveSmoothing",
     "AnchoredConfidence",
     "EarlyLearningRegularization",
     "NeighborhoodReciprocity",
+    "Predictions",
+    "PretrainConfig",
     "TemporalEnsemble",
     "UserError",
     "__version__",
+    "adapt",
     "corr_c",
     "expected_calibration_error",
     "generalized_cross_entropy",
     "infomax",
     "mean_entropy",
     "methods",
+    "predict",
+    "pretrain",
 ]
 
 _HOMES = {
+    "adapt": "training.adapt",
+    "AdaptationResult": "training.adapt",
+    "predict": "training.predict",
+    "Predictions": "training.predict",
+    "pretrain": "training.pretrain",
+    "AdaptConfig": "config",
+    "PretrainConfig": "config",
     "AdaptiveSmoothing": "self_training",
     "AnchoredConfidence": "self_training",
     "TemporalEnsemble": "self_training",
@@ -51,8 +68,6 @@ _HOMES = {
     "expected_calibration_error": "evaluation",
     "UserError": "errors",
 }
-
-_enable_toolkit()
 
 
 def __getattr__(name: str) -> Any:

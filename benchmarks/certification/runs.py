@@ -70,7 +70,7 @@ def _outcomes(run: AdaptedRun) -> Disagreements | None:
     """None if both models say the same of all images."""
     if not run.images.labelled:
         raise UserError(f"the images of {run.directory.path} have no labels to compare with")
-    labels = np.array([sample.label for sample in run.images.samples])
+    labels = run.images.labels
     start, adapted = run.classes()
     outcomes = (labels == adapted).astype(np.int8) - (labels == start).astype(np.int8)
     differ = start != adapted

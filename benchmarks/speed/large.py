@@ -27,6 +27,9 @@ CACHED_SIZES = (10_000, 100_000)
 """Of what is written to disk: a million resized pictures of 64² are 12 GB."""
 
 NUM_CLASSES, SIDE, BATCH, STEPS = 1000, 64, 64, 50
+HOLD_OUT = 0.01
+"""Share of the pictures that selects the epoch; one of its criteria, SND, takes time quadratic in their number."""
+
 FILES = 1000
 """Picture files, and links to their folder, so that a million paths need few of them."""
 
@@ -164,7 +167,7 @@ def adapt_with_cache(folder: Path, count: int) -> Figures:
 def continue_after_an_epoch(folder: Path, count: int) -> Figures:
     """An epoch in a run directory, ended in the second one, and the same call again."""
     log = str(folder / f"run{count}")
-    per_epoch = int(count * 0.9) // BATCH
+    per_epoch = round(count * (1 - HOLD_OUT)) // BATCH
     _adapt(Drawn(count), epochs=2, log=log, clock=Clock(per_epoch + 1))
     written = sum(path.stat().st_size for path in Path(log).rglob("*") if path.is_file())
     return {**_adapt(Drawn(count), epochs=2, log=log), "run directory, MB": written}
@@ -177,12 +180,9 @@ def _adapt(images: Any = None, clock: Clock | None = None, **settings: Any) -> F
     torch.manual_seed(0)
     network = Network(clock)
     before, started = memory(), time.perf_counter()
+    options = {"method": "ancon", "epochs": 1, "batch_size": BATCH, "hold_out": HOLD_OUT, "workers": 0, "quiet": True}
     with contextlib.suppress(Enough):
-        adapt(
-            network,
-            images,
-            **{"method": "ancon", "epochs": 1, "batch_size": BATCH, "workers": 0, "quiet": True, **settings},
-        )
+        adapt(network, images, **{**options, **settings})
     steps = np.diff(clock.started)
     return {
         "until the first step, s": clock.started[0] - started,

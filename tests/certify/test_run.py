@@ -78,7 +78,7 @@ def test_both_models_are_those_of_the_run(run: Path) -> None:
     """Their accuracies are what the run itself measured, before the first epoch and of the selected one."""
     adapted = adapted_run(run)
     comparison = adapted.compare()
-    labels = np.array([sample.label for sample in adapted.images.samples])
+    labels = adapted.images.labels
     metrics = [json.loads(line) for line in (run / "adapt" / "metrics.jsonl").read_text().splitlines()]
     selected = json.loads((run / "adapt" / "result.json").read_text())["selected"]
     assert 100 * (comparison.start == labels).mean() == pytest.approx(metrics[0]["accuracy"])
@@ -130,7 +130,7 @@ def test_a_labelled_list_says_what_its_labels_would_have_decided(run: Path, doma
     assert certified(run, "--labels", str(domains / "image_list" / "dark.txt")) == 0
     found = certificate(run)
     comparison = adapted_run(run).compare()
-    labels = np.array([sample.label for sample in adapted_run(run).images.samples])
+    labels = adapted_run(run).images.labels
     truth = ((comparison.adapted == labels).mean() - (comparison.start == labels).mean()).item()
     lower, upper = found["interval"]  # type: ignore[misc]
     assert lower - 1e-9 <= truth <= upper + 1e-9

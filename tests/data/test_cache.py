@@ -5,6 +5,10 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +26,7 @@ from tllib_ancon.data.decoding import load_image
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.paths import Paths
 from tllib_ancon.data.resizing import Resizing
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.data.transforms import ImageTransform, evaluation_transform, train_transform
@@ -178,3 +183,80 @@ def test_a_spawned_worker_maps_the_file_and_gets_no_copy(tmp_path: Path, domain:
     sent = pickle.dumps(images)
     assert len(sent) < 4000
     assert pickle.loads(sent)(3).tobytes() == images(3).tobytes()
+
+
+def test_two_datasets_of_equal_names_sizes_and_times_have_caches_of_their_own(tmp_path: Path) -> None:
+    domains = []
+    for name, colour in (("one", 10), ("other", 200)):
+        path = tmp_path / name / "a.bmp"
+        path.parent.mkdir()
+        Image.new("RGB", (8, 8), (colour, 0, 0)).save(path)
+        os.utime(path, ns=(0, 0))
+        domains.append(Domain.of_files(name, Paths([str(path)], path.parent), ["x"]))
+    images = [cached(tmp_path / "cache", domain) for domain in domains]
+    assert [int(image(0)[0, 0, 0]) for image in images] == [10, 200]
+
+
+def test_a_picture_replaced_by_one_of_its_size_and_time_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.bmp"
+    domain = Domain.of_files("d", [str(path)], ["x"])
+    for colour in (10, 200):
+        Image.new("RGB", (8, 8), (colour, 0, 0)).save(path)
+        os.utime(path, ns=(0, 0))
+        assert int(cached(tmp_path / "cache", domain)(0)[0, 0, 0]) == colour
+
+
+def test_relative_paths_name_their_cache_by_where_they_lead(tmp_path, domain, monkeypatch) -> None:
+    cached(tmp_path / "cache", Domain.of_files("d", Paths(domain.paths, tmp_path)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cache, "_build", None)
+    cached(tmp_path / "cache", Domain.of_files("d", Paths([f"./{n}.png" for n in range(12)], ".")))
+
+
+KILLED = """
+import contextlib, os, signal, sys, time
+from types import SimpleNamespace
+from pathlib import Path
+from tllib_ancon.data.cache import cached
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.paths import Paths
+from tllib_ancon.data.resizing import Resizing
+from tllib_ancon.errors import Interrupted
+
+@contextlib.contextmanager
+def bar(title, steps):
+    yield SimpleNamespace(update=lambda: (print("caching", flush=True), time.sleep(60)))
+
+folder, workers, *paths = sys.argv[1:]
+try:
+    cached(Domain.of_files("d", paths), folder, [Resizing(24)], int(workers), bar)
+except Interrupted as error:
+    print(error)
+    sys.exit(128 + error.number)
+"""
+
+
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, 0), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
+def test_a_killed_build_leaves_nothing_or_what_the_next_one_removes(tmp_path, domain, number, workers: int) -> None:
+    folder = tmp_path / "cache"
+    words = [sys.executable, "-c", KILLED, str(folder), str(workers), *domain.paths]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "caching\n"
+        assert len(shown(folder)) == 1
+        live = cached(folder, domain.subset([0]))  # another build leaves that of a living process alone
+        assert len(shown(folder)) == 2
+        process.send_signal(number)
+        said = process.stdout.read()
+    if number == signal.SIGTERM:
+        assert process.returncode == 128 + number
+        assert "stopped by SIGTERM while images were cached" in said
+        assert len(shown(folder)) == 1
+    else:
+        assert len(shown(folder)) == 2
+        for side in range(1, 100):  # workers see within seconds that their parent is gone
+            cached(folder, domain, Resizing(side))
+            if not list(folder.glob(".*px-*")):
+                break
+            time.sleep(0.1)
+    assert not list(folder.glob(".*px-*"))
+    assert live(0).shape == (24, 24, 3)

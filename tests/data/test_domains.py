@@ -78,6 +78,12 @@ def test_labels_can_be_removed(root: Path) -> None:
         ("ImageList", ["fotos"], "did you mean 'photo'"),
         ("ImageList", ["wild"], "classes.txt is missing"),
         ("Offce31", ["A"], "did you mean 'Office31'"),
+        (
+            "Pictures",
+            ["A"],
+            "CorruptedImages, Digits, DomainNet, Folder, ImageFolder, ImageList, .*, hf:NAME",
+        ),
+        ("ImageList", [], "no domain given"),
         ("Office31", ["X"], "Valid names: A, D, W"),
         ("Office31", ["A"], "does not hold Office31.*missing folders"),
         ("Office31", [], "no domain"),
@@ -86,6 +92,14 @@ def test_labels_can_be_removed(root: Path) -> None:
 def test_what_is_not_there_is_named(root: Path, dataset: str, codes: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         open_domain(root, dataset, codes)
+
+
+def test_missing_images_are_found_before_anything(root: Path) -> None:
+    (root / "art" / "b.png").unlink()
+    with pytest.raises(UserError, match=r"art is incomplete: 1 of 3 images are missing, .*b\.png first; `skip_corr"):
+        open_domain(root, "ImageList", ["art"])
+    with pytest.raises(UserError, match=r"not one of its 3 images can be decoded; image .*a\.png: cannot be decoded"):
+        open_domain(root, "ImageList", ["art"], skip_corrupt=True)
 
 
 def test_missing_root(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,19 @@ def test_a_link_that_leaves_the_root_is_refused_unless_allowed(tmp_path: Path) -
         read_image_list(path, root)
     paths, labels = read_image_list(path, root, allow_outside=True)
     assert (list(paths), labels.tolist()) == ([str(root / "link" / "a.png")], [0])
+
+
+def test_a_line_costs_one_look_at_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = Counter()
+    realpath = os.path.realpath
+
+    def counted(path: str, **options: object) -> str:
+        followed[path] += 1
+        return realpath(path, **options)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    read(tmp_path, "".join(f"class{number % 10}/{number}.png {number % 10}\n" for number in range(1000)))
+    assert followed.total() <= 11
 
 
 def test_missing_list(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError
 
 AUGMENTATION = TransformOptions(image_size=28, scale=(0.3, 1.0))
@@ -152,6 +154,39 @@ def test_truncated_and_missing_pictures_are_named(tmp_path: Path) -> None:
         load_image(str(path))
     with pytest.raises(UserError, match=r"none\.jpg: file not found"):
         load_image(str(tmp_path / "none.jpg"))
+
+
+def test_what_is_no_picture_is_named_without_the_library_that_tried(tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("text")
+    with pytest.raises(UserError, match=r"text\.png: cannot be decoded \(it is no JPEG, PNG, BMP, GIF, TIFF, .*\)"):
+        load_image(str(tmp_path / "text.png"))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_named_and_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "other.png")
+    with pytest.raises(UserError, match=r"other\.png: it is no regular file"):
+        load_image(str(tmp_path / "other.png"))
+    Image.new("RGB", (4, 4)).save(tmp_path / "picture.png")
+    domain = Domain.of_files("d", [str(tmp_path / "other.png"), str(tmp_path / "picture.png")])
+    assert without_unreadable(domain).positions.tolist() == [1]
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "a.png").touch()
+    monkeypatch.setattr("builtins.open", denied)
+    with pytest.raises(UserError, match=r"a\.png: cannot be read \(Permission denied\)"):
+        load_image(str(tmp_path / "a.png"))
+
+
+def test_exif_orientation_is_not_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (16, 8)).save(tmp_path / "turned.jpg", exif=exif)
+    assert load_image(str(tmp_path / "turned.jpg")).size == (16, 8)
 
 
 def test_of_an_animated_picture_the_first_frame_is_taken(tmp_path: Path) -> None:

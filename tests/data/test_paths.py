@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from tllib_ancon.data.paths import Confined, Paths
 
-NAMES = st.lists(
-    st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8),
-    min_size=1,
-    max_size=4,
-)
+LETTERS = st.characters(exclude_characters="\0/", exclude_categories=["Cs"])
+NAMES = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=4)
 
 
 @given(st.lists(NAMES.map("/".join), max_size=20), st.sampled_from(["", "/data/root", "root"]), st.randoms())

@@ -14,9 +14,9 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import recognize, start_model
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.state_dicts import load_state_dict
+from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit import find
 from tllib_ancon.toolkit.binding import INSTALL, is_installed
-from tllib_ancon.toolkit.networks import AveragePool
 
 K = 7
 requires_tllib = pytest.mark.skipif(not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}")

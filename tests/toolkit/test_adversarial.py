@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.errors import UserError
+from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit import find
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, GradientReversal
-from tllib_ancon.toolkit.networks import AveragePool
 
 K, D, B = 4, 6, 5
 

@@ -27,7 +27,7 @@ def test_tllib_is_preferred():
 
 def test_neither_is_installed(monkeypatch):
     monkeypatch.setattr(binding, "is_installed", lambda name: False)
-    with pytest.raises(UserError, match=r"git\+https://github.com/thuml.*pip install dalib==0\.2"):
+    with pytest.raises(UserError, match=r"git\+https://github.com/thuml.*pip install 'tllib-ancon\[tllib\]'"):
         find()
     with pytest.raises(UserError, match=r"tllib cannot be found.*c4aa59eb565650a552b809411601d0589efbbfe4"):
         find("tllib")

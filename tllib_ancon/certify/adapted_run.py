@@ -56,9 +56,11 @@ class AdaptedRun:
 
     @property
     def names(self) -> list[str]:
-        """Paths of the images below the folder of the data."""
+        """Paths of the images below the folder of the data, or their positions where they are no files."""
+        if self.images.paths is None:
+            return [str(position) for position in self.images.positions]
         root = str(self.settings.root).rstrip("/") + "/"
-        return [sample.path.removeprefix(root) for sample in self.images.samples]
+        return [path.removeprefix(root) for path in self.images.paths]
 
     def compare(self) -> Comparison:
         """What both models say of the images.
@@ -93,8 +95,8 @@ class AdaptedRun:
 
     def _classes(self, checkpoint: str) -> Classes:
         model = self._classifier(checkpoint)
-        settings = inputs.with_picture_size(self.settings, model.preprocessing)
-        transform = inputs.picture_transforms(settings, model.preprocessing, self.images).evaluation
+        settings = inputs.with_picture_defaults(self.settings, model.preprocessing)
+        transform = inputs.image_transforms(settings, model.preprocessing, self.images).evaluation
         loader = evaluation_loader(self.images, transform, settings.batch_size, settings.workers)
         with Progress(settings.quiet).bar(Path(checkpoint).name, len(loader)) as bar:
             predictions = predict_domain(model.to(device()), _counted(loader, bar), device())

@@ -16,7 +16,7 @@ from tllib_ancon.certify.page import serve
 from tllib_ancon.certify.session import Session
 from tllib_ancon.config import CertifyConfig
 from tllib_ancon.data.image_list import read_image_list
-from tllib_ancon.data.images import load_image
+from tllib_ancon.errors import UserError
 from tllib_ancon.training import inputs
 from tllib_ancon.training.files import write_whole
 from tllib_ancon.training.lock import FolderLock
@@ -54,7 +54,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
         if config.questions is not None:
             write_questions(session, Path(config.questions))
         if config.page and not session.settled:
-            serve(session, lambda position: load_image(run.images.samples[position].path), config.port, say)
+            serve(session, run.images.image, config.port, say)
         certificate = certificate_of(session)
         kept = run.keep_certified(certificate["returned"] == "adapted")
         certificate["checkpoint"] = str(kept)
@@ -81,8 +81,10 @@ def _answers(config: CertifyConfig, run: AdaptedRun, session: Session) -> Answer
     if config.answers is not None:
         return read_answers(Path(config.answers), session.comparison)
     if config.labels is not None:
-        samples = read_image_list(Path(config.labels), Path(str(run.settings.root)), run.images.num_classes, True)
-        known = {sample.path: sample.label for sample in samples}
-        labels = np.array([known.get(sample.path, -1) for sample in run.images.samples])
+        listed = read_image_list(Path(config.labels), Path(str(run.settings.root)), run.images.num_classes, True)
+        if listed.labels is None or run.images.paths is None:
+            raise UserError(f"`labels` {config.labels}: expected a list with labels, and a run on files")
+        known = dict(zip(listed.paths, listed.labels.tolist(), strict=True))
+        labels = np.array([known.get(path, -1) for path in run.images.paths])
         return answers_of_labels(labels, session.comparison)
     return {}

@@ -81,7 +81,7 @@ def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     target = inputs.open_images(config, config.target, "test", start.classes)
     inputs.require_same_classes(start, target)
     model = inputs.start_classifier(config, start, target.num_classes or None)
-    config = inputs.with_picture_size(config, model.preprocessing)
+    config = inputs.with_picture_defaults(config, model.preprocessing)
     transform = inputs.picture_transforms(config, model.preprocessing).evaluation
     target = inputs.cached(config, Transforms(transform, transform), target)
     loader = evaluation_loader(target, transform, config.batch_size, config.workers)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from tllib_ancon.models.any_network import described, evaluation_mode, probe_ima
 from tllib_ancon.models.classifier import require_modest_layer
 from tllib_ancon.models.preprocessing import Preprocessing, preprocessing_of
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
-from tllib_ancon.toolkit.interface import Toolkit
+
+if TYPE_CHECKING:
+    from tllib_ancon.toolkit.interface import Toolkit
 
 SMALL_CNN = "small_cnn"
 DIGIT_NETWORKS = {"lenet": Preprocessing.centred(1, 28), "dtn": Preprocessing.centred(3, 32)}

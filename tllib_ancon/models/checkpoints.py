@@ -12,7 +12,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.models.state_dicts import load_into
-from tllib_ancon.toolkit.networks import AveragePool
+from tllib_ancon.pooling import AveragePool
 
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 """What DataParallel, torch.compile and training programs put before every name."""

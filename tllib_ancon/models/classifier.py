@@ -10,6 +10,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.preprocessing import Preprocessing
+from tllib_ancon.pooling import AveragePool
 
 MOST_WEIGHTS = 2**30
 """Of one layer: 4 GB in float32."""
@@ -88,7 +89,7 @@ class BottleneckClassifier(Classifier):
     ):
         super().__init__()
         self.backbone = backbone
-        self.pool_layer = global_average_pool() if pool_layer is None else pool_layer
+        self.pool_layer = AveragePool() if pool_layer is None else pool_layer
         self.bottleneck = bottleneck
         self.head = head
         self.num_classes = num_classes
@@ -166,11 +167,6 @@ def require_modest_layer(inputs: int, outputs: int, setting: str) -> None:
             f"`{setting}` {outputs}: a layer from {inputs} to {outputs} numbers has {inputs * outputs:.1e} weights; "
             f"at most {MOST_WEIGHTS // inputs} are possible here"
         )
-
-
-def global_average_pool() -> nn.Module:
-    """TLLib's pooling: (B, C, H, W) -> (B, C)."""
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:

@@ -173,5 +173,8 @@ def _confidence(task: Task, options: VoteOptions) -> Callable[[Tensor, Tensor], 
 
 def _feature_dim(task: Task) -> int:
     if task.feature_dim is None:
-        raise UserError("`feature_dim` is needed by methods that use features: pass the width of the head's input")
+        raise UserError(
+            "this method needs the features that enter the model's head, and the model has no Linear layer as its "
+            "head: name one with `head`, or pass the width of its input as `feature_dim`"
+        )
     return task.feature_dim

@@ -16,7 +16,7 @@ TLLIB_COMMIT = "c4aa59eb565650a552b809411601d0589efbbfe4"
 
 INSTALL = {
     "tllib": f'pip install --no-deps "git+https://github.com/thuml/Transfer-Learning-Library@{TLLIB_COMMIT}"',
-    "dalib": "pip install dalib==0.2",
+    "dalib": "pip install 'tllib-ancon[tllib]'",
 }
 """How to install a toolkit, in the order in which they are preferred."""
 

@@ -30,7 +30,7 @@ RUNNING_SCRIPT = "tllib_ancon.toolkit.running_script"
 def enable() -> None:
     """Make ``import tllib`` and ``import dalib`` work from now on, also in spawned data-loader workers.
 
-    ``import tllib_ancon`` does this by itself. Installing it twice is harmless.
+    ``import tllib_ancon.toolkit`` does this by itself. Installing it twice is harmless.
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return

@@ -12,10 +12,11 @@ from dalib.vision import datasets, models
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, check_sizes, keep_random_map
 from tllib_ancon.toolkit.binding import INSTALL
 from tllib_ancon.toolkit.datasets import DatasetTable, dataset_table
-from tllib_ancon.toolkit.networks import DIGIT_NETWORKS, AveragePool, create_network, network_names
+from tllib_ancon.toolkit.networks import DIGIT_NETWORKS, create_network, network_names
 
 TLLIB_DATASETS = ("Digits", "ImageNetR", "PACS")
 """Datasets that only tllib has."""

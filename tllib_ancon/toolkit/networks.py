@@ -5,32 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 from urllib.error import URLError
 
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon.errors import UserError, unknown_name
 
 DIGIT_NETWORKS = ("dtn", "lenet")
 """TLLib's networks for digits; they return flat features and have no pre-trained weights."""
-
-
-class AveragePool(nn.Module):
-    """TLLib's pooling where there is something to pool.
-
-    Shape: (B, C, H, W) -> (B, C); (B, C) stays as it is
-
-    Raises:
-        UserError: another shape, e.g. the tokens (B, N, C) of a transformer
-    """
-
-    def forward(self, features: Tensor) -> Tensor:
-        if features.ndim == 2:
-            return features
-        if features.ndim == 4:
-            return nn.functional.adaptive_avg_pool2d(features, 1).flatten(1)
-        raise UserError(
-            f"the backbone returns {tuple(features.shape)}; expected (B, C, H, W) or (B, C). Build a "
-            "transformer so that it returns one vector an image"
-        )
 
 
 def network_names(models: ModuleType) -> list[str]:
@@ -43,13 +23,13 @@ def create_network(models: ModuleType, name: str, pretrained: bool) -> nn.Module
     if name not in network_names(models):
         raise unknown_name(f"network of {models.__name__}", name, network_names(models))
     if pretrained and name in DIGIT_NETWORKS:
-        raise UserError(f"there are no pre-trained weights for {name}; pass --scratch")
+        raise UserError(f"there are no pre-trained weights for {name}; pass `scratch=True`")
     try:
         return getattr(models, name)(pretrained=pretrained)
     except URLError as error:
         raise UserError(
             f"the pre-trained weights of {name} cannot be downloaded ({error.reason}); put the file into "
-            "torch's hub/checkpoints folder, or pass --scratch"
+            "torch's hub/checkpoints folder, or pass `scratch=True`"
         ) from error
 
 

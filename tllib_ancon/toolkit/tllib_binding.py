@@ -10,9 +10,10 @@ from tllib.vision import datasets, models
 from torch import nn
 
 from tllib_ancon.errors import unknown_name
+from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, check_sizes, keep_random_map
 from tllib_ancon.toolkit.datasets import DatasetTable, dataset_table, digits_table
-from tllib_ancon.toolkit.networks import DIGIT_NETWORKS, AveragePool, create_network, network_names
+from tllib_ancon.toolkit.networks import DIGIT_NETWORKS, create_network, network_names
 
 DIGITS = ("MNIST", "USPS", "SVHN", "MNISTRGB", "USPSRGB", "SVHNRGB")
 

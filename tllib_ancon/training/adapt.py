@@ -22,7 +22,6 @@ from tllib_ancon.training import inputs, launch, saved_predictions
 from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
 from tllib_ancon.training.files import sha256_of_tensors
 from tllib_ancon.training.inputs import Transform, Transforms
-from tllib_ancon.training.pretrain import pretrain
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.reproducibility import make_reproducible
 from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
@@ -136,8 +135,9 @@ def _subject(
         make_reproducible(config.seed, config.deterministic)
         assert model is not None
         network = copy.deepcopy(model)
-        config = inputs.with_picture_size(config, preprocessing_of(network))
-        transforms = given or inputs.image_transforms(config, network, target)
+        preprocessing = preprocessing_of(network)
+        config = inputs.with_picture_defaults(config, preprocessing)
+        transforms = given or inputs.image_transforms(config, preprocessing, target)
         probe = inputs.probe(target, transforms.evaluation)
         classifier = as_classifier(network, head, probe)
         target = inputs.with_classes(target, classifier.num_classes)
@@ -148,8 +148,8 @@ def _subject(
         make_reproducible(config.seed, config.deterministic)
         classifier = inputs.start_classifier(config, start, target.num_classes or None)
         target = inputs.with_classes(target, classifier.num_classes)
-        config = inputs.with_picture_size(config, classifier.preprocessing)
-        transforms = given or inputs.picture_transforms(config, classifier.preprocessing)
+        config = inputs.with_picture_defaults(config, classifier.preprocessing)
+        transforms = given or inputs.image_transforms(config, classifier.preprocessing, target)
         record = {}
     record = {"inputs": {**inputs.fingerprints(config, target), **record}}
     target = inputs.cached(config, transforms, target)
@@ -196,6 +196,8 @@ def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:
     Raises:
         UserError: the run directory is that of one stage alone, or bad input to a stage
     """
+    from tllib_ancon.training.pretrain import pretrain
+
     first = config.start
     assert isinstance(first, PretrainConfig)
     if config.log is None:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon import evaluation
 from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.class_folders import class_folders, require_same_order
 from tllib_ancon.data.device_augmentation import device_augmentation
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import known_domains, missing_dataset, open_domain
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.domains import FOLDER, as_domain, known_domains, missing_dataset, open_domain
 from tllib_ancon.data.transforms import (
     ImageTransform,
     TransformOptions,
@@ -29,7 +29,7 @@ from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.backbones import parse_options
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.loading import IMAGENET, load
-from tllib_ancon.models.preprocessing import Preprocessing, preprocessing_of
+from tllib_ancon.models.preprocessing import Preprocessing
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
@@ -179,28 +179,32 @@ def target_images(config: AdaptConfig, images: Any, labels: Any, classes: Sequen
         if labels is not None:
             raise UserError("`labels` belong to `images`; pass both, or neither")
         return open_images(config, config.target, classes=classes)
-    from tllib_ancon.data.domains import as_domain
-
     return as_domain(images, labels=labels, classes=classes)
 
 
-def with_picture_size(config: SizedConfig, preprocessing: Preprocessing | None) -> SizedConfig:
-    """The configuration with the size of pictures that the network was built for, where none is given."""
-    side = getattr(preprocessing, "image_size", None) or ASSUMED["image_size"]
-    fraction = getattr(preprocessing, "crop_fraction", None) or ASSUMED["crop_fraction"]
-    return config.replace(image_size=config.image_size or side, crop_fraction=config.crop_fraction or fraction)
+def with_picture_defaults(config: SizedConfig, preprocessing: Preprocessing | None) -> SizedConfig:
+    """The configuration with what is not given of its pictures: the size is that which the network was built for; a
+    dataset of TLLib's is resized as TLLib does, other pictures keep their aspect ratio."""
+    train_resizing, val_resizing = default_resizing(config.data or FOLDER)
+    defaults = {
+        "image_size": getattr(preprocessing, "image_size", None) or ASSUMED["image_size"],
+        "crop_fraction": getattr(preprocessing, "crop_fraction", None) or ASSUMED["crop_fraction"],
+        "train_resizing": train_resizing,
+        "val_resizing": val_resizing,
+    }
+    return config.replace(**{name: value for name, value in defaults.items() if getattr(config, name) is None})
 
 
-def image_transforms(config: AdaptConfig, network: nn.Module, target: Domain) -> Transforms:
-    """The transforms of the images of a network that was given: none for tensors; for pictures those that its timm or
-    torchvision metadata or the configuration tell.
+def image_transforms(config: PictureConfig, preprocessing: Preprocessing | None, target: Domain) -> Transforms:
+    """The transforms of the images of a network: none for tensors; for pictures those that its metadata or the
+    configuration tell.
 
     Raises:
         UserError: pictures, and nothing says how the network takes them
     """
     if target.holds_tensors:
         return Transforms(as_it_is, as_it_is)
-    return picture_transforms(config, preprocessing_of(network))
+    return picture_transforms(config, preprocessing)
 
 
 def as_it_is(image: Tensor) -> Tensor:
@@ -219,11 +223,12 @@ def with_classes(target: Domain, num_classes: int) -> Domain:
     Raises:
         UserError: a label, or a number of classes, that does not fit the model
     """
-    if len(target.classes) > 1 and len(target.classes) != num_classes:
-        raise UserError(f"the model has {num_classes} classes, the target {len(target.classes)}")
-    if target.labels is not None and len(target) and int(target.labels.max()) >= num_classes:
+    numbers = list(target.classes) == numbered(len(target.classes))
+    if target.labels is not None and numbers and int(target.labels.max()) >= num_classes:
         raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
-    names = target.classes if len(target.classes) == num_classes else [str(label) for label in range(num_classes)]
+    if target.classes and not numbers and len(target.classes) != num_classes:
+        raise UserError(f"the model has {num_classes} classes, the target {len(target.classes)}")
+    names = target.classes if len(target.classes) == num_classes else numbered(num_classes)
     return target.with_class_names(names)
 
 
@@ -244,10 +249,9 @@ def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | Non
             "nothing says how this network takes pictures; pass `train_transform` and `evaluation_transform`, or "
             "`image_size`, `norm_mean` and `norm_std`"
         )
-    train_default, evaluation_default = default_resizing(config.data or "")
     options = TransformOptions(
-        train_resizing=config.train_resizing or train_default,
-        val_resizing=config.val_resizing or evaluation_default,
+        train_resizing=config.train_resizing or "default",
+        val_resizing=config.val_resizing or "default",
         resize_size=config.resize_size or ASSUMED["resize_size"],
         image_size=config.image_size or ASSUMED["image_size"],
         crop_fraction=config.crop_fraction or ASSUMED["crop_fraction"],

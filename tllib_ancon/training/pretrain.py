@@ -41,7 +41,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if not config.source:
         raise UserError("`source` is needed: the domain to train on")
     inputs.set_threads(config.threads)
-    config = config.with_assumed()
+    config = inputs.with_picture_defaults(config.with_assumed(), None)
     directory = RunDirectory(config.log)
     training, record = (_source_only if config.method == ERM else _adversarial)(config, directory)
     directory.begin({"command": "pretrain", **config.to_dict(), **launch.settings(), **record}, config.overwrite)
