@@ -35,6 +35,7 @@ from tllib_ancon.self_training.options import (
 )
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 from tllib_ancon.self_training.shot import CentroidPseudoLabels, information_maximization
+from tllib_ancon.settings import Settings
 
 
 def self_training(task: Task, options: SelfTrainingOptions) -> Method:
@@ -56,33 +57,57 @@ def shot(task: Task, options: SHOTOptions) -> Method:
     return Method(objective, labeler=CentroidPseudoLabels(task.num_samples, task.num_classes, _feature_dim(task)))
 
 
-def shot_im(task: Task, options: Any) -> Method:
+def shot_im(task: Task, options: Settings) -> Method:
     return Method(lambda visit, targets: information_maximization(visit.logits), refiner=no_targets)
 
 
-def nrc(task: Task, options: NRCOptions) -> Method:
-    return _nrc(task, options)
+def nrc(task: Task, options: NRCOptions, **mixing: Any) -> Method:
+    neighborhood = NeighborhoodReciprocity(
+        task.num_samples,
+        task.num_classes,
+        _feature_dim(task),
+        neighbors=options.neighbors,
+        expanded_neighbors=options.expanded_neighbors,
+        reciprocal=options.reciprocal,
+        search=options.search,
+        **mixing,
+    )
+    return Method(Part(neighborhood, _of_neighborhood), refiner=no_targets)
 
 
 def nrc_ancon(task: Task, options: NRCAnConOptions) -> Method:
-    method = _nrc(task, options, mixing=options.mixing, anchor_weight=options.smoothing)
+    """NRC whose neighbours' predictions have AnCon's votes mixed in, with the fixed weight λ."""
+    method = nrc(task, options, mixing=options.mixing, anchor_weight=options.smoothing)
     return _with_votes(method, task, options)
 
 
 def nrc_ancon_auto(task: Task, options: NRCAnConAutoOptions) -> Method:
-    return _with_votes(_nrc(task, options, mixing="adaptive"), task, options)
+    """The same without λ: a neighbour's prediction counts as one more vote, so that the votes of a sample that has Q of
+    them weigh Q / (1 + Q). Classes are not weighted; NRC's own term keeps predictions diverse."""
+    return _with_votes(nrc(task, options, mixing="adaptive"), task, options)
 
 
-def aad(task: Task, options: AaDOptions) -> Method:
-    return _aad(task, options)
+def aad(task: Task, options: AaDOptions, **mixing: Any) -> Method:
+    neighborhood = AttractingDispersing(
+        task.num_samples,
+        task.num_classes,
+        _feature_dim(task),
+        neighbors=options.neighbors,
+        beta=options.aad_beta,
+        total_steps=task.total_steps,
+        **mixing,
+    )
+    return Method(Part(neighborhood, _of_neighborhood), refiner=no_targets)
 
 
 def aad_ancon(task: Task, options: AaDAnConOptions) -> Method:
-    return _with_votes(_aad(task, options, anchor_weight=options.smoothing), task, options)
+    """AaD whose neighbours' predictions have AnCon's votes, made distributions, mixed in, with the fixed weight λ."""
+    return _with_votes(aad(task, options, anchor_weight=options.smoothing), task, options)
 
 
 def aad_ancon_auto(task: Task, options: AaDAnConAutoOptions) -> Method:
-    return _with_votes(_aad(task, options, mixing="adaptive"), task, options)
+    """The same without λ, as :func:`nrc_ancon_auto`; here dispersion keeps predictions diverse."""
+    return _with_votes(aad(task, options, mixing="adaptive"), task, options)
 
 
 def elr(method: Method, task: Task, options: ELROptions) -> None:
@@ -107,7 +132,7 @@ def ancon(method: Method, task: Task, options: AnConOptions) -> None:
 
 
 def ancon_auto(method: Method, task: Task, options: AnConAutoOptions) -> None:
-    """The same without λ."""
+    """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""
     adaptive = AdaptiveSmoothing(
         task.num_own_samples,
         task.num_classes,
@@ -120,33 +145,6 @@ def ancon_auto(method: Method, task: Task, options: AnConAutoOptions) -> None:
 
 def _of_refiner(visit: Visit) -> tuple[Tensor, ...]:
     return visit.rows, visit.logits.detach(), visit.labels, visit.probabilities
-
-
-def _nrc(task: Task, options: NRCOptions, **mixing: Any) -> Method:
-    neighborhood = NeighborhoodReciprocity(
-        task.num_samples,
-        task.num_classes,
-        _feature_dim(task),
-        neighbors=options.neighbors,
-        expanded_neighbors=options.expanded_neighbors,
-        reciprocal=options.reciprocal,
-        search=options.search,
-        **mixing,
-    )
-    return Method(Part(neighborhood, _of_neighborhood), refiner=no_targets)
-
-
-def _aad(task: Task, options: AaDOptions, **mixing: Any) -> Method:
-    neighborhood = AttractingDispersing(
-        task.num_samples,
-        task.num_classes,
-        _feature_dim(task),
-        neighbors=options.neighbors,
-        beta=options.aad_beta,
-        total_steps=task.total_steps,
-        **mixing,
-    )
-    return Method(Part(neighborhood, _of_neighborhood), refiner=no_targets)
 
 
 def _of_neighborhood(visit: Visit, anchors: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.checks import check_visit, choice, finite_rows, number
+from tllib_ancon.self_training.checks import check_visit, choice, number
 from tllib_ancon.self_training.options import PREDICTIONS
 from tllib_ancon.self_training.precision import FixedPrecision
 from tllib_ancon.self_training.votes import DenseVotes, create_votes
@@ -127,16 +127,18 @@ class TemporalEnsemble(FixedPrecision):
         logits = logits.float()
         self._compare(logits)
         probabilities = logits.softmax(1) if probabilities is None else probabilities.float()
-        usable = finite_rows(logits, probabilities)
-        weights: Tensor = self.weighting(probabilities, usable)
+        confidence, (largest, labels) = probabilities.amax(1), logits.max(1)
+        usable = (largest < torch.inf) & (confidence < torch.inf)  # not with NaN either
+        ignored = ~usable
+        self.ignored += ignored.sum()
+        weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, probabilities)
         self._weights = weights
-        self.ignored += (~usable).sum()
         if self.prediction == "soft" and isinstance(self.store, DenseVotes):
             prediction = (logits / self.temperature).softmax(1)
-            votes = (weights[:, None] * prediction).masked_fill(~usable[:, None], 0)
+            votes = (weights[:, None] * prediction).masked_fill(ignored[:, None], 0)
             self.store.add_distributions(indices, votes)
         else:
-            self.store.add(indices, logits.argmax(1), weights)
+            self.store.add(indices, labels, weights)
 
     @torch.no_grad()
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:

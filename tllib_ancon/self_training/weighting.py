@@ -20,8 +20,9 @@ class Weighting(FixedPrecision):
         counts_votes: the weights are 0 or 1, as bool
 
     Inputs:
-        - probabilities: (B, K) float32
+        - confidence: (B,) float32, max_k f_k, and 0 in rows that are not usable
         - usable: (B,) bool, the rows that are finite; the others get no weight and change nothing
+        - probabilities: (B, K) float32, f
 
     Outputs: (B,) weights
     """
@@ -33,7 +34,7 @@ class Weighting(FixedPrecision):
         super().__init__()
         self.register_buffer("threshold", torch.tensor(threshold))
 
-    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
         return usable
 
 
@@ -62,21 +63,14 @@ class RelativeThreshold(Weighting):
         self.beta = number("beta", beta, at_least=0, below=1)
         self.convention = choice("convention", convention, CONVENTIONS)
 
-    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
-        if not len(probabilities):
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
+        if not len(confidence):
             return usable
-        confidence = probabilities.amax(1).masked_fill(~usable, torch.nan)
-        mean = _mean(confidence)
-        before = torch.where(self.threshold >= 0, self.threshold, mean)  # NaN: none yet
-        self.threshold.copy_(torch.where(mean.isnan(), self.threshold, mean.lerp(before, self.beta)))
-        return confidence > self.threshold if self.convention == "paper" else confidence >= self.threshold
-
-
-def _mean(confidence: Tensor) -> Tensor:
-    """Mean of the batches of all processes; without NaN where there is any, NaN where there is nothing else."""
-    known = (~confidence.isnan()).float()
-    means = processes.mean(torch.stack([confidence.mean(), confidence.nansum(), known.sum()]))
-    return torch.where(means[0].isnan(), means[1] / means[2], means[0])
+        threshold, count = self.threshold, processes.total(usable.sum())
+        mean = torch.where(count > 0, processes.total(confidence.sum()) / count, threshold)
+        before = torch.where(threshold >= 0, threshold, mean)  # NaN: none yet
+        torch.lerp(mean, before, self.beta, out=threshold)
+        return confidence > threshold if self.convention == "paper" else confidence >= threshold
 
 
 class FixedThreshold(Weighting):
@@ -85,8 +79,8 @@ class FixedThreshold(Weighting):
     def __init__(self, value: float = 0.9):
         super().__init__(number("fixed_threshold", value, at_least=0, at_most=1))
 
-    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
-        return (probabilities.amax(1) > self.threshold) & usable
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
+        return confidence > self.threshold
 
 
 class FixedQuantile(Weighting):
@@ -97,13 +91,12 @@ class FixedQuantile(Weighting):
         super().__init__(torch.nan)
         self.quantile = number("quantile", quantile, at_least=0, at_most=1)
 
-    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
-        if not len(probabilities):
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
+        if not len(confidence):
             return usable
-        confidence = probabilities.amax(1).masked_fill(~usable, torch.nan)
-        found = processes.gather(confidence).nanquantile(self.quantile)
+        found = processes.gather(confidence.masked_fill(~usable, torch.nan)).nanquantile(self.quantile)
         self.threshold.copy_(torch.where(found.isnan(), self.threshold, found))
-        return confidence >= self.threshold
+        return (confidence >= self.threshold) & usable
 
 
 class MaxProbability(Weighting):
@@ -111,8 +104,8 @@ class MaxProbability(Weighting):
 
     counts_votes = False
 
-    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
-        return probabilities.amax(1).masked_fill(~usable, 0)
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
+        return confidence
 
 
 class Entropy(Weighting):
@@ -120,7 +113,7 @@ class Entropy(Weighting):
 
     counts_votes = False
 
-    def forward(self, probabilities: Tensor, usable: Tensor) -> Tensor:
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
         entropy: Tensor = torch.special.entr(probabilities).sum(1)
         return entropy.neg().exp().masked_fill(~usable, 0)
 
