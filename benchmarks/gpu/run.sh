@@ -11,13 +11,13 @@
 #   MINUTES  of a call (9)
 #   NETWORK  flags of the model (-a resnet50)
 #   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
-#   SPEED    measurements of benchmarks.speed (step votes search images epochs peak)
+#   SPEED    measurements of benchmarks.speed (step votes search images epochs predictions peak)
 #   TABLE    flags of "tllib-ancon benchmark office31" besides those of the model (the paper's settings, three seeds)
 #   WORKERS  processes that load images (half the cores)
 set -uo pipefail
 DATA=$1 OUT=$2
 NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} TABLE=${TABLE:-}
-SPEED=${SPEED-step votes search images epochs peak}
+SPEED=${SPEED-step votes search images epochs predictions peak}
 WORKERS=${WORKERS:-$(($(nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=

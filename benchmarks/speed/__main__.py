@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed import epochs, images, large, on_paper, peak, processes, scaling, search, step, votes
+from benchmarks.speed import epochs, images, large, on_paper, peak, predictions, processes, scaling, search, step, votes
 from benchmarks.speed.timing import Row
 from tllib_ancon.training.run_directory import versions
 
 Measurement = Callable[[], Iterable[Row]]
-MEASUREMENTS = ("step", "votes", "search", "images", "processes", "epochs", "peak")
+MEASUREMENTS = ("step", "votes", "search", "images", "processes", "epochs", "predictions", "peak")
 HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
 
 
@@ -60,6 +60,7 @@ def _measurements(args: argparse.Namespace) -> dict[str, Measurement]:
         "images": lambda: images.measure(args.office31, args.target, workers=args.workers),
         "processes": processes.measure,
         "epochs": lambda: epochs.measure(workers=args.workers),
+        "predictions": lambda: predictions.measure(args.office31, workers=args.workers),
         "peak": peak.measure,
     }
     return {name: every[name] for name in args.only}

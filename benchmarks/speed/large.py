@@ -23,8 +23,8 @@ from torch.utils.data import Dataset
 from benchmarks.speed.timing import Row, exactly
 
 SIZES = (10_000, 1_000_000)
-CACHED_SIZES = (10_000, 100_000)
-"""Of what is written to disk: a million resized pictures of 64² are 12 GB."""
+SMALLER = (10_000, 100_000)
+"""Of what goes through all pictures, or writes them: a million resized ones of 64² are 12 GB."""
 
 NUM_CLASSES, SIDE, BATCH, STEPS = 1000, 64, 64, 50
 HOLD_OUT = 0.01
@@ -72,11 +72,11 @@ class Clock:
 class Network(nn.Module):
     """The smallest network with batch-norm, so that what is measured is what surrounds it."""
 
-    def __init__(self, clock: Clock):
+    def __init__(self, clock: Clock, num_classes: int = NUM_CLASSES):
         super().__init__()
         self.clock = clock
         self.features = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * 8 * 8, 64), nn.BatchNorm1d(64))
-        self.head = nn.Linear(64, NUM_CLASSES)
+        self.head = nn.Linear(64, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         self.clock.tick(torch.is_grad_enabled(), len(images))
@@ -106,7 +106,8 @@ def measure() -> Iterator[Row]:
             ("a list", partial(open_list, folder), SIZES),
             ("adapt", adapt_some_steps, SIZES),
             ("adapt that continues", partial(continue_after_an_epoch, folder), SIZES),
-            ("adapt with --cache", partial(adapt_with_cache, folder), CACHED_SIZES),
+            ("adapt with --cache", partial(adapt_with_cache, folder), SMALLER),
+            ("predict", predict_all, SMALLER),
         ]
         for what, work, sizes in measurements:
             for count in sizes:
@@ -173,8 +174,21 @@ def continue_after_an_epoch(folder: Path, count: int) -> Figures:
     return {**_adapt(Drawn(count), epochs=2, log=log), "run directory, MB": written}
 
 
+def predict_all(count: int) -> Figures:
+    """Every answer, of ten classes."""
+    from tllib_ancon import predict
+
+    network, before, started = Network(Clock(0), num_classes=10), memory(), time.perf_counter()
+    answers = predict(network, Drawn(count), batch_size=BATCH, workers=0)
+    seconds = time.perf_counter() - started
+    return {
+        "a picture, ms": seconds / count,
+        "memory beside the answers, MB": peak_memory() - before - answers.probabilities.nbytes,
+    }
+
+
 def _adapt(images: Any = None, clock: Clock | None = None, **settings: Any) -> Figures:
-    from tllib_ancon.training.adapt import adapt
+    from tllib_ancon import adapt
 
     clock = clock or Clock(STEPS)
     torch.manual_seed(0)

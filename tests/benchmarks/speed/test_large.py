@@ -64,4 +64,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) ->
     shown = capsys.readouterr().out
     assert "a list: opened, N = 1,000,000" in shown
     assert "≤ 150  NOT MET" in shown
-    assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 4 * 2 * 2
+    assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 5 * 2 * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.speed import epochs, images, peak, processes, scaling, search, step, votes
+from benchmarks.speed import epochs, images, peak, predictions, processes, scaling, search, step, votes
 from benchmarks.speed.__main__ import line, main
 from benchmarks.speed.timing import Row
 from benchmarks.speed.usual_loop import UsualLoop
@@ -99,6 +99,12 @@ def test_epochs_are_compared_image_by_image() -> None:
     assert all(row.value > 0 for row in (usual, plain, fast))
 
 
+def test_predict_says_what_the_usual_loop_says(tmp_path: Path) -> None:
+    usual, faster, difference = predictions.compare("test_resnet", images.draw_domain(tmp_path, 5), rounds=1, workers=0)
+    assert (usual.unit, faster.unit, faster.at_least) == ("images/s", "x", 1.5)
+    assert difference.met
+
+
 def test_operations_are_those_of_the_arithmetic() -> None:
     product = peak.Product(64, torch.device("cpu"))
     assert peak.operations(product) == 2 * 64**3
@@ -120,7 +126,7 @@ def test_a_line_says_whether_the_claim_holds(interval: tuple[float, float] | Non
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (step, votes, search, images, processes, epochs, peak):
+    for module in (step, votes, search, images, processes, epochs, predictions, peak):
         monkeypatch.setattr(module, "measure", lambda *_, **__: [Row("speed", 2.0, 1.5, 2.5, "x", at_least=3)])
     monkeypatch.setattr(scaling, "VOTE_SIZES", {"N": (50, 60), "K": (300, 400), "B": (4, 8)})
     monkeypatch.setattr(scaling, "SEARCH_SIZES", {"N": (300, 400), "B": (4, 8)})
@@ -133,7 +139,16 @@ def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, c
     assert "1.5 – 2.5" in (shown := capsys.readouterr().out)
     assert "≥ 3  NOT MET" in shown
     written = json.loads((tmp_path / "speed.json").read_text())
-    assert set(written["figures"]) == {"step", "votes", "search", "images", "processes", "epochs", "peak"}
+    assert set(written["figures"]) == {
+        "step",
+        "votes",
+        "search",
+        "images",
+        "processes",
+        "epochs",
+        "predictions",
+        "peak",
+    }
     assert written["figures"]["votes"][0]["met"] is False
     assert written["machine"]["cores"] >= 1
 
