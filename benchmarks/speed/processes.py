@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch import distributed
@@ -85,7 +86,9 @@ def _member(connection: Connection, rank: int, size: int, address: str) -> None:
     step = TrainingStep("ancon", "small_cnn", 32, torch.device("cpu"))
     if size > 1:
         distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
-        step.model = keep_buffers(DistributedDataParallel(step.model, **DATA_PARALLEL))
+        options: dict[str, Any] = {**DATA_PARALLEL}
+        parallel: Any = keep_buffers(DistributedDataParallel(step.model, **options))
+        step.model = parallel
     while True:
         steps = connection.recv()
         started = time.process_time()

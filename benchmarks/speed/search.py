@@ -51,7 +51,7 @@ def random_bank(num_samples: int, feature_dim: int) -> Tensor:
 
 def cached_under_way(bank: Tensor) -> CachedSearch:
     """A cached search with some lists in place of those that its first, long pass over the bank would find."""
-    search = CachedSearch(*bank.shape, NEIGHBORS, NEIGHBORS)
+    search = CachedSearch(len(bank), bank.shape[1], NEIGHBORS, NEIGHBORS)
     generator = torch.Generator().manual_seed(2)
     search.directions.copy_(torch.linalg.qr(torch.randn(search.directions.shape, generator=generator))[0])
     search.sketch.copy_(bank @ search.directions)
