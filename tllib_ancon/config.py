@@ -29,6 +29,9 @@ ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
 CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "last", "none")
 LARGEST_SEED = 2**32 - 1
 
+STANDARD_OUTPUT = "-"
+"""The file that stands for standard output."""
+
 INHERITED = (
     *("arch", "arch_option", "bottleneck_dim", "no_pool", "norm_mean", "norm_std"),
     *("image_size", "resize_size", "crop_fraction", "val_resizing"),
@@ -566,6 +569,41 @@ class CertifyConfig(Config):
         super().__post_init__()
         if self.answers is not None and self.labels is not None:
             raise UserError("`answers` and `labels` exclude each other")
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class PredictionsConfig(PredictConfig):
+    """Which model predicts which pictures, and where the predictions go."""
+
+    root: str | None = setting(
+        None,
+        "pictures: a folder of any depth, an image list, or with --data and --target the folder of a dataset",
+        metavar="IMAGES",
+        group="pictures",
+        common=True,
+    )
+    out: str = setting(
+        "predictions.csv",
+        "file to write, .csv, .parquet or .npz by its ending; - shows them",
+        metavar="FILE",
+        group="predictions",
+        common=True,
+    )
+    probabilities: bool = setting(False, "the probability of every class, too", group="predictions", common=True)
+    overwrite: bool = setting(False, "replace the file if it exists", group="predictions", common=True)
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class ExportConfig(Config):
+    """Which model is written in which form."""
+
+    run: str = setting(help="run directory, or a checkpoint in one", metavar="RUN", group="model", common=True)
+    format: str = setting(
+        "onnx", "form of the file", choices=("onnx", "torch-export", "torchscript", "state-dict"), group="file",
+        common=True,
+    )  # fmt: skip
+    out: str = setting(help="file to write", metavar="FILE", group="file", common=True)
+    overwrite: bool = setting(False, "replace the file if it exists", group="file")
 
 
 def read_file(path: str | Path) -> dict[str, Any]:

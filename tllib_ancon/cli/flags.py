@@ -104,7 +104,10 @@ class Flags:
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""
-        return name.upper() if name in self.positional else "/".join(self._words(name, spec(self.settings[name])))
+        described = spec(self.settings[name])
+        if name in self.positional:
+            return str(described.metavar or name.upper())
+        return "/".join(self._words(name, spec(self.settings[name])))
 
     def _dest(self, name: str) -> str:
         return name if name in self.positional else f"{'/'.join(self.prefixes(name))}{self.names.get(name, name)}"

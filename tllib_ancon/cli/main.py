@@ -22,6 +22,8 @@ COMMANDS = {
     "run": "train a source model and adapt it, in one run directory",
     "script": "run an example script of TLLib unmodified, and adapt the model that it leaves",
     "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
+    "predict": "what a model says of pictures: CSV, Parquet or NPZ, a row a picture",
+    "export": "the model of a run as ONNX, a torch.export program, TorchScript, or weights in the layout they came in",
     "certify": "which of a run's two models is better, by labels of a few images on which they disagree",
     "benchmark": "the runs of a table of the paper",
     "report": "tables, figures and one HTML page of finished runs, beside the paper's numbers",

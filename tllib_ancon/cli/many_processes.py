@@ -8,7 +8,7 @@ import warnings
 
 from tllib_ancon.errors import ProcessLost, UserError
 
-COMMANDS = ("adapt", "pretrain", "evaluate")
+COMMANDS = ("adapt", "pretrain", "evaluate", "predict")
 """Those that divide their work over processes, if their method can."""
 
 
