@@ -487,6 +487,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     save_predictions: bool = setting(
         False, "keep logits, features and votes of every image as predictions.npz", group="method"
     )
+    save_logits: bool = setting(
+        False, "keep the logits of every epoch on all images as logits/epoch-NNN.npz", group="method"
+    )
     accumulation_steps: int = setting(
         1, "batches a step of the optimiser; votes and batch-norm take each by itself", metavar="N", at_least=1,
         group="many processes and small memories", per_stage=True,

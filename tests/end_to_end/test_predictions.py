@@ -12,7 +12,7 @@ from tests.domains_on_disk import small_arguments
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.sampling import hold_out
-from tllib_ancon.training import saved_predictions
+from tllib_ancon.training import saved_logits, saved_predictions
 from tllib_ancon.training.saved_predictions import FILE, read_predictions
 
 EPOCHS = 3
@@ -141,3 +141,23 @@ def test_without_a_criterion_all_images_are_adapted_on(
     assert json.loads((run / "result.json").read_text())["selected_epoch"] == EPOCHS
     assert (read_predictions(run).votes.sum(1) == EPOCHS).all()
     assert f"selected (none) (epoch {EPOCHS}): accuracy" in capsys.readouterr().out
+
+
+def test_the_logits_of_every_epoch_are_kept_also_when_the_run_stops_before(
+    domains: Path, source_checkpoint: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def stop(*_) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved_logits, "write_logits", stop)
+        with pytest.raises(RuntimeError):
+            adapt(domains, source_checkpoint, tmp_path / "run", "--save-logits")
+    run = adapt(domains, source_checkpoint, tmp_path / "run", "--save-logits")
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = saved_logits.read_logits(run)
+    assert list(found) == [f"epoch-{epoch:03d}" for epoch in range(EPOCHS + 1)]
+    for saved, line in zip(found.values(), metrics, strict=True):
+        assert 100 * (saved.logits.argmax(1) == saved.labels).mean() == pytest.approx(line["accuracy"])
+    adapt(domains, source_checkpoint, run, "--overwrite")
+    assert saved_logits.read_logits(run) == {}

@@ -28,6 +28,7 @@ IDENTITY = (
     "checkpoint",
     "pretrained_weights",
     "save_epochs",
+    "save_logits",
     "save_predictions",
     "inputs",
 )

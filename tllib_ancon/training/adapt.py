@@ -18,7 +18,7 @@ from tllib_ancon.models.any_network import NetworkClassifier, as_classifier
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.training import inputs, launch, saved_predictions
+from tllib_ancon.training import inputs, launch, saved_logits, saved_predictions
 from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
 from tllib_ancon.training.files import sha256_of_tensors
 from tllib_ancon.training.inputs import Transform, Transforms
@@ -111,10 +111,9 @@ def adapt(
         config, model = config.replace(checkpoint=str(model)), None
     if isinstance(config.start, PretrainConfig):
         return _train_and_adapt(config)
-    if config.log is None and config.save_epochs:
-        raise UserError("`save_epochs` needs a run directory; pass `log`")
-    if config.log is None and config.save_predictions:
-        raise UserError("`save_predictions` needs a run directory; pass `log`")
+    for name in ("save_epochs", "save_logits", "save_predictions"):
+        if config.log is None and getattr(config, name):
+            raise UserError(f"`{name}` needs a run directory; pass `log`")
     given = Transforms.given(train_transform, evaluation_transform)
     return _run(*_subject(config, model, images, labels, head, given))
 
@@ -160,9 +159,12 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
     """Make the run of these settings, or finish it."""
     run = RunInMemory() if config.log is None else RunDirectory(config.log)
     progress = Progress(config.quiet, config.verbose)
-    keep = None
+    keep = keep_logits = None
+    positions, paths, labels = inputs.columns(subject.target)
     if config.save_predictions:
-        keep = saved_predictions.keeper(Path(str(config.log)), *inputs.columns(subject.target))
+        keep = saved_predictions.keeper(Path(str(config.log)), positions, paths, labels)
+    if config.save_logits:
+        keep_logits = saved_logits.keeper(Path(str(config.log)), positions, labels)
     adaptation = Adaptation(
         subject.classifier,
         subject.target,
@@ -172,6 +174,7 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
         subject.transforms.evaluation,
         record=inputs.recorder(subject.target),
         keep=keep,
+        keep_logits=keep_logits,
         progress=progress,
     )
     run.begin({"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}, config.overwrite)

@@ -33,6 +33,9 @@ Keep = Callable[[Predictions, Tensor | None], None]
 """Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:
 zeros for an image that was held out. It is called for each epoch that is the best so far."""
 
+KeepLogits = Callable[[int, Predictions], None]
+"""Keeps an epoch's predictions on the whole target."""
+
 
 class Adaptation:
     """One run of adaptation, in any number of processes.
@@ -49,6 +52,7 @@ class Adaptation:
         train_transform, evaluation_transform: PIL image -> tensor
         record: scores the predictions on the whole target for the record, where labels exist
         keep: keeps predictions and votes of the selected epoch
+        keep_logits: keeps the predictions of every epoch, the start's too
         progress: what the person sees
 
     Raises:
@@ -66,12 +70,14 @@ class Adaptation:
         evaluation_transform: Callable[[Any], Any],
         record: Record | None = None,
         keep: Keep | None = None,
+        keep_logits: KeepLogits | None = None,
         progress: Progress | None = None,
     ):
         self.options = options
         self.run = run
         self.record = record
         self.keep = keep
+        self.keep_logits = keep_logits
         self.progress = progress or Progress()
         self.accelerator = create_accelerator(options.mixed_precision)
         held_out_share = options.hold_out if selection.holds_out(options.criterion) else 0.0
@@ -219,9 +225,13 @@ class Adaptation:
         """Keep what was asked for beside the state; done again when the run continues after this epoch."""
         if self.options.save_epochs:
             self.run.keep_epoch(epoch)
-        if self.keep is not None and self._is_selected(epoch):
+        keeps = self.keep is not None and self._is_selected(epoch)
+        if keeps or self.keep_logits is not None:
             predictions = predictions or self._predict(self.target_loader, epoch)
-            on_first(self.keep)(predictions, self._votes(len(predictions.indices)))
+            if self.keep_logits is not None:
+                on_first(self.keep_logits)(epoch, predictions)
+            if self.keep is not None and keeps:
+                on_first(self.keep)(predictions, self._votes(len(predictions.indices)))
 
     def _resume(self) -> bool:
         kept = self.run.resume()

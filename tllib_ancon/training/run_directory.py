@@ -20,6 +20,7 @@ from tllib_ancon.settings import settings_of, spec
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
 from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
+from tllib_ancon.training.saved_logits import remove_logits
 from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
@@ -105,7 +106,7 @@ class RunDirectory:
             for folder in (self.checkpoints, self.visualize):
                 folder.mkdir(parents=True, exist_ok=True)
             self._lock = self._lock or FolderLock(self.path)
-            for partial in (*self.path.glob("*" + PARTIAL), *self.checkpoints.glob("*" + PARTIAL)):
+            for partial in (*self.path.glob("*" + PARTIAL), *self.path.glob("*/*" + PARTIAL)):
                 partial.unlink()
             if overwrite:
                 self._clear()
@@ -264,6 +265,7 @@ class RunDirectory:
         models = [f"{CHECKPOINTS}/{name}" for name in (CERTIFIED, LATEST, BEST, STATE)]
         for name in (RESULT, METRICS, PREDICTIONS, CERTIFICATE, *kept, *models):
             (self.path / name).unlink(missing_ok=True)
+        remove_logits(self.path)
 
     def _recorded_config(self) -> dict[str, Any] | None:
         path = self.path / CONFIG
