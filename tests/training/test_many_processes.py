@@ -39,7 +39,7 @@ WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
-COMMON = re.compile(r"\.(memory|lists|shares)\b")
+COMMON = re.compile(r"\.(memory|lists|shares|relative_prior)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -47,6 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "aad": {"method": "aad"},
     "nrc, cached": {"method": "nrc", "options": {"search": "cached"}},
     "ancon-auto": {"method": "ancon-auto"},
+    "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
     "quantile": {"method": "ancon", "options": {"weighting": "quantile", "quantile": 0.5}},
     "soft, paper": {"method": "ancon", "options": {"prediction": "soft", "convention": "paper"}},
     "accumulated": {"method": "ancon", "accumulation_steps": 2},
