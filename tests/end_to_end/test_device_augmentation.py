@@ -19,7 +19,7 @@ def arguments(domains: Path, log: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def start_model(source_checkpoint: Path) -> list[str]:
-    return ["-t", "dark", "--checkpoint", str(source_checkpoint)]
+    return ["-t", "dark", "--checkpoint", str(source_checkpoint), "--override"]
 
 
 def test_a_run_depends_on_neither_cache_nor_workers(domains: Path, start_model: list[str], tmp_path: Path) -> None:

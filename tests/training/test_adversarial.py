@@ -157,8 +157,8 @@ def test_training_never_sees_a_label_of_the_target(domains, tmp_path) -> None:
     from tllib_ancon.toolkit import find
 
     run = training(find("dalib"), CDAN, domains, tmp_path)
-    assert run.loaders[1].batches.dataset.domain.labels is None
-    assert run.target_loader.batches.dataset.domain.labels is None
+    assert run.loaders[1].dataset.domain.labels is None
+    assert run.target_loader.dataset.domain.labels is None
 
 
 class CutOff(Exception):

@@ -110,7 +110,7 @@ def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adapta
 
 def in_their_order(loader: ImageLoader, a_step: int) -> ImageLoader:
     """The same images in the order of many processes, each of which visits whole steps of so many."""
-    images = loader.batches.dataset
+    images = loader.dataset
     length = len(images) // WORLD_SIZE // a_step * a_step
     samplers = [
         EpochSampler(range(rank, len(images), WORLD_SIZE), len(images), 0, length, rank) for rank in range(WORLD_SIZE)

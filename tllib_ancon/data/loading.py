@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import BatchSampler, SequentialSampler, default_collate
 
 from tllib_ancon.data.images import DomainImages
-from tllib_ancon.data.shared_batches import PREFETCHED, PixelBatch, Pixels, SharedBatches
-from tllib_ancon.data.transforms import ImageTransform
+from tllib_ancon.data.transforms import Bytes, ImageTransform
+from tllib_ancon.data.worker_pool import PixelBatch, Pixels, Reading, WorkerPool
 from tllib_ancon.errors import UserError
 
 
@@ -26,7 +26,7 @@ class ImageLoader:
     Args:
         dataset: what to load
         batch_size: images a batch
-        workers: processes that read images
+        workers: processes that read images: how many, or a pool that loaders share which are read one after the other
         sampler: keys of the dataset. Default: its own order
         drop_last: drop an incomplete last batch. Default: False
 
@@ -38,48 +38,38 @@ class ImageLoader:
         self,
         dataset: DomainImages,
         batch_size: int,
-        workers: int,
-        sampler: Sampler[int] | None = None,
+        workers: int | WorkerPool,
+        sampler: Iterable[int] | None = None,
         drop_last: bool = False,
     ):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be at least 1, got {batch_size}")
-        if workers < 0:
-            raise UserError(f"`workers` must be at least 0, got {workers}")
-        transformed = isinstance(dataset.transform, ImageTransform) and not dataset.domain.holds_tensors
-        self.transform: ImageTransform | None = dataset.transform if transformed else None
-        self.shared = SharedBatches(workers, min(batch_size, len(dataset if sampler is None else sampler)))
-        if self.transform is not None:
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.sampler = SequentialSampler(dataset) if sampler is None else sampler
+        self.batches = BatchSampler(self.sampler, batch_size, drop_last)  # type: ignore[arg-type]
+        self.transform: ImageTransform | None = None
+        if isinstance(dataset.transform, ImageTransform) and not dataset.domain.holds_tensors:
+            self.transform = dataset.transform
             dataset = copy(dataset)
             dataset.transform = _InWorker(self.transform)
         self.on_gpu = torch.cuda.is_available()
         self.device = torch.device("cuda" if self.on_gpu else "cpu")
-        self.sampler = sampler
-        self.batches = DataLoader(
-            dataset,
-            batch_size,
-            sampler=sampler,
-            drop_last=drop_last,
-            num_workers=workers,
-            collate_fn=None if self.transform is None else self.shared,
-            prefetch_factor=PREFETCHED if workers else None,
-            persistent_workers=workers > 0,
-            pin_memory=self.on_gpu and self.transform is None,
-            generator=torch.Generator(),
-        )
+        self.pool = workers if isinstance(workers, WorkerPool) else WorkerPool(workers)
+        self.reading = Reading(dataset, batch_size, default_collate, pinned=self.on_gpu and self.transform is None)
+        self.pool.add(self.reading)
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        if self.transform is not None and not self.shared.reserved and len(self):
-            self.shared.reserve(self.batches.dataset.image(0).values.shape)
-        for batch in self.batches:
+        for batch in self.pool.batches(self.reading, self.batches):
             yield tuple(map(self._finish, batch))
 
     def _finish(self, part: PixelBatch | Tensor | list[int]) -> Tensor:
         if isinstance(part, PixelBatch):
-            pixels = self.shared.tensor(part)
+            assert self.transform is not None
+            pixels = self.pool.tensor(part)
             pixels = pixels.pin_memory() if self.on_gpu else pixels
             return self.transform.finish(pixels.to(self.device, non_blocking=True), part.seeds)
         part = torch.as_tensor(part)
@@ -93,5 +83,5 @@ class _InWorker:
         self.transform = transform
         self.resizing = transform.resizing
 
-    def __call__(self, image: Image.Image) -> Pixels:
+    def __call__(self, image: Image.Image | Bytes) -> Pixels:
         return Pixels(self.transform.pixels(image), torch.initial_seed())

@@ -15,6 +15,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler, hold_out
+from tllib_ancon.data.worker_pool import WorkerPool
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
@@ -146,8 +147,9 @@ class Adaptation:
         length = images_of_an_epoch(target.name, self.shard, options)
         self.sampler = EpochSampler(self.shard.positions, len(adapted), options.seed, length, rank=self.shard.rank)
         images = UnlabelledImages(adapted, train_transform, options.seed)
-        self.train_loader = ImageLoader(images, options.batch_size, options.workers, self.sampler, drop_last=True)
-        evaluation = (evaluation_transform, options.batch_size, options.workers)
+        workers = WorkerPool(options.workers)
+        self.train_loader = ImageLoader(images, options.batch_size, workers, self.sampler, drop_last=True)
+        evaluation = (evaluation_transform, options.batch_size, workers)
         self.start_loader = evaluation_loader(adapted, *evaluation)
         self.held_out_loader = evaluation_loader(held_out, *evaluation)
         self.target_loader = evaluation_loader(target, *evaluation)

@@ -11,6 +11,7 @@ from torch import Tensor
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.worker_pool import WorkerPool
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
@@ -33,7 +34,9 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def evaluation_loader(domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int) -> ImageLoader:
+def evaluation_loader(
+    domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | WorkerPool
+) -> ImageLoader:
     """A loader of (index, image) over a domain in its own order; each of many processes has its share, and all have as
     many images (:attr:`~tllib_ancon.self_training.processes.Shard.padded_positions`)."""
     share = Shard.of_this_process(len(domain)).padded_positions
