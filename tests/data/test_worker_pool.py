@@ -139,6 +139,15 @@ def test_too_little_shared_memory_is_said_before_a_worker_starts(monkeypatch: py
         next(pool.batches(reading, keys()))
 
 
+def test_memory_beyond_any_machine_is_said_in_full() -> None:
+    pool = WorkerPool(2)
+    reading = Reading(Numbers((32, 32, 1)), 2**52, list)
+    pool.add(reading)
+    with pytest.raises(UserError, match=r"2 workers need 27,670,116,110,564 MB of shared memory") as error:
+        next(pool.batches(reading, keys()))
+    assert "\n" not in str(error.value)
+
+
 def test_an_image_that_cannot_be_read_is_named() -> None:
     broken = Domain.of_files("d", ["none.png"] * 3)
     for workers in (0, 1):

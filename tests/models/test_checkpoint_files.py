@@ -146,6 +146,11 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_not_read(bomb: str, tm
         load_state_dict(path)
 
 
+def test_a_name_that_fills_the_screen_is_not_shown(tmp_path):
+    with pytest.raises(UserError, match=r"the name of a tensor has 100000 characters, x{60}…$"):
+        load_state_dict(write(tmp_path / "names.pth", {"x" * 100_000: torch.zeros(1)}))
+
+
 def test_a_packed_file_of_usual_size_is_read(tmp_path):
     plain, path = write(tmp_path / "plain.pth", {"weight": torch.rand(1000)}), tmp_path / "packed.pth"
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -130,8 +131,8 @@ class WorkerPool:
             self.places = torch.empty(sizes, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             raise UserError(
-                f"{self.workers} workers need {np.prod(sizes) / 1e6:.0f} MB of shared memory ({one_line(error)}); pass "
-                "fewer `workers` or a smaller `batch_size`, and in a container make /dev/shm larger"
+                f"{self.workers} workers need {math.prod(sizes) / 1e6:,.0f} MB of shared memory ({one_line(error)}); "
+                "pass fewer `workers` or a smaller `batch_size`, and in a container make /dev/shm larger"
             ) from error
 
 

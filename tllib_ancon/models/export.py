@@ -166,7 +166,7 @@ class _Logits(nn.Module):
 
 def _program_of(classifier: Classifier, mean: Sequence[float], image_size: int) -> tuple[nn.Module, Tensor]:
     """A copy for evaluation on the CPU, without hooks, and two images that it takes."""
-    twin = copy.deepcopy(classifier).eval().float().cpu()
+    twin = copy.deepcopy(classifier).float().cpu()
     network = twin.release() if isinstance(twin, NetworkClassifier) else twin
     program, images = _Logits(network.requires_grad_(False)).eval(), torch.zeros(2, len(mean), image_size, image_size)
     try:

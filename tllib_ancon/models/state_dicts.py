@@ -29,6 +29,9 @@ MOST_TIMES, FEW_BYTES = 4, 2**20
 """A file may not unpack to more than so many times its size, unless it is small. Torch does not compress."""
 
 MOST_LISTED = 6
+MOST_CHARACTERS = 500
+"""Of a tensor's name, which messages show."""
+
 SAVE = "torch.save(model.state_dict(), FILE)"
 
 
@@ -53,6 +56,8 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
         raise UserError(f"checkpoint {path} is empty")
     state = _find_state_dict(_read(path), path)
     for name, tensor in state.items():
+        if len(name) > MOST_CHARACTERS:
+            raise UserError(f"checkpoint {path}: the name of a tensor has {len(name)} characters, {name[:60]}…")
         problem = _peculiarity(tensor)
         if problem:
             raise UserError(f"checkpoint {path}: its tensor {name} {problem}; save plain tensors, {SAVE}")
