@@ -302,14 +302,19 @@ class RunConfig(Config):
         None, "run directory; in Python, none keeps nothing on disk", metavar="DIR", group="run", common=True,
         decides=False,
     )  # fmt: skip
-    overwrite: bool = setting(False, "start anew in a run directory that is in use", group="run", decides=False)
+    overwrite: bool = setting(
+        False,
+        "start anew in a run directory that is in use; cut off, the same command goes on",
+        group="run",
+        decides=False,
+    )
     seed: int = setting(0, "of everything random", at_least=0, at_most=LARGEST_SEED, group="run", common=True)
     deterministic: bool = setting(
         False, "algorithms that give the same numbers on a GPU each time, slower", group="run"
     )
     threads: int | None = setting(
-        None, "threads of PyTorch on the CPU; their number changes the last bits of each step", metavar="N",
-        at_least=1, at_most=4096, group="run", decides=False,
+        None, "threads of PyTorch on the CPU, PyTorch's own choice by default; as many give the same numbers",
+        metavar="N", at_least=1, at_most=4096, group="run", decides=False,
     )  # fmt: skip
     workers: int = setting(
         2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096, group="run",

@@ -43,8 +43,11 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
         UserError: no finished adaptation, a start model that is gone, models that are equal on all images, bad answers,
             a port in use
     """
-    inputs.set_threads(config.threads)
-    run = find_adapted_run(config)
+    with inputs.using_threads(config.threads):
+        return _certify(find_adapted_run(config), config, say)
+
+
+def _certify(run: AdaptedRun, config: CertifyConfig, say: Callable[[str], None]) -> Certificate:
     lock = FolderLock(run.directory.path)
     try:
         comparison = run.compare()

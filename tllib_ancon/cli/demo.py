@@ -6,12 +6,17 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 SOURCE_ONLY = "source-only"
 METHODS = ("self-training", "elr", "ancon")
+THREADS = 2
+"""Their number decides numbers, and so the table."""
+MARK = "overwriting.json"
+"""In the demo's folder while a command with ``--overwrite`` has not finished."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
 
     started = time.perf_counter()
     out = Path(args.out)
+    if args.overwrite:
+        _clear(args, out / MARK)
     write_demo_domains(out / "data")
     results: dict[str, list[Mapping[str, Any]]] = {method: [] for method in METHODS}
     for seed in args.seeds:
@@ -40,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     (out / "summary.json").write_text(json.dumps({**summary, "seconds": seconds}, indent=2) + "\n")
     metrics = {method: [_directory(args, method, seed).metrics() for seed in args.seeds] for method in METHODS}
     draw_curves(metrics, out / "curves.png")
+    (out / MARK).unlink(missing_ok=True)
     print(table(summary, args.seeds))
     print(f"{seconds:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
     return 0
@@ -64,7 +72,7 @@ def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, Mapping[str, Any
         "seed": seed,
         "workers": args.workers,
         "quiet": args.quiet,
-        "overwrite": args.overwrite,
+        "threads": THREADS,
     }
     pretrain(PretrainConfig(**common, scratch=True, epochs=args.source_epochs, log=str(source.path)))
     start = {"target": (TARGET,), "checkpoint": str(source.checkpoints / "best.pth"), "epochs": args.epochs}
@@ -73,6 +81,21 @@ def _run_seed(args: argparse.Namespace, seed: int) -> dict[str, Mapping[str, Any
         log = str(_directory(args, method, seed).path)
         results[method] = adapt(config=AdaptConfig(**common, **start, method=method, log=log)).summary
     return results
+
+
+def _clear(args: argparse.Namespace, mark: Path) -> None:
+    """Remove the runs of an earlier demo, unless the same command has done so before and was cut off."""
+    from tllib_ancon.training.files import write_whole
+    from tllib_ancon.training.run_directory import versions
+
+    command = {"seeds": args.seeds, "epochs": [args.source_epochs, args.epochs], "versions": versions()}
+    content = json.dumps(command).encode()
+    if mark.is_file() and mark.read_bytes() == content:
+        return
+    for seed, name in product(args.seeds, ("source", *METHODS)):
+        _directory(args, name, seed).clear()
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(mark, lambda file: file.write(content))
 
 
 def _directory(args: argparse.Namespace, name: str, seed: int) -> Any:

@@ -46,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
             )
         if args.out is not None:
             raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
-        return evaluate(config, args.json, args.per_class_eval)
+
+        from tllib_ancon.training.inputs import using_threads
+
+        with using_threads(config.threads):
+            return evaluate(config, args.json, args.per_class_eval)
 
 
 def select(args: argparse.Namespace) -> int:
@@ -75,7 +79,6 @@ def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
 
     if file and not Path(file).parent.is_dir():
         raise UserError(f"--json {file}: the folder {Path(file).parent} does not exist; create it first")
-    inputs.set_threads(config.threads)
     start = inputs.find_start(str(config.checkpoint))
     config = inputs.inherited(config, start)
     target = inputs.open_images(config, config.target, "test", start.classes)

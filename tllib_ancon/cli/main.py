@@ -101,7 +101,11 @@ def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
     flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
     if not flags:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    raise unknown_name(f"flag of {parser.prog}:", flags[0], parser._option_string_actions)
+    known = parser._option_string_actions
+    prefixed = sorted(flag for flag in known if flags[0][:2] == "--" and flag.endswith(flags[0][1:]))
+    if prefixed:
+        raise UserError(f"unknown flag of {parser.prog}: {flags[0]!r}; did you mean {' or '.join(prefixed)}?")
+    raise unknown_name(f"flag of {parser.prog}:", flags[0], known)
 
 
 class Parser(argparse.ArgumentParser):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import sys
 from collections.abc import Mapping
@@ -16,8 +17,9 @@ from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 
 STARTS = ("latest", "best")
-MARK, SECOND = "script.json", "adapt"
-"""In the script's log directory: the mark of a finished first stage, and the folder of the adaptation."""
+MARK, SECOND, RESULT = "script.json", "adapt", "result.json"
+"""In the script's log directory: the mark of a finished first stage, the folder of the adaptation, and there the file
+that ends it."""
 
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
@@ -41,14 +43,15 @@ def run(args: argparse.Namespace) -> int:
     second = _parse_second_stage(ours)
     with checked(stages.second_stage_flags()):
         AdaptConfig(**_given(second))
-    trained = None if second.overwrite else _finished_stage(args.script, own, second.start)
+    log = _log_of(args.script, own)
+    trained = None if log is None else _finished_stage(log, args.script, own, second)
     if trained is None:
-        if not second.overwrite:
-            _refuse_used_log(own)
+        if log is not None and not second.overwrite:
+            _refuse_used_log(log)
         status, trained = _run_script(args.script, own)
         if status != 0 or trained is None:
             return status
-        _remember(trained, args.script, own)
+        _remember(trained, args.script, own, second.overwrite)
     _adapt(second, trained)
     return 0
 
@@ -71,8 +74,8 @@ def _run_script(script: str, words: list[str]) -> tuple[int, _Trained | None]:
     return 0, _Trained(outcome.log_directory, vars(outcome.arguments or argparse.Namespace()))
 
 
-def _remember(trained: _Trained, script: str, words: list[str]) -> None:
-    """Mark the first stage as finished, with the checksums of its checkpoints."""
+def _remember(trained: _Trained, script: str, words: list[str], overwrite: bool) -> None:
+    """Mark the first stage as finished, with the checksums of its checkpoints; an earlier adaptation is not of them."""
     from tllib_ancon.training.files import sha256, write_whole
 
     if trained.log is None:
@@ -81,51 +84,69 @@ def _remember(trained: _Trained, script: str, words: list[str]) -> None:
     mark = {
         "script": str(Path(script).resolve()),
         "words": words,
+        "overwrite": overwrite,
         "sha256": {path.name: sha256(path) for path in checkpoints},
         "arguments": {name: value for name, value in trained.arguments.items() if _is_plain(value)},
     }
+    (trained.log / SECOND / RESULT).unlink(missing_ok=True)
     content = (json.dumps(mark, indent=2) + "\n").encode()
     write_whole(trained.log / MARK, lambda file: file.write(content))
 
 
-def _finished_stage(script: str, words: list[str], start: str) -> _Trained | None:
-    """What the same script with the same arguments left here before, if its checkpoint is still the one it wrote."""
+def _finished_stage(log: Path, script: str, words: list[str], second: argparse.Namespace) -> _Trained | None:
+    """What the same script with the same arguments left here before, if its checkpoint is still the one it wrote; with
+    ``--overwrite`` only if the same command did that and was cut off in the adaptation."""
     from tllib_ancon.training.files import sha256
 
-    log = _log_among(words)
     try:
-        mark = json.loads((log / MARK).read_text()) if log is not None else None
-    except (OSError, ValueError):
+        mark = json.loads((log / MARK).read_text())
+        known = mark["script"] == str(Path(script).resolve()) and mark["words"] == words
+        digest = mark["sha256"].get(f"{second.start}.pth")
+        arguments = dict(mark["arguments"])
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
-    if log is None or not isinstance(mark, dict) or mark.get("words") != words:
+    if second.overwrite and (not mark.get("overwrite") or (log / SECOND / RESULT).exists()):
         return None
-    checkpoint = log / "checkpoints" / f"{start}.pth"
-    digest = mark.get("sha256", {}).get(checkpoint.name)
-    if mark.get("script") != str(Path(script).resolve()) or not checkpoint.is_file() or sha256(checkpoint) != digest:
+    checkpoint = log / "checkpoints" / f"{second.start}.pth"
+    if not known or not checkpoint.is_file() or sha256(checkpoint) != digest:
         return None
     print(f"tllib-ancon: {script} has run here before; going on from {checkpoint}", file=sys.stderr)
-    return _Trained(log.resolve(), mark.get("arguments", {}))
+    return _Trained(log.resolve(), arguments)
 
 
-def _refuse_used_log(words: list[str]) -> None:
+def _refuse_used_log(log: Path) -> None:
     """Refuse before the script trains a log directory whose adaptation is of another command.
 
     Raises:
         UserError: it holds an adaptation
     """
-    log = _log_among(words)
-    if log is not None and (log / SECOND / "config.json").exists():
+    if (log / SECOND / "config.json").exists():
         raise UserError(
             f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has changed; "
             "choose another --log, or pass --overwrite after --method to run both stages anew"
         )
 
 
-def _log_among(words: list[str]) -> Path | None:
-    """The script's ``--log``, before its own parser has seen it."""
+def _log_of(script: str, words: list[str]) -> Path | None:
+    """The script's log directory before its own parser has run: from its words, else the default in its text."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--log", type=Path)
-    return parser.parse_known_args(words)[0].log
+    parser.add_argument("--log")
+    log = parser.parse_known_args(words)[0].log or _default_log(script)
+    return None if log is None else Path(log)
+
+
+def _default_log(script: str) -> str | None:
+    """The default in ``parser.add_argument("--log", default=...)``."""
+    try:
+        calls = [node for node in ast.walk(ast.parse(Path(script).read_bytes())) if isinstance(node, ast.Call)]
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for call in calls:
+        words = [word.value for word in call.args if isinstance(word, ast.Constant)]
+        defaults = [option.value for option in call.keywords if option.arg == "default"]
+        if "--log" in words and defaults and isinstance(defaults[0], ast.Constant):
+            return str(defaults[0].value)
+    return None
 
 
 def _is_plain(value: Any) -> bool:
@@ -152,7 +173,11 @@ def _parse_second_stage(words: list[str]) -> argparse.Namespace:
     group.add_argument(
         "--start", default="latest", choices=STARTS, help="the script's checkpoint; best was chosen on target labels"
     )
-    group.add_argument("--overwrite", action="store_true", help="start the adaptation anew if it is there already")
+    group.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="run both stages anew where they have run; cut off, the same command goes on",
+    )
     group.add_argument("--quiet", action="store_true", help="show errors only")
     group.add_argument("--verbose", action="store_true", help="a line every --print-freq steps")
     return parsed(parser, words)

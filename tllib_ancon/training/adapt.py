@@ -21,7 +21,7 @@ from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import inputs, launch, saved_logits, saved_predictions
 from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
 from tllib_ancon.training.files import sha256_of_tensors
-from tllib_ancon.training.inputs import Transform, Transforms
+from tllib_ancon.training.inputs import Start, Transform, Transforms
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.reproducibility import make_reproducible
 from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
@@ -115,18 +115,19 @@ def adapt(
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
     given = Transforms.given(train_transform, evaluation_transform)
-    return _run(*_subject(config, model, images, labels, head, given))
+    with inputs.using_threads(config.threads):
+        return _run(*_subject(config, model, images, labels, head, given))
 
 
 def _subject(
     config: AdaptConfig, model: nn.Module | None, images: Any, labels: Any, head: str | None, given: Transforms | None
 ) -> tuple[AdaptConfig, _Subject]:
     """The settings with every default filled in, and what they are about."""
-    inputs.set_threads(config.threads)
     if model is None and config.checkpoint is None:
         raise UserError("no model to adapt: pass `model`, or `checkpoint`")
     start = None if model is not None else inputs.find_start(str(config.checkpoint))
     if start is not None:
+        _refuse_own_start(config, start)
         config = inputs.inherited(config, start)
     classes = None if start is None else start.classes
     target = inputs.target_images(config, images, labels, classes)
@@ -177,7 +178,9 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
         keep_logits=keep_logits,
         progress=progress,
     )
-    run.begin({"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}, config.overwrite)
+    settings = {"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}
+    for note in run.begin(settings, config.overwrite):
+        progress.line(note)
     if run.finished:
         progress.line(f"{config.log} holds this run already, finished")
         summary, metrics = run.result(), run.metrics()
@@ -209,7 +212,7 @@ def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:
     _refuse_single_run(log)
     _require_enough_images(config)
     with of_stage(FIRST):
-        trained = pretrain(first.replace(log=str(log / FIRST)))
+        trained = pretrain(first.replace(log=str(log / FIRST)), part_of=log)
     checkpoint = RunDirectory(log / FIRST).checkpoints / trained["checkpoint"]
     second = config.replace(start=None, checkpoint=str(checkpoint), log=str(log / SECOND))
     result = adapt(config=second)
@@ -223,6 +226,15 @@ def _require_enough_images(config: AdaptConfig) -> None:
     target = inputs.open_images(config, config.target)
     adapted, _ = hold_out(len(target), config.hold_out, config.seed)
     images_of_an_epoch(target.name, Shard.of_this_process(len(adapted)), config)
+
+
+def _refuse_own_start(config: AdaptConfig, start: Start) -> None:
+    """Refuse to write over the checkpoint to start from."""
+    if (
+        config.log is not None
+        and Path(start.checkpoint).resolve().parent == RunDirectory(config.log).checkpoints.resolve()
+    ):
+        raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
 
 
 def _refuse_single_run(log: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -372,7 +373,16 @@ def columns(target: Domain) -> tuple[Any, Sequence[str] | None, Any]:
     return target.positions, target.paths, target.labels
 
 
-def set_threads(threads: int | None) -> None:
-    """Let PyTorch use so many threads on the CPU; their number decides in which order sums are taken."""
-    if threads is not None:
-        torch.set_num_threads(threads)
+@contextmanager
+def using_threads(number: int | None) -> Iterator[None]:
+    """In this context PyTorch uses so many threads on the CPU: their number decides in which order sums are taken.
+
+    Args:
+        number: None: as many as before
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -64,7 +64,13 @@ def predict(
         UserError: a setting, model or image that cannot be used (which, why, what to do)
     """
     config = PredictConfig(**{"quiet": True, **settings})
-    inputs.set_threads(config.threads)
+    with inputs.using_threads(config.threads):
+        return _predict(config, model, images, evaluation_transform)
+
+
+def _predict(
+    config: PredictConfig, model: nn.Module | str | Path, images: Any, evaluation_transform: Transform | None
+) -> Predictions:
     if isinstance(model, nn.Module):
         domain = as_domain(images, labels=False)
         network, preprocessing = model, preprocessing_of(model)

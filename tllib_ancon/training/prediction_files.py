@@ -109,8 +109,11 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     Raises:
         UserError: a model, folder or file that cannot be used (which, why, what to do)
     """
-    inputs.set_threads(config.threads)
-    out = _output(config)
+    with inputs.using_threads(config.threads):
+        return _write(config, _output(config))
+
+
+def _write(config: PredictionsConfig, out: Path | None) -> dict[str, int]:
     start = inputs.find_start(str(config.checkpoint))
     domain = _pictures(config, start.classes)
     config = inputs.inherited(config, start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tllib_ancon import toolkit
@@ -22,11 +23,12 @@ ERM = "erm"
 CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
 
 
-def pretrain(config: PretrainConfig) -> dict[str, Any]:
+def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[str, Any]:
     """Train the source model that the settings describe, or finish the training.
 
     Args:
         config: with a ``log``, where the model is left
+        part_of: the run directory of the run of two stages of which this is the first
 
     Returns: what ``result.json`` holds; its ``checkpoint`` is the name of the model's file
 
@@ -40,11 +42,15 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
     if not config.source:
         raise UserError("`source` is needed: the domain to train on")
-    inputs.set_threads(config.threads)
-    config = inputs.with_picture_defaults(config.with_assumed(), None)
-    directory = RunDirectory(config.log)
+    with inputs.using_threads(config.threads):
+        return _train(inputs.with_picture_defaults(config.with_assumed(), None), RunDirectory(config.log, part_of))
+
+
+def _train(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     training, record = (_source_only if config.method == ERM else _adversarial)(config, directory)
-    directory.begin({"command": "pretrain", **config.to_dict(), **launch.settings(), **record}, config.overwrite)
+    settings = {"command": "pretrain", **config.to_dict(), **launch.settings(), **record}
+    for note in directory.begin(settings, config.overwrite):
+        training.progress.line(note)
     if directory.finished:
         training.progress.line(f"{config.log} holds this run already, finished")
     return directory.result() if directory.finished else training()

@@ -66,10 +66,13 @@ class RunDirectory:
 
     Args:
         path: the folder; created when something is first written
+        part_of: the folder of a run of several stages of which this is one; its ``result.json`` is written when all
+            have finished
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, part_of: str | Path | None = None):
         self.path = Path(path)
+        self.part_of = Path(part_of or path)
         self._lock: FolderLock | None = None
         self._sha256: dict[str, str] = {}
 
@@ -87,21 +90,28 @@ class RunDirectory:
         return self._is_finished()
 
     @on_first
-    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> None:
+    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
         """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
         which :attr:`finished` tells. A run that kept no epoch leaves the directory to any other.
+
+        Args:
+            overwrite: start anew where a run is kept; but a run that the same settings began so, and that was cut off,
+                is continued
+
+        Returns: what the person should know of it, a line each
 
         Raises:
             UserError: the directory belongs to a run with other settings (which), another process writes there, files
                 of its run are missing or are not those that the run wrote, or it cannot be written
         """
-        wanted = json.loads(json.dumps(dict(config)))
+        wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
+        overwrite = overwrite and not self._began_so(wanted)
         if self._is_finished() and not overwrite:
             _refuse_other_settings(self.path, self.config(), wanted)
             self._verify_result()
             with contextlib.suppress(OSError):
                 self.discard_state()
-            return
+            return []
         try:
             for folder in (self.checkpoints, self.visualize):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -109,15 +119,16 @@ class RunDirectory:
             for partial in (*self.path.glob("*" + PARTIAL), *self.path.glob("*/*" + PARTIAL)):
                 partial.unlink()
             if overwrite:
-                self._clear()
+                self.clear()
         except OSError as error:
             raise UserError(f"run directory {self.path} cannot be written ({error})") from error
         recorded = None if overwrite else self._recorded_config()
         self._refuse_remains(recorded is not None)
         if recorded is not None and (self.checkpoints / STATE).is_file():
             _refuse_other_settings(self.path, recorded, wanted)
-        else:
-            self.write_json(CONFIG, {**wanted, "versions": versions()})
+            return _other_threads(recorded.get("threads"), wanted["threads"])
+        self.write_json(CONFIG, {**wanted, "versions": versions()})
+        return []
 
     def config(self) -> dict[str, Any]:
         """The recorded configuration.
@@ -176,9 +187,8 @@ class RunDirectory:
         """
         if not (self.checkpoints / STATE).is_file():
             return None
-        state = _read_sealed(self.checkpoints / STATE)
+        state = self._read_state()
         if state["best"] is not None and not state["selected"]:
-            self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
             self._sha256[BEST] = state["best"]
         self._write_what_follows(state)
         return state["snapshot"], state["metrics"]
@@ -211,6 +221,25 @@ class RunDirectory:
 
     def discard_state(self) -> None:
         (self.checkpoints / STATE).unlink(missing_ok=True)
+
+    def _began_so(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether a run with these settings overwrote another one here, and was cut off before all was finished."""
+        try:
+            recorded = self._recorded_config() or {}
+            if not recorded.get("overwrite") or (self.part_of / RESULT).is_file():
+                return False
+            if recorded.get("versions") != versions() or _differing(recorded, wanted):
+                return False
+            self._verify_result() if self._is_finished() else self._read_state()
+        except (OSError, UserError):
+            return False
+        return True
+
+    def _read_state(self) -> dict[str, Any]:
+        state = _read_sealed(self.checkpoints / STATE)
+        if state["best"] is not None and not state["selected"]:
+            self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
+        return state
 
     def _is_finished(self) -> bool:
         return (self.path / RESULT).is_file()
@@ -258,14 +287,22 @@ class RunDirectory:
                 f"or no run of this program. Copy all of it, choose another `log`, or {_anew()}"
             )
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
-        outlive it unnoticed."""
+        outlive it unnoticed.
+
+        Raises:
+            UserError: another process writes there
+        """
+        if not self.path.is_dir():
+            return
+        self._lock = self._lock or FolderLock(self.path)
         kept = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
         models = [f"{CHECKPOINTS}/{name}" for name in (CERTIFIED, LATEST, BEST, STATE)]
         for name in (RESULT, METRICS, PREDICTIONS, CERTIFICATE, *kept, *models):
             (self.path / name).unlink(missing_ok=True)
         remove_logits(self.path)
+        (self.part_of / RESULT).unlink(missing_ok=True)
 
     def _recorded_config(self) -> dict[str, Any] | None:
         path = self.path / CONFIG
@@ -345,15 +382,30 @@ def _anew() -> str:
 
 
 def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[str, Any]) -> None:
-    there, now = (_settings(config) for config in (recorded, wanted))
-    differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    differing = _differing(recorded, wanted)
     if differing:
-        shown = differing[:MOST_DIFFERENCES]
-        listed = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in shown)
+        shown = list(differing)[:MOST_DIFFERENCES]
+        listed = "; ".join(f"{name}: {differing[name][0]!r} there, {differing[name][1]!r} now" for name in shown)
         more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
         raise UserError(
             f"run directory {path} holds a run with other settings ({listed}{more}); choose another `log`, or {_anew()}"
         )
+
+
+def _other_threads(there: Any, now: int) -> list[str]:
+    if there in (None, now):
+        return []
+    return [
+        f"warning: this run began with {there} threads of PyTorch and goes on with {now}: its numbers will differ from "
+        "those of an uninterrupted run, soon by more than the last bits"
+    ]
+
+
+def _differing(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Setting -> its two values, where they differ."""
+    there, now = _settings(recorded), _settings(wanted)
+    names = {**there, **now}
+    return {name: (there.get(name), now.get(name)) for name in names if there.get(name) != now.get(name)}
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

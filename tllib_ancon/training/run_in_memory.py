@@ -21,8 +21,9 @@ class RunInMemory:
     def __init__(self) -> None:
         self._models: dict[str, dict[str, Any]] = {}
 
-    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> None:
+    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
         """Nothing is there to be claimed."""
+        return []
 
     def resume(self) -> None:
         """Nothing is there to go on from."""
