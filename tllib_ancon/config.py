@@ -550,7 +550,12 @@ class CertifyConfig(Config):
     """Which of a run's two models is better, by labels of a few images on which they disagree."""
 
     run: str = setting(help="run directory of an adaptation", metavar="RUN", group="run", common=True)
-    root: str | None = setting(None, "folder of the dataset, where it has moved", metavar="ROOT", group="run")
+    root: str | None = setting(
+        None,
+        "folder of the dataset or of the images, where it has moved or is not in the run",
+        metavar="ROOT",
+        group="run",
+    )
     checkpoint: str | None = setting(None, "the start model, where it has moved", metavar="FILE", group="run")
     page: bool = setting(False, "ask on a page of this machine", group="labels", common=True)
     port: int = setting(8765, "of the page; 0: any", metavar="N", at_least=0, at_most=65_535, group="labels")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.certification.simulation import Disagreements, labels_of, table
+from benchmarks.certification.simulation import DELTA, Disagreements, labels_of, table
 from tllib_ancon.certify.adapted_run import AdaptedRun, find_adapted_run
 from tllib_ancon.config import CertifyConfig
 from tllib_ancon.errors import UserError
@@ -22,8 +22,18 @@ HEADER = [
 def page(folders: Sequence[Path], orders: int, seed: int) -> str:
     """A row for each adaptation below the folders, each from random orders of its disagreements."""
     generator = np.random.default_rng(seed)
-    lines = table(HEADER, (row(name, found, orders, generator) for name, found in disagreements(folders)))
-    return "\n".join([*lines, ""])
+    return "\n".join(
+        [
+            "# The certificate on finished runs",
+            "",
+            f"`python -m benchmarks.certification --runs ... --streams {orders} --seed {seed}`, δ = {DELTA}: {orders:,}",
+            "random orders of each run's disagreements. The true difference is that of the accuracies on all images.",
+            "Labels are median / 90th percentile until the verdict. `runs.sh` makes the runs of the committed table.",
+            "",
+            *table(HEADER, (row(name, found, orders, generator) for name, found in disagreements(folders))),
+            "",
+        ]
+    )
 
 
 def disagreements(folders: Sequence[Path]) -> Iterator[tuple[str, Disagreements]]:
@@ -68,10 +78,10 @@ def _is_adapted(config: Path) -> bool:
 
 def _outcomes(run: AdaptedRun) -> Disagreements | None:
     """None if both models say the same of all images."""
-    if not run.images.labelled:
-        raise UserError(f"the images of {run.directory.path} have no labels to compare with")
     labels = run.images.labels
+    if labels is None:
+        raise UserError(f"the images of {run.directory.path} have no labels to compare with")
     start, adapted = run.classes()
-    outcomes = (labels == adapted).astype(np.int8) - (labels == start).astype(np.int8)
-    differ = start != adapted
+    outcomes = np.equal(labels, adapted).astype(np.int8) - np.equal(labels, start).astype(np.int8)
+    differ = np.not_equal(start, adapted)
     return Disagreements(len(labels), outcomes[differ]) if differ.any() else None

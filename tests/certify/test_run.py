@@ -13,6 +13,7 @@ import torch
 
 from tests.certify.serving import Visitor
 from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon import adapt
 from tllib_ancon.certify import run as certify
 from tllib_ancon.certify.adapted_run import AdaptedRun, find_adapted_run
 from tllib_ancon.cli.main import main
@@ -241,10 +242,33 @@ def test_what_is_no_finished_adaptation(run: Path, tmp_path: Path, capsys: pytes
     assert "is not finished" in refused(capsys, run)
 
 
-def test_a_run_from_python_objects(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_a_model_in_python(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = run / "adapt" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "checkpoint": None}))
-    assert "was made from Python objects" in refused(capsys, run)
+    assert "was made from a model in Python" in refused(capsys, run)
+
+
+def test_a_run_on_a_folder_of_images(
+    run: Path, domains: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From Python, and by the command with images that have no labels."""
+    start = str(run / "pretrain" / "checkpoints" / "best.pth")
+    settings = {"epochs": 3, "lr": 0.3, "batch_size": 16, "workers": 0, "quiet": True}
+    adapt(start, domains / "dark", log=str(tmp_path / "folder"), **settings)
+    assert "give their folder as --root" in refused(capsys, tmp_path / "folder")
+    assert certified(tmp_path / "folder", "--root", str(domains / "dark")) == 0
+    comparison = find_adapted_run(CertifyConfig(run=str(tmp_path / "folder"), root=str(domains / "dark"))).compare()
+    assert list(comparison.classes) == ["red", "green", "blue"]
+    assert sorted(comparison.names)[0] == "blue/002.png"
+
+    pictures = tmp_path / "pictures" / "all"
+    pictures.mkdir(parents=True)
+    for number, path in enumerate(sorted((domains / "dark").rglob("*.png"))):
+        shutil.copy(path, pictures / f"{number}.png")
+    words = ["-d", "Folder", "-t", "all", "--checkpoint", start, "--epochs", "3", "--lr", "0.3", "-b", "16", "-j", "0"]
+    assert main(["adapt", str(tmp_path / "pictures"), *words, "--quiet", "--log", str(tmp_path / "unlabelled")]) == 0
+    assert certified(tmp_path / "unlabelled") == 0
+    assert adapted_run(tmp_path / "unlabelled").compare().names[0] == "all/0.png"
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from tllib_ancon.certify.comparison import Classes, Comparison
 from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domains import as_domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.loading import IMAGENET
@@ -39,11 +41,13 @@ class AdaptedRun:
         directory: of the adaptation, finished
         settings: network and pictures, as the run recorded them
         start: checkpoint of the start model, or ``imagenet``
+        num_classes: K
     """
 
     directory: RunDirectory
     settings: PredictConfig
     start: str
+    num_classes: int
 
     @property
     def adapted(self) -> str:
@@ -52,7 +56,13 @@ class AdaptedRun:
 
     @cached_property
     def images(self) -> Domain:
-        return inputs.open_images(self.settings, self.settings.target)
+        """What was adapted to, with the names of the classes that are known."""
+        names = inputs.find_start(self.start).classes
+        if self.settings.data is None:
+            opened = as_domain(str(self.settings.root), classes=names)
+        else:
+            opened = inputs.open_images(self.settings, self.settings.target, classes=names)
+        return inputs.with_classes(opened, self.num_classes)
 
     @property
     def names(self) -> list[str]:
@@ -61,6 +71,17 @@ class AdaptedRun:
             return [str(position) for position in self.images.positions]
         root = str(self.settings.root).rstrip("/") + "/"
         return [path.removeprefix(root) for path in self.images.paths]
+
+    def picture(self, position: int) -> Image.Image:
+        """The image that a person is shown.
+
+        Raises:
+            UserError: it cannot be read or is no picture
+        """
+        image = self.images.image(position)
+        if not isinstance(image, Image.Image):
+            raise UserError(f"image {position} is no picture")
+        return image
 
     def compare(self) -> Comparison:
         """What both models say of the images.
@@ -91,7 +112,7 @@ class AdaptedRun:
         return self.directory.checkpoints / CERTIFIED
 
     def _classifier(self, checkpoint: str) -> Classifier:
-        return inputs.start_classifier(self.settings, inputs.find_start(checkpoint), self.images.num_classes)
+        return inputs.start_classifier(self.settings, inputs.find_start(checkpoint), self.num_classes)
 
     def _classes(self, checkpoint: str) -> Classes:
         model = self._classifier(checkpoint)
@@ -107,23 +128,25 @@ def find_adapted_run(config: CertifyConfig) -> AdaptedRun:
     """The adaptation in a run directory, of one stage or of two.
 
     Raises:
-        UserError: no finished adaptation, its start model is gone or another, or it was made from Python objects
+        UserError: no finished adaptation; its start model or its images are not known, gone, or others
     """
     directory = _directory(Path(config.run))
     recorded = directory.config()
     if not directory.finished:
         raise UserError(f"the run in {directory.path} is not finished; give its command again first")
-    if recorded.get("checkpoint") is None or recorded.get("root") is None:
+    if recorded.get("checkpoint") is None:
         raise UserError(
-            f"the run in {directory.path} was made from Python objects, which it does not keep; give the classes that "
-            "both models say to tllib_ancon.certify.session.Session"
+            f"the run in {directory.path} was made from a model in Python, which it does not keep; give the classes "
+            "that both models say to tllib_ancon.certify.session.Session"
         )
+    if recorded.get("root") is None and config.root is None:
+        raise UserError(f"the run in {directory.path} does not know where its images are; give their folder as `root`")
     start = inputs.find_start(config.checkpoint or _start(directory, recorded)).checkpoint
     taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
     given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": start})
-    return AdaptedRun(directory, settings, start)
+    return AdaptedRun(directory, settings, start, len(recorded["inputs"]["classes"]))
 
 
 def _directory(path: Path) -> RunDirectory:

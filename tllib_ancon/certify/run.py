@@ -57,7 +57,7 @@ def _certify(run: AdaptedRun, config: CertifyConfig, say: Callable[[str], None])
         if config.questions is not None:
             write_questions(session, Path(config.questions))
         if config.page and not session.settled:
-            serve(session, run.images.image, config.port, say)
+            serve(session, run.picture, config.port, say)
         certificate = certificate_of(session)
         kept = run.keep_certified(certificate["returned"] == "adapted")
         certificate["checkpoint"] = str(kept)
