@@ -88,7 +88,8 @@ def line(row: Row) -> str:
     wanted = _wanted(row)
     verdict = {None: "undecided" if wanted else "", True: "met", False: "NOT MET"}[row.met]
     spread, interval = _range(row.low, row.high), _range(*(row.interval or (0, 0)))
-    return f"{row.name:<72}{row.value:>10.4g} {row.unit:<9}{spread:>19} {interval:>19}  {wanted}  {verdict}".rstrip()
+    value = f"{row.value:,.0f}" if abs(row.value) >= 1000 else f"{row.value:.4g}"
+    return f"{row.name:<72}{value:>10} {row.unit:<9}{spread:>19} {interval:>19}  {wanted}  {verdict}".rstrip()
 
 
 def _range(low: float, high: float) -> str:

@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from benchmarks.speed.epochs import Scene
 from benchmarks.speed.timing import Row, exactly
 
 SIZES = (10_000, 1_000_000)
@@ -111,6 +112,7 @@ def measure() -> Iterator[Row]:
             ("adapt that continues", partial(continue_after_an_epoch, folder), SIZES),
             ("adapt with --cache", partial(adapt_with_cache, folder), SMALLER),
             ("predict", predict_all, SMALLER),
+            ("predict to a file", partial(write_predictions, folder), SMALLER),
         ]
         for what, work, sizes in measurements:
             for count in sizes:
@@ -188,6 +190,29 @@ def predict_all(count: int) -> Figures:
         "a picture, ms": seconds / count,
         "memory beside the answers, MB": peak_memory() - before - answers.probabilities.nbytes,
     }
+
+
+def write_predictions(folder: Path, count: int) -> Figures:
+    """The command: a small network of 31 classes says of image files what they are, a row a picture."""
+    from tllib_ancon.cli.main import main
+
+    write_list(folder, count)
+    checkpoint, rows = folder / "small_cnn.pth", folder / f"predictions{count}.csv"
+    torch.save(Scene("", "small_cnn", SIDE, 0, 0).model().state_dict(), checkpoint)
+    images = [str(folder), "--data", "ImageList", "--target", f"target{count}", "--allow-outside-root"]
+    model = [
+        "--checkpoint",
+        str(checkpoint),
+        "--arch",
+        "small_cnn",
+        "--val-resizing",
+        "res.",
+        "--resize-size",
+        str(SIDE),
+    ]
+    before, started = memory(), time.process_time()
+    assert main(["predict", *images, *model, "--workers", "0", "--quiet", "--out", str(rows)]) == 0
+    return {"a picture, ms": (time.process_time() - started) / count, "memory, MB": peak_memory() - before}
 
 
 def _adapt(images: Any = None, clock: Clock | None = None, **settings: Any) -> Figures:

@@ -56,6 +56,12 @@ def test_an_adaptation_is_measured_and_continues(tmp_path: Path) -> None:
     assert continued["run directory, MB"] > 1e4
 
 
+def test_answers_in_memory_and_in_a_file(tmp_path: Path) -> None:
+    assert large.predict_all(300)["a picture, ms"] > 0
+    assert large.write_predictions(tmp_path, 70)["a picture, ms"] > 0
+    assert len((tmp_path / "predictions70.csv").read_text().splitlines()) == 71
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(
         large, "in_a_process", lambda work, count: {"opened, s": count / 1e6, "memory, MB": count * 1e3}
@@ -64,4 +70,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) ->
     shown = capsys.readouterr().out
     assert "a list: opened, N = 1,000,000" in shown
     assert "≤ 150  NOT MET" in shown
-    assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 5 * 2 * 2
+    assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 6 * 2 * 2
