@@ -26,8 +26,8 @@ def page(folders: Sequence[Path], orders: int, seed: int) -> str:
         [
             "# The certificate on finished runs",
             "",
-            f"`python -m benchmarks.certification --runs ... --streams {orders} --seed {seed}`, δ = {DELTA}: {orders:,}",
-            "random orders of each run's disagreements. The true difference is that of the accuracies on all images.",
+            f"`python -m benchmarks.certification --runs ... --streams {orders} --seed {seed}`, δ = {DELTA}:",
+            f"{orders:,} random orders of each run's disagreements. The true difference is that of the accuracies on all images.",
             "Labels are median / 90th percentile until the verdict. `runs.sh` makes the runs of the committed table.",
             "",
             *table(HEADER, (row(name, found, orders, generator) for name, found in disagreements(folders))),
