@@ -306,7 +306,7 @@ def table(pools: Sequence[Pool], made: Choice) -> str:
     sizes = {setting: sum(len(pool.candidates) for pool in pools if pool.setting == setting) for setting in settings}
     listed = ", ".join(f"{setting} {size}" for setting, size in sizes.items())
     lines = [
-        f"{len(pools)} pools of {len(settings)} settings; candidates: {listed}",
+        f"{_counted(len(pools), 'pool')} of {_counted(len(settings), 'setting')}; candidates: {listed}",
         "",
         "| choice | pools | mean | worst | harm | regret |",
         "|---|---:|---:|---:|---:|---:|",
@@ -321,6 +321,10 @@ def table(pools: Sequence[Pool], made: Choice) -> str:
     if missing:
         lines += ["", f"Not judged, for it was not stored or has no meaning here: {'; '.join(missing)}."]
     return "\n".join(lines)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def write_csv(path: Path, outcomes: Mapping[str, Choice]) -> None:
