@@ -39,7 +39,7 @@ INHERITED = (
 """Settings of a model and of the pictures that it knows: a later stage takes them from the run that trained the
 model."""
 
-ASSUMED = {
+ASSUMED: dict[str, Any] = {
     "arch": "resnet18",
     "arch_option": (),
     "bottleneck_dim": 256,
@@ -341,7 +341,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     """
 
     method: str = setting("erm", "erm, cdan or mdd", choices=PRETRAINING, group="method", common=True, per_stage=True)
-    hold_out: float | None = setting(  # type: ignore[assignment]
+    hold_out: float = setting(
         None,
         "share of the source that is not trained on and selects the epoch",
         at_least=0,
@@ -350,15 +350,15 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         per_stage=True,
         defaults={"erm": 0.1},
     )
-    loss: str | None = setting(
+    loss: str = setting(
         None, "belief-matching: of a last-layer Dirichlet", choices=LOSSES, group="source only (erm)", per_stage=True,
         defaults={"erm": "cross-entropy"},
     )  # fmt: skip
-    label_smoothing: float | None = setting(
+    label_smoothing: float = setting(
         None, "of the cross-entropy; SHOT: 0.1", metavar="X", at_least=0, below=1, group="source only (erm)",
         per_stage=True, defaults={"erm": 0.0},
     )  # fmt: skip
-    belief_coefficient: float | None = setting(
+    belief_coefficient: float = setting(
         None, "of belief matching's divergence", metavar="X", at_least=0, group="source only (erm)", per_stage=True,
         defaults={"erm": 0.001},
     )  # fmt: skip
@@ -366,22 +366,22 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         None, "steps of an epoch; for erm a pass over the source by default", flags=("-i",), metavar="N", at_least=1,
         group="CDAN and MDD", per_stage=True, defaults={"erm": None, "cdan": 1000, "mdd": 1000},
     )  # fmt: skip
-    trade_off: float | None = setting(
+    trade_off: float = setting(
         None, "weight of the adversarial loss", metavar="X", at_least=0, group="CDAN and MDD", per_stage=True,
         defaults={"cdan": 1.0, "mdd": 1.0},
     )  # fmt: skip
-    randomized: bool | None = setting(
+    randomized: bool = setting(
         None, "CDAN: randomised multilinear map", flags=("-r",), group="CDAN and MDD", per_stage=True,
         defaults={"cdan": False},
     )  # fmt: skip
-    randomized_dim: int | None = setting(
+    randomized_dim: int = setting(
         None, "CDAN: its dimension", flags=("-rd",), metavar="D", at_least=1, at_most=1_000_000, group="CDAN and MDD",
         per_stage=True, defaults={"cdan": 1024},
     )  # fmt: skip
-    entropy: bool | None = setting(
+    entropy: bool = setting(
         None, "CDAN: entropy conditioning", group="CDAN and MDD", per_stage=True, defaults={"cdan": False}
     )
-    margin: float | None = setting(
+    margin: float = setting(
         None, "MDD: margin of the disparity", metavar="X", above=0, group="CDAN and MDD", per_stage=True,
         defaults={"mdd": 4.0},
     )  # fmt: skip
@@ -390,7 +390,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         method = given.get("method", "erm")
         if method not in PRETRAINING:
             raise unknown_name("pre-training method", str(method), PRETRAINING)
-        defaults = {"scale": (0.08, 1.0)}
+        defaults: dict[str, Any] = {"scale": (0.08, 1.0)}
         for name, field in settings_of(PretrainConfig).items():
             by_method = spec(field).defaults
             if by_method is None:
@@ -483,7 +483,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         group="method",
         common=True,
     )
-    adapted: str | None = setting(
+    adapted: str = setting(
         None, "parameters that learn; by default the method's, all-but-head for most", choices=ADAPTED_PARAMETERS,
         group="method",
     )  # fmt: skip

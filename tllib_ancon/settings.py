@@ -76,7 +76,8 @@ def setting(
 
 def spec(field: Field[Any]) -> Spec:
     """The :class:`Spec` of a field that :func:`setting` made."""
-    return field.metadata["spec"]
+    described: Spec = field.metadata["spec"]
+    return described
 
 
 def grouped(field: Field[Any], group: str) -> Field[Any]:
@@ -94,7 +95,7 @@ def settings_of(owner: type) -> dict[str, Field[Any]]:
 
 
 @cache
-def types_of(owner: type) -> dict[str, Any]:
+def types_of(owner: Any) -> dict[str, Any]:
     """Name -> type of every field of a dataclass."""
     return get_type_hints(owner)
 
@@ -114,6 +115,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, field in settings_of(type(self)).items():
+            if spec(field).defaults is not None and getattr(self, name) is None:
+                continue  # no setting of this method
             value = converted(name, getattr(self, name), types_of(type(self))[name])
             check(name, value, spec(field))
             object.__setattr__(self, name, value)
@@ -221,7 +224,7 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _as_number(kind: type, value: Any) -> Any:
-    if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0):
+    if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
         return _NO
     if isinstance(value, str):
         return _NO

@@ -94,7 +94,7 @@ def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     record = inputs.recorder(target)
     if record is not None:
         scores |= record(predictions)
-    launch.on_first(_show)(scores, target.classes if per_class else [], file)
+    launch.on_first(_show)(scores, list(target.classes) if per_class else [], file)
     return 0
 
 

@@ -78,7 +78,7 @@ class Flags:
 
     def add(self, parser: argparse.ArgumentParser, show_all: bool = True) -> None:
         """Add every flag to a parser, in groups; unless ``show_all``, its help lists the common ones alone."""
-        groups: dict[str, Any] = {group.title: group for group in parser._action_groups}
+        groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, field in self.settings.items():
             described = spec(field)
             title = described.group or "other settings"

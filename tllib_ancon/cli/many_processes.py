@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if not launch.is_first():
         warnings.simplefilter("ignore")
     try:
-        status = args.module.run(args)
+        status: int = args.module.run(args)
     except RuntimeError as error:
         if launch.is_lost_connection(error):
             raise ProcessLost from error

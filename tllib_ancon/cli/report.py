@@ -172,7 +172,7 @@ def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table
     """
     from tllib_ancon.report.formats import markdown, to_csv, to_latex
     from tllib_ancon.report.page import page
-    from tllib_ancon.training.files import write_whole
+    from tllib_ancon.training.files import write_bytes
 
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -187,5 +187,5 @@ def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table
         "report.html": page(title, remarks, tables, pictures).encode(),
     }
     for name, content in files.items():
-        write_whole(out / name, lambda file, content=content: file.write(content))
+        write_bytes(out / name, content)
     return text

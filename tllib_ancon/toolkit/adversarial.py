@@ -35,7 +35,8 @@ class AdversarialLoss(nn.Module):
     def forward(self, logits_s: Tensor, features_s: Tensor, logits_t: Tensor, features_t: Tensor) -> Tensor:
         with torch.autocast(logits_s.device.type, enabled=False):
             outputs = (logits_s, features_s, logits_t, features_t)
-            return self.sign * self.loss(*(output.float() for output in outputs))
+            loss: Tensor = self.sign * self.loss(*(output.float() for output in outputs))
+            return loss
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
         """The discriminator's parameters as TLLib's groups; none for MDD."""
@@ -65,11 +66,11 @@ class GradientReversal:
         layers = [layer for module in modules for layer in module.modules() if hasattr(layer, "iter_num")]
         if len(layers) != 1:
             raise UserError(f"expected one gradient reversal layer in these modules, found {len(layers)}")
-        self._layer = layers[0]
+        self._layer: Any = layers[0]
 
     @property
     def iterations(self) -> int:
-        return self._layer.iter_num
+        return int(self._layer.iter_num)
 
     def step(self) -> None:
         """Count one training iteration; CDAN's layer counts its forward passes by itself."""

@@ -55,4 +55,5 @@ def _load(name: str) -> Toolkit:
             f"{name} is installed but does not import ({error}). Install what it misses, or reinstall it: "
             f"{INSTALL[name]}"
         ) from error
-    return importlib.import_module(f"tllib_ancon.toolkit.{name}_binding").toolkit()
+    found: Toolkit = importlib.import_module(f"tllib_ancon.toolkit.{name}_binding").toolkit()
+    return found

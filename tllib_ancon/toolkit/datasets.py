@@ -92,5 +92,5 @@ def _digit_lists(image_list: str | dict[str, str]) -> dict[str, str]:
 def _both_spellings(lists: dict[str, dict[str, str]]) -> tuple[dict[str, dict[str, str]], list[str]]:
     both = {}
     for name, letter in VISDA_CODES.items():
-        both[name] = both[letter] = lists.get(name, lists.get(letter))
+        both[name] = both[letter] = lists[name] if name in lists else lists[letter]
     return both, list(VISDA_CODES)

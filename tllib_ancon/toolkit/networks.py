@@ -25,7 +25,8 @@ def create_network(models: ModuleType, name: str, pretrained: bool) -> nn.Module
     if pretrained and name in DIGIT_NETWORKS:
         raise UserError(f"there are no pre-trained weights for {name}; pass `scratch=True`")
     try:
-        return getattr(models, name)(pretrained=pretrained)
+        network: nn.Module = getattr(models, name)(pretrained=pretrained)
+        return network
     except URLError as error:
         raise UserError(
             f"the pre-trained weights of {name} cannot be downloaded ({error.reason}); put the file into "

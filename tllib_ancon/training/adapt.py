@@ -151,14 +151,15 @@ def _subject(
         config = inputs.with_picture_defaults(config, classifier.preprocessing)
         transforms = given or inputs.image_transforms(config, classifier.preprocessing, target)
         record = {}
-    record = {"inputs": {**inputs.fingerprints(config, target), **record}}
+    inputs_record = {"inputs": {**inputs.fingerprints(config, target), **record}}
     target = inputs.cached(config, transforms, target)
-    return config, _Subject(classifier, target, transforms, record)
+    return config, _Subject(classifier, target, transforms, inputs_record)
 
 
 def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
     """Make the run of these settings, or finish it."""
-    run = RunInMemory() if config.log is None else RunDirectory(config.log)
+    directory = None if config.log is None else RunDirectory(config.log)
+    run = directory or RunInMemory()
     progress = Progress(config.quiet, config.verbose)
     keep = keep_logits = None
     positions, paths, labels = inputs.columns(subject.target)
@@ -181,9 +182,9 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
     settings = {"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}
     for note in run.begin(settings, config.overwrite):
         progress.line(note)
-    if run.finished:
+    if directory is not None and directory.finished:
         progress.line(f"{config.log} holds this run already, finished")
-        summary, metrics = run.result(), run.metrics()
+        summary, metrics = directory.result(), directory.metrics()
     else:
         summary = adaptation()
         metrics = adaptation.metrics

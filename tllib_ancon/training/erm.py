@@ -83,7 +83,7 @@ class SourceOnly(SourceTraining):
 
     def _is_best(self) -> bool:
         *earlier, last = (line["accuracy"] for line in self.metrics)
-        return last > max(earlier, default=-1.0)
+        return bool(last > max(earlier, default=-1.0))
 
     def _result(self) -> dict[str, Any]:
         return {

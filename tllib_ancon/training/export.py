@@ -38,8 +38,7 @@ def export(config: ExportConfig) -> None:
     classes = start.classes
     model = inputs.start_classifier(settings, start, len(classes) if classes else None)
     settings = inputs.with_picture_defaults(settings, model.preprocessing)
-    mean = settings.norm_mean or (model.preprocessing and model.preprocessing.mean)
-    std = settings.norm_std or (model.preprocessing and model.preprocessing.std)
+    mean, std = inputs.normalisation(settings, model.preprocessing)
     if mean is None or std is None:
         raise UserError(f"{config.run} does not say how its pictures are normalised")
     side = settings.resize_size if settings.val_resizing == "res." else settings.image_size

@@ -69,6 +69,11 @@ def write_whole(path: Path, write: Callable[[HashingFile], object]) -> str:
     return hashing.sha256.hexdigest()
 
 
+def write_bytes(path: Path, content: bytes) -> str:
+    """Write this content as :func:`write_whole` does; returns the SHA-256."""
+    return write_whole(path, lambda file: file.write(content))
+
+
 def copy_whole(source: Path, path: Path) -> str:
     """Copy a file as :func:`write_whole` writes one; returns the SHA-256."""
 

@@ -18,7 +18,8 @@ from tllib_ancon.data import cache
 from tllib_ancon.data.class_folders import class_folders, require_same_order
 from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.domains import FOLDER, as_domain, known_domains, missing_dataset, open_domain
+from tllib_ancon.data.domains import as_domain, known_domains, missing_dataset, open_domain
+from tllib_ancon.data.image_folder import FOLDER
 from tllib_ancon.data.transforms import (
     ImageTransform,
     TransformOptions,
@@ -243,8 +244,7 @@ def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | Non
     Raises:
         UserError: nothing says how the network takes pictures
     """
-    mean = config.norm_mean or (preprocessing and preprocessing.mean)
-    std = config.norm_std or (preprocessing and preprocessing.std)
+    mean, std = normalisation(config, preprocessing)
     if mean is None or std is None:
         raise UserError(
             "nothing says how this network takes pictures; pass `train_transform` and `evaluation_transform`, or "
@@ -261,11 +261,19 @@ def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | Non
         padding=config.padding,
         rotation=config.rotation,
         horizontal_flip=not config.no_hflip,
-        norm_mean=tuple(mean),
-        norm_std=tuple(std),
+        norm_mean=mean,
+        norm_std=std,
     )
     train = device_augmentation if config.device_augmentation else train_transform
     return Transforms(train(options), evaluation_transform(options))
+
+
+def normalisation(
+    config: PictureConfig, preprocessing: Preprocessing | None
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Mean and standard deviation of each channel: the configuration's, else the network's, where they are known."""
+    known = (None, None) if preprocessing is None else (preprocessing.mean, preprocessing.std)
+    return config.norm_mean or known[0], config.norm_std or known[1]
 
 
 def cached(config: PictureConfig, transforms: Transforms, domain: Domain) -> Domain:

@@ -69,7 +69,8 @@ def on_first(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outc
         distributed.broadcast_object_list(outcome, src=0)
         if outcome[1] is not None:
             raise UserError(outcome[1])
-        return outcome[0]
+        returned: Outcome = outcome[0]
+        return returned
 
     return call
 
@@ -89,7 +90,7 @@ def is_first_to_speak() -> bool:
     if launched() == 1:
         return True
     try:
-        store = distributed.TCPStore(
+        store = distributed.TCPStore(  # type: ignore[attr-defined]
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
             is_master=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon.errors import UserError
@@ -43,11 +43,11 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
         raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 
 
-def relative_decay(optimizer: SGD, gamma: float, decay: float, total_steps: int) -> LambdaLR:
+def relative_decay(optimizer: Optimizer, gamma: float, decay: float, total_steps: int) -> LambdaLR:
     """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75."""
     return LambdaLR(optimizer, lambda step: (1 + gamma * step / total_steps) ** -decay)
 
 
-def absolute_decay(optimizer: SGD, gamma: float, decay: float) -> LambdaLR:
+def absolute_decay(optimizer: Optimizer, gamma: float, decay: float) -> LambdaLR:
     """lr · (1 + gamma · step)^-decay: that of TLLib's scripts."""
     return LambdaLR(optimizer, lambda step: (1 + gamma * step) ** -decay)

@@ -39,7 +39,8 @@ class Predictions:
     @property
     def labels(self) -> NDArray[np.int64]:
         """(N,) int64, the class of the largest probability."""
-        return self.probabilities.argmax(1).astype(np.int64)
+        labels: NDArray[np.int64] = self.probabilities.argmax(1).astype(np.int64)
+        return labels
 
 
 def predict(

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from tllib_ancon.config import STANDARD_OUTPUT, PredictionsConfig
+from tllib_ancon.config import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.domains import as_domain
 from tllib_ancon.data.image_list import read_image_list
@@ -116,15 +116,15 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
 def _write(config: PredictionsConfig, out: Path | None) -> dict[str, int]:
     start = inputs.find_start(str(config.checkpoint))
     domain = _pictures(config, start.classes)
-    config = inputs.inherited(config, start)
-    model = inputs.start_classifier(config, start, len(start.classes) if start.classes else None)
-    config = inputs.with_picture_defaults(config, model.preprocessing)
-    transform = inputs.image_transforms(config, model.preprocessing, domain).evaluation
+    settings = inputs.inherited(config, start)
+    model = inputs.start_classifier(settings, start, len(start.classes) if start.classes else None)
+    settings = inputs.with_picture_defaults(settings, model.preprocessing)
+    transform = inputs.image_transforms(settings, model.preprocessing, domain).evaluation
     columns = Columns(domain, start.classes or numbered(model.num_classes), config.probabilities)
     predictor = _Predictor(model, domain, transform, config)
     if out is None:
         return _to_standard_output(predictor, columns)
-    parts = _Parts(out, _fingerprint(config, start.checkpoint, domain), len(domain))
+    parts = _Parts(out, _fingerprint(settings, start.checkpoint, domain), len(domain))
     launch.on_first(parts.claim)()
     mine = [number for number in parts.missing() if number % processes.world_size() == processes.rank()]
     for number, chunk in predictor.chunks(mine, parts.positions):
@@ -310,7 +310,7 @@ class _Parts:
         return self.folder / f"{number:06d}.npz"
 
 
-def _fingerprint(config: PredictionsConfig, checkpoint: str, domain: Domain) -> str:
+def _fingerprint(config: PredictConfig, checkpoint: str, domain: Domain) -> str:
     digest = sha256(Path(checkpoint)) if Path(checkpoint).is_file() else checkpoint
     settings = {**config.to_dict(), **dict.fromkeys(("out", "overwrite", "quiet", "workers", "probabilities"))}
     text = json.dumps([settings, digest, domain.fingerprint(), CHUNK], default=str)
@@ -376,7 +376,7 @@ def _write_npz(file: BinaryIO, columns: Columns, chunks: Chunks) -> None:
         for name, (shape, dtype, values) in members.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 header = {"descr": dtype, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_2_0(member, header)  # type: ignore[arg-type]
+                np.lib.format.write_array_header_2_0(member, header)
                 for chunk in chunks():
                     member.write(np.ascontiguousarray(values(chunk), dtype=dtype).tobytes())
         with archive.open("classes.npy", "w") as member:

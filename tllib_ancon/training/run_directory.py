@@ -9,7 +9,7 @@ import json
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import torch
 
@@ -155,12 +155,13 @@ class RunDirectory:
 
     def save(self, name: str, weights: Mapping[str, Any]) -> str:
         """Write ``checkpoints/name`` whole; returns its SHA-256."""
-        return write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
+        return write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), cast(BinaryIO, file)))
 
     @on_first
     def load(self, name: str) -> dict[str, Any]:
         """The weights that :meth:`save` wrote as ``checkpoints/name``; no code of the file is run."""
-        return torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
+        weights: dict[str, Any] = torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
+        return weights
 
     @on_first
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
@@ -245,7 +246,8 @@ class RunDirectory:
         return (self.path / RESULT).is_file()
 
     def _read_result(self) -> dict[str, Any]:
-        return json.loads((self.path / RESULT).read_text())
+        content: dict[str, Any] = json.loads((self.path / RESULT).read_text())
+        return content
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""
@@ -338,7 +340,7 @@ def _write_text(file: HashingFile, text: str) -> None:
 
 def _write_sealed(file: HashingFile, state: Mapping[str, Any]) -> None:
     """A file of ``torch.save`` with the SHA-256 of its bytes at its end, which ``torch.load`` ignores."""
-    torch.save(state, file)
+    torch.save(state, cast(BinaryIO, file))
     file.write(SEAL + file.sha256.hexdigest().encode())
 
 
@@ -352,7 +354,7 @@ def _read_sealed(path: Path) -> dict[str, Any]:
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {_anew()}")
     try:
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many types on a file that is not its own
         raise UserError(f"{path} is not the state of a run; {_anew()}") from error
     if not _is_state(state):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
 
 def _generators() -> dict[str, Any]:
     version, python_state, gauss = random.getstate()
-    name, keys, *numpy_state = np.random.get_state()
+    name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
     return {
         "python": [version, list(python_state), gauss],
         "numpy": [name, keys.tolist(), *numpy_state],
