@@ -114,10 +114,12 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
-        for name, field in settings_of(type(self)).items():
+        owner: Any = type(self)
+        kinds = types_of(owner)
+        for name, field in settings_of(owner).items():
             if spec(field).defaults is not None and getattr(self, name) is None:
                 continue  # no setting of this method
-            value = converted(name, getattr(self, name), types_of(type(self))[name])
+            value = converted(name, getattr(self, name), kinds[name])
             check(name, value, spec(field))
             object.__setattr__(self, name, value)
 

@@ -171,7 +171,7 @@ def _color_bar(figure: Figure, shown: Sequence[Shown]) -> None:
 
 
 def _draw_tsne(panel: Axes, one: Shown) -> None:
-    from sklearn.manifold import TSNE  # type: ignore[import-untyped]
+    from sklearn.manifold import TSNE
 
     assert one.saved.features is not None
     chosen = np.random.default_rng(0).permutation(len(one.saved.logits))[:MOST_POINTS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ class Adaptation:
         require_batch_statistics(model, options.batch_size)
         choose_adapted_parameters(model, options.adapted)
         if options.sync_batch_norm:
-            model = synchronize_batch_norm(model, self.accelerator.device)
+            model = cast(Classifier, synchronize_batch_norm(model, self.accelerator.device))
         lay_out(model, options)
         groups = model.get_parameters(options.lr)
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
