@@ -17,12 +17,25 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed import epochs, images, large, on_paper, peak, predictions, processes, scaling, search, step, votes
+from benchmarks.speed import (
+    augmentation,
+    epochs,
+    images,
+    large,
+    on_paper,
+    peak,
+    predictions,
+    processes,
+    scaling,
+    search,
+    step,
+    votes,
+)
 from benchmarks.speed.timing import Row
 from tllib_ancon.training.run_directory import versions
 
 Measurement = Callable[[], Iterable[Row]]
-MEASUREMENTS = ("step", "votes", "search", "images", "processes", "epochs", "predictions", "peak")
+MEASUREMENTS = ("step", "votes", "search", "images", "augmentation", "processes", "epochs", "predictions", "peak")
 HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
 
 
@@ -58,6 +71,7 @@ def _measurements(args: argparse.Namespace) -> dict[str, Measurement]:
         "votes": votes.measure,
         "search": search.measure,
         "images": lambda: images.measure(args.office31, args.target, workers=args.workers),
+        "augmentation": augmentation.measure,
         "processes": processes.measure,
         "epochs": lambda: epochs.measure(workers=args.workers),
         "predictions": lambda: predictions.measure(args.office31, workers=args.workers),

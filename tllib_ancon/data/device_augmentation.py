@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from tllib_ancon.data.batch_crops import Geometry, crop_batch, draw_geometry
 from tllib_ancon.data.images import seeded
 from tllib_ancon.data.transforms import KEEP_RATIO, Bytes, ImageTransform, TransformOptions, augmentation
 from tllib_ancon.errors import UserError
@@ -21,15 +22,24 @@ class DeviceAugmentation(ImageTransform):
     on their device.
 
     Each image of a batch has its own crop and flip, drawn as where workers augment: by its seed. Its pixels differ from
-    theirs by the rounding of the interpolation, and at a rotation by the choice of the nearest pixel.
+    theirs by up to 2 of 255 levels from the rounding of the interpolation, and at a rotation by the choice of the
+    nearest pixel.
 
-    torchvision's kernels take the images one by one. One kernel for all would be a ``grid_sample``, which does not
-    antialias: it is up to 21 of 255 levels away where these are 2, and on a CPU six times slower.
+    torchvision's kernels take the images one by one. On a GPU, where each image costs some ten launches of kernels,
+    crops and flips of a batch are two products of matrices (:mod:`~tllib_ancon.data.batch_crops`); a CPU is nine times
+    faster with the kernels. ``python -m benchmarks.speed --only augmentation`` measures both.
+
+    Attributes:
+        size: in pixels, of a side of the outcome
+        at_once: crop a batch in one call. Default: on a GPU
     """
+
+    size: int = 0
+    at_once: bool | None = None
 
     def __call__(self, image: Image.Image | Bytes) -> Tensor:
         square = torch.from_numpy(np.array(self.pixels(image)))
-        return self.normalize(self._augment(square.movedim(-1, 0)).movedim(0, -1))
+        return self.normalize(self._coloured(self.crop(square.movedim(-1, 0))).movedim(0, -1))
 
     def pixels(self, image: Image.Image | Bytes) -> Bytes:
         """The whole square, (side, side, 3) uint8: the cache's own bytes where there is one."""
@@ -37,17 +47,34 @@ class DeviceAugmentation(ImageTransform):
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
         """(B, side, side, 3) uint8 and B seeds -> (B, C, H, W) float32."""
-        augmented = []
-        for square, seed in zip(pixels.movedim(-1, -3), seeds, strict=True):
-            with seeded(seed):
-                augmented.append(self._augment(square))
-        return self.normalize(torch.stack(augmented).movedim(-3, -1))
+        at_once = pixels.device.type == "cuda" if self.at_once is None else self.at_once
+        squares = pixels.movedim(-1, -3)
+        geometries = self._geometries(seeds) if at_once else None
+        if geometries is None:
+            cropped = torch.stack([self._cropped(square, seed) for square, seed in zip(squares, seeds, strict=True)])
+        else:
+            cropped = crop_batch(squares, geometries, self.size)
+        return self.normalize(self._coloured(cropped).movedim(-3, -1))
 
-    def _augment(self, square: Tensor) -> Tensor:
+    def _geometries(self, seeds: Sequence[int]) -> list[Geometry] | None:
+        """One for each image, or None where a rotation is no crop and no flip."""
+        drawn = []
+        for seed in seeds:
+            with seeded(seed):
+                geometry = draw_geometry(self.crop.transforms, self.resizing.side)
+            if geometry is None:
+                return None
+            drawn.append(geometry)
+        return drawn
+
+    def _cropped(self, square: Tensor, seed: int) -> Tensor:
+        with seeded(seed):
+            return self.crop(square)
+
+    def _coloured(self, image: Tensor) -> Tensor:
         from torchvision.transforms.v2 import functional as F
 
-        augmented = self.crop(square)
-        return F.rgb_to_grayscale(augmented) if self.grey else augmented
+        return F.rgb_to_grayscale(image) if self.grey else image
 
 
 def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
@@ -60,4 +87,5 @@ def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
 
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
-    return DeviceAugmentation(*augmentation(options, v2), options.norm_mean, options.norm_std)
+    size = options.resize_size if options.train_resizing == "res." else options.image_size
+    return DeviceAugmentation(*augmentation(options, v2), options.norm_mean, options.norm_std, size)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.speed import epochs, images, peak, predictions, processes, scaling, search, step, votes
+from benchmarks.speed import augmentation, epochs, images, peak, predictions, processes, scaling, search, step, votes
 from benchmarks.speed.__main__ import line, main
 from benchmarks.speed.timing import Row
 from benchmarks.speed.usual_loop import UsualLoop
@@ -126,7 +126,7 @@ def test_a_line_says_whether_the_claim_holds(interval: tuple[float, float] | Non
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (step, votes, search, images, processes, epochs, predictions, peak):
+    for module in (step, votes, search, images, augmentation, processes, epochs, predictions, peak):
         monkeypatch.setattr(module, "measure", lambda *_, **__: [Row("speed", 2.0, 1.5, 2.5, "x", at_least=3)])
     monkeypatch.setattr(scaling, "VOTE_SIZES", {"N": (50, 60), "K": (300, 400), "B": (4, 8)})
     monkeypatch.setattr(scaling, "SEARCH_SIZES", {"N": (300, 400), "B": (4, 8)})
@@ -144,6 +144,7 @@ def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, c
         "votes",
         "search",
         "images",
+        "augmentation",
         "processes",
         "epochs",
         "predictions",
