@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tllib_ancon.toolkit.interface import Toolkit
 
 SMALL_CNN = "small_cnn"
-DIGIT_NETWORKS = {"lenet": Preprocessing.centred(1, 28), "dtn": Preprocessing.centred(3, 32)}
+DIGIT_IMAGES = {"lenet": Preprocessing.centred(1, 28), "dtn": Preprocessing.centred(3, 32)}
 TIMM, TORCHVISION = "timm/", "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
@@ -96,7 +96,7 @@ def names() -> list[str]:
     resnets = torchvision_resnets()
     of_timm = [name for name in timm.list_models() if name not in resnets]
     of_torchvision = [TORCHVISION + name for name in _torchvision_names() if name not in resnets]
-    return [SMALL_CNN, *DIGIT_NETWORKS, *resnets, *of_timm, *of_torchvision]
+    return [SMALL_CNN, *DIGIT_IMAGES, *resnets, *of_timm, *of_torchvision]
 
 
 def create_backbone(
@@ -124,7 +124,7 @@ def create_backbone(
         backbone = _timm_backbone(bare, from_zoo, options or {})
     elif library == TORCHVISION:
         backbone = _torchvision_backbone(bare, from_zoo)
-    elif bare in DIGIT_NETWORKS:
+    elif bare in DIGIT_IMAGES:
         backbone = _digit_network(bare)
     else:
         backbone = Backbone(SmallCNN(), False, Preprocessing.centred(3), pretrained=False)
@@ -219,7 +219,7 @@ def _library_of(name: str) -> tuple[str | None, str]:
     """The prefix of the library that has this network, None for one without a head, and its name there."""
     import timm
 
-    if name == SMALL_CNN or name in DIGIT_NETWORKS:
+    if name == SMALL_CNN or name in DIGIT_IMAGES:
         return None, name
     library, _, bare = name.rpartition("/")
     library = f"{library}/" if library else TORCHVISION if name in torchvision_resnets() else TIMM
@@ -342,7 +342,7 @@ def _digit_network(name: str) -> Backbone:
     from tllib_ancon import toolkit
 
     network = toolkit.find("tllib").create_backbone(name)
-    return Backbone(network, True, DIGIT_NETWORKS[name], pretrained=False)
+    return Backbone(network, True, DIGIT_IMAGES[name], pretrained=False)
 
 
 def _from_zoo(name: str, pretrained: bool, build: Callable[[], nn.Module]) -> nn.Module:
