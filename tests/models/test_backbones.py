@@ -12,9 +12,10 @@ from torch import nn
 from tests.end_to_end.test_hostile_files import Bomb
 from tllib_ancon.errors import UserError
 from tllib_ancon.models import backbones
-from tllib_ancon.models.backbones import create_backbone, create_network, names
+from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.loading import load, source_model
+from tllib_ancon.models.networks import create_network, names
 from tllib_ancon.models.preprocessing import Preprocessing, preprocessing_of
 
 

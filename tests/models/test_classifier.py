@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.backbones import SmallCNN, create_backbone, names, parse_options
+from tllib_ancon.models.backbones import SmallCNN, create_backbone
 from tllib_ancon.models.classifier import Classifier, adaptation_mode, shot_classifier
+from tllib_ancon.models.networks import names, parse_options
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.models.state_dicts import load_into
 

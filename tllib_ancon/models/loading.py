@@ -10,9 +10,10 @@ from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.any_network import find_head
-from tllib_ancon.models.backbones import Backbone, create_backbone, create_network, has_own_head
+from tllib_ancon.models.backbones import Backbone, create_backbone
 from tllib_ancon.models.checkpoints import recognize, require_classes, start_model
 from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
+from tllib_ancon.models.networks import create_network, has_own_head
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, some_names, without_prefix
 
 IMAGENET = "imagenet"
@@ -35,7 +36,7 @@ def load(
         checkpoint: a file with the weights of a whole network of torchvision or timm, as plain PyTorch, timm's and
             torchvision's training scripts or Lightning save them, or with a model of TLLib's scripts, of dalib, of the
             AnCon authors or of this package; or ``imagenet``
-        arch: a name of :func:`~tllib_ancon.models.backbones.names`
+        arch: a name of :func:`~tllib_ancon.models.networks.names`
         num_classes: K of the dataset. Default: that of the checkpoint
         arch_options: keyword arguments of the timm model
         pool: False if the output of a backbone of TLLib's is not to be pooled

@@ -50,8 +50,9 @@ def measured_speed(config: PretrainConfig | AdaptConfig, steps: int = 2) -> floa
     """Images a second of training steps of this network on random tensors, on this machine's device."""
     import torch
 
-    from tllib_ancon.models.backbones import create_backbone, parse_options
+    from tllib_ancon.models.backbones import create_backbone
     from tllib_ancon.models.loading import source_model
+    from tllib_ancon.models.networks import parse_options
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone = create_backbone(

@@ -28,9 +28,9 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.models.backbones import parse_options
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.loading import IMAGENET, load
+from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.preprocessing import Preprocessing
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.passes import Predictions

@@ -8,8 +8,9 @@ from typing import Any
 from tllib_ancon import toolkit
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.backbones import Backbone, create_backbone, parse_options, toolkit_backbone
+from tllib_ancon.models.backbones import Backbone, create_backbone, toolkit_backbone
 from tllib_ancon.models.loading import source_model
+from tllib_ancon.models.networks import parse_options
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training import inputs, launch
 from tllib_ancon.training.adversarial import AdversarialTraining, create_cdan, create_mdd
