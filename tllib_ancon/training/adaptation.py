@@ -25,7 +25,7 @@ from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
 from tllib_ancon.training.passes import Predictions, Record, evaluation_loader, predict_domain
-from tllib_ancon.training.precision import create_accelerator, lay_out, prepare, synchronize_batch_norm
+from tllib_ancon.training.precision import advance, create_accelerator, lay_out, prepare, synchronize_batch_norm
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.run_directory import Run
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
@@ -112,12 +112,11 @@ class Adaptation:
         lay_out(model, options)
         groups = model.get_parameters(options.lr)
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
+        steps = batches // options.accumulation_steps
+        self.schedule = relative_decay(optimizer, options.lr_gamma, options.lr_decay, steps)
         self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
         self.network: Classifier = self.accelerator.unwrap_model(self.model)
         self.method.to(self.accelerator.device)
-        self.schedule = relative_decay(
-            self.optimizer.optimizer, options.lr_gamma, options.lr_decay, batches // options.accumulation_steps
-        )
         self.metrics: list[dict[str, Any]] = []
         self.interruption = Interruption()
         if self.shard.rank > 0:  # noise of its own, where dropout is on
@@ -184,7 +183,7 @@ class Adaptation:
         if complete:
             self.optimizer.step()
             self.optimizer.zero_grad()
-            self.schedule.step()
+            advance(self.schedule, self.accelerator)
         return loss.detach(), logits.detach()
 
     def _require_finite(self, meters: Meters, epoch: int) -> None:

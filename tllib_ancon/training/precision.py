@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
@@ -43,6 +44,15 @@ def prepare(accelerator: Any, model: nn.Module, optimizer: Optimizer) -> tuple[n
     """``accelerator.prepare``, and in many processes :func:`keep_buffers`."""
     model, optimizer = accelerator.prepare(model, optimizer)
     return keep_buffers(model) if isinstance(model, DistributedDataParallel) else model, optimizer
+
+
+def advance(schedule: LRScheduler, accelerator: Any) -> None:
+    """Go on with the decay of the learning rate, except after a step that the gradient scaler of fp16 left out.
+
+    The schedule has to be made before :func:`prepare`, or it cannot see the optimiser's steps.
+    """
+    if not accelerator.optimizer_step_was_skipped:
+        schedule.step()
 
 
 def keep_buffers(model: DistributedDataParallel) -> DistributedDataParallel:

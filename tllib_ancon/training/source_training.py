@@ -18,7 +18,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.optimization import create_sgd
-from tllib_ancon.training.precision import create_accelerator, lay_out, prepare
+from tllib_ancon.training.precision import advance, create_accelerator, lay_out, prepare
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.run_directory import Run
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
@@ -59,10 +59,10 @@ class SourceTraining(ABC):
         if loss is not None:
             groups = [*groups, *loss.to(self.device).get_parameters(options.lr)]
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
+        self.steps = min(len(loader) for loader in loaders)
+        self.schedule = self._schedule(optimizer)
         self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
         self.network = self.accelerator.unwrap_model(self.model)
-        self.steps = min(len(loader) for loader in loaders)
-        self.schedule = self._schedule(self.optimizer.optimizer)
         self.parts = {
             "model": self.network,
             "optimizer": self.optimizer,
@@ -130,7 +130,7 @@ class SourceTraining(ABC):
         self.accelerator.backward(loss)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.schedule.step()
+        advance(self.schedule, self.accelerator)
         return loss.detach(), logits.detach(), diagnostics
 
     def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
