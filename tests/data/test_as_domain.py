@@ -102,6 +102,17 @@ def test_an_item_unlike_the_first() -> None:
         domain.image(2)
 
 
+def test_grey_pictures_get_three_channels() -> None:
+    grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    for item in (grey, grey[..., None], torch.from_numpy(grey)[None], Image.fromarray(grey)):
+        assert np.array_equal(np.asarray(as_domain(Items(item)).image(0)), grey[..., None].repeat(3, axis=2))
+
+
+def test_a_picture_with_values_that_are_not_finite_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Items, item 0: cannot be read .*not finite"):
+        as_domain(Items(Image.new("F", (2, 2), float("nan"))))
+
+
 def test_an_error_in_a_dataset_is_named() -> None:
     class Failing(Items):
         def __getitem__(self, index: int) -> Any:

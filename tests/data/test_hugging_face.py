@@ -85,6 +85,8 @@ def test_columns(saved: Path) -> None:
     assert open_domain(saved, "hf:two", ["."], label_column="other").labels.tolist() == [0, 1, 0, 1, 0, 1]
     with pytest.raises(UserError, match=r"unknown column .`image_column`. of .*'pict'; did you mean 'picture'"):
         open_domain(saved, "hf:saved", ["train"], image_column="pict")
+    with pytest.raises(UserError, match=r"column 'kind' holds no images but ClassLabel"):
+        open_domain(saved, "hf:saved", ["train"], image_column="kind")
     features = datasets.Features(picture=datasets.Image(), thumb=datasets.Image())
     both = datasets.Dataset.from_dict({"picture": pictures(), "thumb": pictures()}, features=features)
     with pytest.raises(UserError, match=r"several columns could be meant, picture, thumb; choose one by"):

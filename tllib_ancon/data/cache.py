@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import PIL
 from numpy.typing import NDArray
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon.data.domain import Domain
@@ -66,7 +67,7 @@ class CachedImages:
         height, width, checksum = self.index[row].tolist()
         pixels = self.pixels[self.offsets[row] : self.offsets[row + 1]]
         if not self.checked[row]:
-            if zlib.crc32(pixels) != checksum:
+            if zlib.crc32(pixels.data) != checksum:
                 raise self._damaged(f"the bytes of image {position} changed")
             self.checked[row] = True
         return pixels.reshape(height, width, 3)
@@ -230,4 +231,6 @@ class _Resized(Dataset[NDArray[np.uint8]]):
         return len(self.domain)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return np.asarray(self.resizing(self.domain.image(index)))
+        picture = self.domain.image(index)
+        assert isinstance(picture, Image.Image)
+        return np.asarray(self.resizing(picture))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_folder import pictures_in, subfolders
@@ -53,9 +54,10 @@ def open_corrupted(
 
 def imagenet_classes() -> list[str]:
     """WordNet ids of ImageNet's 1000 classes, sorted; timm's list."""
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
-    return sorted(ImageNetInfo("imagenet-1k").label_names())
+    info: Any = ImageNetInfo("imagenet-1k")
+    return sorted(info.label_names())
 
 
 def _folder(root: Path, code: str, inside: Confined | None) -> Path:

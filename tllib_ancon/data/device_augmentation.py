@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +31,12 @@ class DeviceAugmentation(ImageTransform):
     faster with the kernels. ``python -m benchmarks.speed --only augmentation`` measures both.
 
     Attributes:
+        crop: ``torchvision.transforms.v2.Compose``
         size: in pixels, of a side of the outcome
         at_once: crop a batch in one call. Default: on a GPU
     """
 
+    crop: Any
     size: int = 0
     at_once: bool | None = None
 
@@ -69,12 +72,14 @@ class DeviceAugmentation(ImageTransform):
 
     def _cropped(self, square: Tensor, seed: int) -> Tensor:
         with seeded(seed):
-            return self.crop(square)
+            cropped: Tensor = self.crop(square)
+        return cropped
 
     def _coloured(self, image: Tensor) -> Tensor:
         from torchvision.transforms.v2 import functional as F
 
-        return F.rgb_to_grayscale(image) if self.grey else image
+        grey: Tensor = F.rgb_to_grayscale(image) if self.grey else image
+        return grey
 
 
 def device_augmentation(options: TransformOptions) -> DeviceAugmentation:

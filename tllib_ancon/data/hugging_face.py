@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tllib_ancon.data.decoding import decode, load_image, to_rgb
+from tllib_ancon.data.decoding import decode, load_image
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.pictures import IMAGE_NAMES, Positions
 from tllib_ancon.errors import UserError, one_line, unknown_name
@@ -29,6 +29,9 @@ class HuggingFacePictures:
         dataset: a ``datasets.Dataset``
         column: that holds pictures
         name: of the dataset, for errors
+
+    Raises:
+        UserError: a column of another kind
     """
 
     paths = None
@@ -37,9 +40,9 @@ class HuggingFacePictures:
     def __init__(self, dataset: Any, column: str, name: str):
         from datasets import Image as ImageFeature
 
-        self.encoded = isinstance(dataset.features[column], ImageFeature)
-        selected = dataset.select_columns([column])
-        self.dataset = selected.cast_column(column, ImageFeature(decode=False)) if self.encoded else selected
+        if not isinstance(dataset.features[column], ImageFeature):
+            raise UserError(f"{name}: column {column!r} holds no images but {dataset.features[column]}")
+        self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
         self.fingerprint = dataset._fingerprint
         self.column = column
         self.name = name
@@ -50,8 +53,6 @@ class HuggingFacePictures:
     def image(self, position: int) -> Image.Image:
         where = f"{self.name}, image {position}"
         found = self.dataset[position][self.column]
-        if isinstance(found, Image.Image):
-            return to_rgb(found)
         if not isinstance(found, dict):
             raise UserError(f"{where}: {found!r:.80} is no image")
         if found.get("bytes") is not None:

@@ -47,7 +47,7 @@ class ImageLoader:
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler = SequentialSampler(dataset) if sampler is None else sampler
-        self.batches = BatchSampler(self.sampler, batch_size, drop_last)  # type: ignore[arg-type]
+        self.batches = BatchSampler(self.sampler, batch_size, drop_last)
         self.transform: ImageTransform | None = None
         if isinstance(dataset.transform, ImageTransform) and not dataset.domain.holds_tensors:
             self.transform = dataset.transform

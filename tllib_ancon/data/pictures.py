@@ -131,19 +131,20 @@ class DatasetPictures:
             raise UserError(f"{name}: the dataset is empty")
         self.dataset = dataset
         self.name = name
-        first = self._read(0)
-        self.holds_tensors = _is_float(first)
-        self.shape = tuple(first.shape) if self.holds_tensors else None
+        self.shape = _tensor_shape(self._read(0))
+        self.holds_tensors = self.shape is not None
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def image(self, position: int) -> Image.Image | Tensor:
         found = self._read(position)
-        if (tuple(found.shape) if _is_float(found) else None) != self.shape:
-            shape = tuple(found.shape) if _is_float(found) else "a picture"
-            raise UserError(f"{self.name}, item {position}: {shape} instead of {self.shape or 'a picture'} as item 0")
-        return found.float() if self.holds_tensors else found
+        shape = _tensor_shape(found)
+        if shape != self.shape:
+            raise UserError(
+                f"{self.name}, item {position}: {shape or 'a picture'} instead of {self.shape or 'a picture'} as item 0"
+            )
+        return found if isinstance(found, Image.Image) else found.float()
 
     def content(self) -> bytes:
         """Of a few items, where a second reading gives the same."""
@@ -159,13 +160,14 @@ class DatasetPictures:
             f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already"
         )
 
-    def _read(self, position: int) -> Any:
+    def _read(self, position: int) -> Image.Image | Tensor:
         where = f"{self.name}, item {position}"
         try:
-            item = self.dataset[position]
+            return _as_picture(_image_of(self.dataset[position]), where)
+        except UserError:
+            raise
         except Exception as error:  # it is the user's code
             raise UserError(f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})") from error
-        return _as_picture(_image_of(item), where)
 
 
 def _image_of(item: Any) -> Any:
@@ -177,16 +179,18 @@ def _image_of(item: Any) -> Any:
     return item
 
 
-def _as_picture(found: Any, where: str) -> Any:
+def _as_picture(found: Any, where: str) -> Image.Image | Tensor:
     """A PIL image in RGB, or a float tensor (C, H, W)."""
+    import torch
+
     if isinstance(found, Image.Image):
         return to_rgb(found)
     if isinstance(found, np.ndarray) and found.dtype == np.uint8 and _is_picture(found.shape, channels=-1):
-        return Image.fromarray(found).convert("RGB")
-    if _is_tensor(found) and found.ndim == 3 and found.numel():
+        return Image.fromarray(found[..., 0] if found.shape[-1] == 1 else found).convert("RGB")
+    if isinstance(found, torch.Tensor) and found.ndim == 3 and found.numel():
         if found.is_floating_point():
             return found.detach().cpu()
-        if str(found.dtype) == "torch.uint8" and _is_picture(found.shape, channels=0):
+        if found.dtype == torch.uint8 and _is_picture(found.shape, channels=0):
             pixels = found.cpu().numpy()
             return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).convert("RGB")
     described = f"{type(found).__name__} {tuple(found.shape)} {found.dtype}" if hasattr(found, "shape") else repr(found)
@@ -196,20 +200,14 @@ def _as_picture(found: Any, where: str) -> Any:
     )
 
 
-def _is_tensor(found: Any) -> bool:
-    import torch
-
-    return isinstance(found, torch.Tensor)
-
-
-def _is_float(found: Any) -> bool:
-    return not isinstance(found, Image.Image)
+def _tensor_shape(found: Image.Image | Tensor) -> tuple[int, ...] | None:
+    """None for a picture."""
+    return None if isinstance(found, Image.Image) else tuple(found.shape)
 
 
 def _is_picture(shape: Sequence[int], channels: int) -> bool:
     return (len(shape) == 3 and shape[channels] in (1, 3) and min(shape) > 0) or (len(shape) == 2 and channels == -1)
 
 
-def _digest(picture: Any) -> bytes:
-    content = picture.tobytes() if isinstance(picture, Image.Image) else picture.numpy().tobytes()
-    return hashlib.sha256(content).digest()
+def _digest(found: Image.Image | Tensor) -> bytes:
+    return hashlib.sha256(np.asarray(found).tobytes()).digest()

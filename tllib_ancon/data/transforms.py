@@ -180,7 +180,7 @@ def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
 
 def _cache_sized(images: Tensor) -> Sequence[Tensor]:
     """One image after the other on a CPU, whose cache holds one through all its steps; all at once on a GPU."""
-    return images.flatten(0, -4) if images.ndim > 3 and images.device.type == "cpu" else [images]
+    return images.flatten(0, -4).unbind() if images.ndim > 3 and images.device.type == "cpu" else [images]
 
 
 def _uninitialised(shape: Sequence[int], device: torch.device) -> Tensor:

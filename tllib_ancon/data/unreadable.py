@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import UserError
@@ -42,7 +43,8 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(_Reasons(domain), batch_size=16, num_workers=workers, collate_fn=list)
+    images: Any = _Reasons(domain)
+    loader: DataLoader[Any] = DataLoader(images, batch_size=16, num_workers=workers, collate_fn=list)
     reasons = [reason for batch in loader for reason in batch]
     readable = [index for index, reason in enumerate(reasons) if not reason]
     skipped = [reason for reason in reasons if reason]
