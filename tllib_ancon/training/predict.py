@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,19 @@ def _predict(
         preprocessing = network.preprocessing
     config = inputs.with_picture_defaults(config, preprocessing)
     transform = evaluation_transform or inputs.image_transforms(config, preprocessing, domain).evaluation
-    chunks = list(probabilities(network, domain, transform, config.batch_size, config.workers))
-    return Predictions(np.concatenate(chunks), np.asarray(domain.positions, dtype=np.int64), domain.paths)
+    chunks = probabilities(network, domain, transform, config.batch_size, config.workers)
+    return Predictions(_joined(chunks, len(domain)), np.asarray(domain.positions, dtype=np.int64), domain.paths)
+
+
+def _joined(chunks: Iterator[NDArray[np.float32]], count: int) -> NDArray[np.float32]:
+    """All rows, (N, K), in one array from the first batch on: small arrays that stay between the large ones of the
+    batches would keep the memory of these."""
+    first = next(chunks)
+    rows, done = np.empty((count, first.shape[1]), dtype=np.float32), 0
+    for chunk in chain([first], chunks):
+        rows[done : done + len(chunk)] = chunk
+        done += len(chunk)
+    return rows
 
 
 @torch.inference_mode()

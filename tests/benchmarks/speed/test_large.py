@@ -56,8 +56,11 @@ def test_an_adaptation_is_measured_and_continues(tmp_path: Path) -> None:
     assert continued["run directory, MB"] > 1e4
 
 
-def test_answers_in_memory_and_in_a_file(tmp_path: Path) -> None:
-    assert large.predict_all(300)["a picture, ms"] > 0
+def test_predict_takes_little_beside_its_answers() -> None:
+    assert large.in_a_process(large.predict_all, 20_000)["memory beside the answers, MB"] < 20e6
+
+
+def test_answers_in_a_file(tmp_path: Path) -> None:
     assert large.write_predictions(tmp_path, 70)["a picture, ms"] > 0
     assert len((tmp_path / "predictions70.csv").read_text().splitlines()) == 71
 
