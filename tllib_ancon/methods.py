@@ -365,6 +365,8 @@ def _register_built_in() -> None:
         function = name.replace("-", "_").replace("+", "_")
         defaults = built_in.AAD_BY_DATASET if options.__name__.startswith("AaD") else None
         register(name, f"tllib_ancon.self_training.builtin:{function}", options, composes, dataset_defaults=defaults)
+    one_pass = {"epochs": 1, "adapted": "all"}
+    register("adabn", "tllib_ancon.self_training.builtin:adabn", training_defaults=one_pass)
 
 
 _register_built_in()

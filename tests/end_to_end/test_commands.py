@@ -127,15 +127,22 @@ def test_no_smoothing_equals_self_training(domains: Path, source_checkpoint: Pat
 
 
 def test_demo(tmp_path: Path, capsys) -> None:
-    arguments = ["--out", str(tmp_path), "--seeds", "0", "--epochs", "1", "--source-epochs", "1", "-j", "0", "--quiet"]
-    assert main(["demo", *arguments]) == 0
+    few = ["--seeds", "0", "--epochs", "1", "--source-epochs", "1", "--jobs", "1"]
+    assert main(["demo", "--out", str(tmp_path), *few, "--quiet"]) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert list(summary) == ["source-only", "self-training", "elr", "ancon", "seconds"]
-    assert 10 < summary["ancon"]["accuracy"] <= 100
-    assert 0 <= summary["ancon"]["ece"] <= 1
-    assert len(summary["ancon"]["per_seed"]) == 1
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
-    assert "source-only" in capsys.readouterr().out
+    methods = ["source-only", "adabn", "self-training", "elr", "ancon", "ancon-auto"]
+    assert list(summary) == [*methods, "full learning rate", "seconds"]
+    for block in (summary, summary["full learning rate"]):
+        assert 10 < block["ancon"]["accuracy"] <= 100
+        assert 0 <= block["ancon"]["ece"] <= 1
+        assert len(block["ancon"]["per_seed"]) == 1
+    start = json.loads((tmp_path / "ancon-seed0" / "metrics.jsonl").read_text().splitlines()[0])
+    assert summary["source-only"]["accuracy"] == start["accuracy"]
+    for name in ("curves", "curves-full-learning-rate"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    shown = capsys.readouterr().out
+    assert "source-only" in shown
+    assert "full learning rate" in shown
 
 
 def test_python_m_and_version() -> None:

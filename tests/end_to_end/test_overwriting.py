@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,8 @@ import torch
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tests.end_to_end.killable import differences
-from tllib_ancon.cli import demo
 from tllib_ancon.cli.main import main
+from tllib_ancon.paper import demo
 from tllib_ancon.training.source_training import SourceTraining
 
 
@@ -84,30 +83,29 @@ def test_of_two_stages_the_first_is_not_made_again(domains: Path, tmp_path: Path
 def test_of_a_demo_no_finished_run_is_made_again(tmp_path: Path, monkeypatch) -> None:
     made: list[str] = []
 
-    def run_seed(args: argparse.Namespace, seed: int) -> dict[str, Any]:
-        for name in ("source", *demo.METHODS):
-            directory = demo._directory(args, name, seed)
+    def run_all(self: demo.Demo, say: object) -> dict[str, Any]:
+        for directory in self.directories():
             if directory.finished:
                 continue
-            made.append(f"{name}{seed}")
+            made.append(directory.path.name)
             if len(made) == 3:
                 raise KeyboardInterrupt
-            directory.begin({"name": name})
+            directory.begin({"name": directory.path.name})
             directory.save_epoch({"parts": {"model": {}}}, [{"epoch": 0}], True)
             directory.finish({})
-        return {}
+        return dict.fromkeys(demo.BLOCKS, {})
 
-    monkeypatch.setattr(demo, "_run_seed", run_seed)
-    monkeypatch.setattr(demo, "summarize", lambda results: {})
-    monkeypatch.setattr(demo, "table", lambda summary, seeds: "")
+    monkeypatch.setattr(demo.Demo, "run", run_all)
     monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
     monkeypatch.setattr("tllib_ancon.report.curves.draw_curves", lambda metrics, path: None)
     words = ["demo", "--out", str(tmp_path), "--seeds", "0", "--overwrite"]
+    total = 1 + 2 * len(demo.METHODS)
     assert main(words) == 130
     assert main(words) == 0
-    assert made == ["source0", "self-training0", "elr0", "elr0", "ancon0"]
+    assert made[:4] == ["source-seed0", "adabn-seed0", "self-training-seed0", "self-training-seed0"]
+    assert len(made) == total + 1
     assert main(words) == 0
-    assert len(made) == 9
+    assert len(made) == 2 * total + 1
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])

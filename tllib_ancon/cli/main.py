@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -120,5 +119,4 @@ def _say(text: str) -> None:
 
 def _one_line(error: UserError) -> str:
     """The message alone, with flags for settings: a data-loader worker wraps it in the text of a traceback."""
-    message = " ".join(str(error).rpartition("UserError: ")[2].split())
-    return re.sub(r"`(\w+)(?:=True)?`", lambda name: "--" + name[1].replace("_", "-"), message)
+    return spelled(" ".join(str(error).rpartition("UserError: ")[2].split()))

@@ -61,6 +61,11 @@ def shot_im(task: Task, options: Settings) -> Method:
     return Method(lambda visit, targets: information_maximization(visit.logits), refiner=no_targets)
 
 
+def adabn(task: Task, options: Any) -> Method:
+    """AdaBN: the target's batch-norm statistics, and no training (Li et al., 2016)."""
+    return Method(objective=lambda visit, targets: visit.logits.sum() * 0, refiner=no_targets, trains=False)
+
+
 def nrc(task: Task, options: NRCOptions, **mixing: Any) -> Method:
     neighborhood = NeighborhoodReciprocity(
         task.num_samples,

@@ -122,6 +122,7 @@ class Method(nn.Module):
         confidence: ``(logits, features) -> probabilities (B, K)``, in place of the softmax
         ensemble: that of the refiner, if it keeps one
         shard: of many processes, the samples that this one visits. Default: all
+        trains: False for a method of which an epoch re-estimates the batch-norm statistics and nothing learns
 
     A part that needs the whole target set has a method ``initialize(indices, features, logits)`` and an attribute
     ``refresh``: ``"start"`` (once, before the first step) or ``"epoch"`` (before each epoch). The loop asks
@@ -143,8 +144,10 @@ class Method(nn.Module):
         confidence: Callable[[Tensor, Tensor], Tensor] | None = None,
         ensemble: TemporalEnsemble | None = None,
         shard: Shard | None = None,
+        trains: bool = True,
     ):
         super().__init__()
+        self.trains = trains
         self.objective = objective
         self.regularizer = regularizer
         self.labeler = labeler

@@ -17,6 +17,7 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.data.worker_pool import WorkerPool
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.batch_norm import estimate_statistics
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import processes
@@ -154,6 +155,8 @@ class Adaptation:
         self.target_loader = evaluation_loader(target, *evaluation)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
+        if not self.method.trains:
+            return self._estimate_statistics(epoch)
         if self.method.needs_pass(epoch - 1):
             self.method.initialize(epoch - 1, *self._predict(self.start_loader, epoch))
         adaptation_mode(self.network, self.options.dropout)
@@ -170,6 +173,14 @@ class Adaptation:
                     self.progress.step(bar, step, meters.read(len(images)))
                     self._require_finite(meters, epoch)
         return meters.read(self.options.batch_size)
+
+    def _estimate_statistics(self, epoch: int) -> dict[str, float]:
+        """Give batch-norm the statistics of the images to adapt on, without augmentation."""
+        batches = self.interruption.watch(self.start_loader, epoch)
+        device = self.accelerator.device
+        with self.accelerator.autocast():
+            estimate_statistics(self.network, (images.to(device, non_blocking=True) for _, images in batches))
+        return {}
 
     def _step(self, indices: Tensor, images: Tensor, complete: bool = True) -> tuple[Tensor, Tensor]:
         """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
