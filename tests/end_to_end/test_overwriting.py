@@ -93,7 +93,7 @@ def test_of_a_demo_no_finished_run_is_made_again(tmp_path: Path, monkeypatch) ->
             directory.begin({"name": directory.path.name})
             directory.save_epoch({"parts": {"model": {}}}, [{"epoch": 0}], True)
             directory.finish({})
-        return dict.fromkeys(demo.BLOCKS, {})
+        return {block: {} for block in demo.BLOCKS}
 
     monkeypatch.setattr(demo.Demo, "run", run_all)
     monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)

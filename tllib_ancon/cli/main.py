@@ -12,6 +12,7 @@ from typing import NoReturn
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
 from tllib_ancon.cli import many_processes
+from tllib_ancon.cli.flags import spelled
 from tllib_ancon.errors import Interrupted, ProcessLost, UserError, unknown_name
 
 COMMANDS = {
