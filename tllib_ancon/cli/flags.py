@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field
 from typing import Any, Union, get_args, get_origin
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import Spec, default_of, spec
 
+NUMBERS = (int, float)
 SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 """A setting in the message of an error, with or without a value."""
 
@@ -156,25 +157,22 @@ def parser_of(kind: Any) -> tuple[Callable[[str], Any], int | str | None]:
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     first, *others = (candidate for candidate in kinds if candidate is not type(None))
     if others:
-        return _either((first, *others)), None
+        return _word_as(*(kind for kind in NUMBERS if kind in (first, *others))), None
     if get_origin(first) is tuple:
         items = get_args(first)
         return parser_of(items[0])[0], "+" if items[-1] is Ellipsis else len(items)
-    return first, None
+    return _word_as(first) if first in NUMBERS else first, None
 
 
-def _either(kinds: Iterable[Any]) -> Callable[[str], Any]:
-    ordered = sorted(kinds, key=lambda kind: kind is str)
+def _word_as(*kinds: Any) -> Callable[[str], Any]:
+    """A number where the word is one, else the word as it is, which the settings refuse in their own words."""
 
     def value(word: str) -> Any:
-        for kind in ordered:
-            try:
-                return parser_of(kind)[0](word)
-            except ValueError:
-                continue
-        raise ValueError(word)
+        for kind in kinds:
+            with suppress(ValueError):
+                return kind(word)
+        return word
 
-    value.__name__ = " or ".join(getattr(kind, "__name__", str(kind)) for kind in ordered)
     return value
 
 
