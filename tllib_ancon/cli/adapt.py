@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import checked
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.training import launch
+
+if TYPE_CHECKING:
+    from tllib_ancon.training.adapt import AdaptationResult
 
 LOG = "runs/adapted"
 
@@ -30,8 +35,21 @@ def run(args: argparse.Namespace) -> int:
     with checked(stages.adapt_flags()):
         result = adapt(config=config)
     if launch.is_first():
+        draw(result)
         print(result_summary(result.summary))
     return 0
+
+
+def draw(result: AdaptationResult) -> None:
+    """Draw the numbers of each epoch to ``visualize/epochs.png`` in the run directory, unless the run is quiet."""
+    from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
+
+    if result.config.quiet or result.config.log is None:
+        return
+    measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
+    folder = Path(result.config.log) / "visualize"
+    folder.mkdir(exist_ok=True)
+    draw_curves({result.config.method: [result.metrics]}, folder / "epochs.png", measures)
 
 
 def configured(args: argparse.Namespace) -> AdaptConfig:

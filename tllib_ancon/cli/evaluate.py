@@ -120,9 +120,10 @@ def _print(scores: dict[str, Any], classes: list[str]) -> None:
         print(f"accuracy             {scores['accuracy']:.2f} %")
         print(f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %")
         print(f"ECE (15 bins)        {scores['ece']:.4f}")
+    print(f"over all {scores['images']} images, where adapt scores its hold-out:")
     for name in CRITERIA:
         if name in scores:
-            print(f"{name:<20} {scores[name]:.4f}  over all {scores['images']} images; adapt's is over its hold-out")
+            print(f"{name:<20} {scores[name]:.4f}")
     if "per_class_accuracy" in scores:
         for name, accuracy in zip(classes, scores["per_class_accuracy"], strict=False):
             print(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))

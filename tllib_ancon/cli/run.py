@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from tllib_ancon.cli import pretrain, stages
+from tllib_ancon.cli.adapt import draw
 from tllib_ancon.cli.flags import Flags, checked
 from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.training import launch
 
 LOG = "runs/both"
 
@@ -28,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     config = configured(args)
     with checked(stages.second_stage_flags(), pretrain=_first_flags()):
         result = adapt(config=config)
+    if launch.is_first():
+        draw(result)
     print(f"{pretrain.summary(result.summary['pretrain'])}\n{result_summary(result.summary)}")
     print(f"both stages in {config.log}")
     return 0

@@ -323,10 +323,14 @@ def _to_standard_output(predictor: _Predictor, columns: Columns) -> dict[str, in
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns.header)
     parts = _Parts(Path(STANDARD_OUTPUT), "", total)
-    for _, chunk in predictor.chunks(range(-(-total // CHUNK)), parts.positions):
-        writer.writerows(columns.rows(chunk))
-        counts["rows"] += len(chunk.positions)
-        counts["errors"] += sum(map(bool, chunk.errors))
+    try:
+        for _, chunk in predictor.chunks(range(-(-total // CHUNK)), parts.positions):
+            writer.writerows(columns.rows(chunk))
+            counts["rows"] += len(chunk.positions)
+            counts["errors"] += sum(map(bool, chunk.errors))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return counts
 
 
