@@ -17,8 +17,8 @@ MOST_CHARACTERS = 200
 class UserError(ValueError):
     """Bad input. The command line prints its message as one line and exits with status 2.
 
-    A message names a setting as Python does, in backticks: `` `batch_size` `` or `` `skip_corrupt=True` ``. The command
-    line shows the flag in that place.
+    A message names a setting as Python does, between backticks, such as ``batch_size`` or ``skip_corrupt=True``. The
+    command line shows the flag in that place.
 
     Attributes:
         stage: of a run of several stages, the one whose settings the message names; None: the last

@@ -31,11 +31,15 @@ class Preprocessing:
 
 
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:
-    """What timm or torchvision say about a network of theirs; None for one of another origin.
+    """What timm or torchvision say about a network of theirs, or a classifier of this package about its backbone; None
+    for a network of another origin.
 
     A network of timm carries its metadata. One of torchvision does not, but all its weights for classification were
     trained with ImageNet's mean and standard deviation.
     """
+    own = getattr(network, "preprocessing", None)
+    if isinstance(own, Preprocessing):
+        return own
     metadata = getattr(network, "pretrained_cfg", None)
     if metadata:
         side = _side(network) or metadata["input_size"][-1]

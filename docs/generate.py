@@ -1,0 +1,125 @@
+"""Pages of the site that are made from the code: the commands from their flags, the settings from their classes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field
+from pathlib import Path
+from typing import Any
+
+from tllib_ancon import config, methods
+from tllib_ancon.cli.flags import help_text
+from tllib_ancon.cli.main import COMMANDS, Parser
+from tllib_ancon.settings import default_of, described, settings_of, spec, types_of
+
+RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+CONFIGURATIONS = (
+    "PretrainConfig",
+    "AdaptConfig",
+    "PredictConfig",
+    "PredictionsConfig",
+    "CertifyConfig",
+    "ExportConfig",
+)
+
+
+def write(folder: Path) -> None:
+    """Write every generated page below this folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "commands.md").write_text(commands())
+    (folder / "settings.md").write_text(settings())
+    shutil.copytree(RESULTS, folder / "results")
+
+
+def link_results(app: Any, page: str, source: list[str]) -> None:
+    """In the site the tables of ``benchmarks/results`` are pages of its own."""
+    source[0] = source[0].replace("](../benchmarks/results/", "](generated/results/")
+
+
+def commands() -> str:
+    """Every command with every flag."""
+    parts = [
+        "# Commands",
+        "After this page you know every flag of every command. The page is made from the settings themselves. A "
+        "command with `--config` takes the same settings from a TOML file; flags win over the file.",
+    ]
+    for name, purpose in COMMANDS.items():
+        parser = Parser(prog=f"tllib-ancon {name}")
+        importlib.import_module(f"tllib_ancon.cli.{name}").add_arguments(parser)
+        parts += [f"## {name}", f"`tllib-ancon {name}`: {escaped(purpose)}.", *flags_of(parser)]
+        if parser.epilog:
+            parts.append(escaped(parser.epilog))
+    return "\n\n".join(parts) + "\n"
+
+
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """A table for each group of a parser's arguments."""
+    helps = known_helps()
+    tables = []
+    for group in parser._action_groups:
+        rows = []
+        for action in group._group_actions:
+            if action.dest == "help":
+                continue
+            text = action.help if action.help != argparse.SUPPRESS else helps.get(action.dest.rpartition("-")[2], "")
+            words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.metavar or action.dest}`"
+            value = action.metavar if action.option_strings and action.nargs != 0 else None
+            shown = " ".join(value) if isinstance(value, tuple) else value or ""
+            rows.append((words, f"`{shown}`" if shown else "", escaped(str(text).replace("%%", "%"))))
+        if rows:
+            tables += [f"**{group.title}**", table(("argument", "value", "meaning, range, default"), rows)]
+    return tables
+
+
+def known_helps() -> dict[str, str]:
+    """Setting -> help text, of all classes of settings."""
+    fields = [settings_of(getattr(config, name)) for name in CONFIGURATIONS]
+    return {name: help_text(field) for known in [*fields, methods.settings()] for name, field in known.items()}
+
+
+def settings() -> str:
+    """Every class of settings, and those of every method."""
+    parts = [
+        "# Settings",
+        "After this page you know every setting that `adapt(...)`, `pretrain(...)` and `predict(...)` take by keyword, "
+        "a TOML file by name, and a command as a flag (`batch_size` is `--batch-size`). No number may be `nan` or "
+        "infinite.",
+    ]
+    for name in CONFIGURATIONS:
+        owner = getattr(config, name)
+        summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
+        parts += [f"## {name}", summary, settings_table(settings_of(owner), types_of(owner))]
+    parts += ["## Settings of methods", "Which of them a method reads; others are refused."]
+    for name in methods.names():
+        fields = methods.settings(name)
+        parts += [f"### `{name}`", settings_table(fields, {option: field.type for option, field in fields.items()})]
+    return "\n\n".join(parts) + "\n"
+
+
+def settings_table(fields: Mapping[str, Field[Any]], kinds: Mapping[str, Any]) -> str:
+    if not fields:
+        return "It has no settings."
+    rows = []
+    for name, field in fields.items():
+        kind, default = described(kinds[name]), default_of(field)
+        choices = spec(field).choices
+        kind = kind.replace("a text", " or ".join(f"`{choice}`" for choice in choices)) if choices else kind
+        shown = "required" if default is MISSING else f"`{default!r}`"
+        rows.append((f"`{name}`", escaped(kind), shown, escaped(help_text(field))))
+    return table(("setting", "type", "default", "meaning and range"), rows)
+
+
+def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def escaped(text: str) -> str:
+    """As Markdown shows it unchanged."""
+    for mark in "\\<>*_|$[]":
+        text = text.replace(mark, "\\" + mark)
+    return text

@@ -1,0 +1,55 @@
+"""
+Certify with 40 labels
+======================
+
+Whether adaptation helped cannot be told without labels. A few dozen tell it, if they are given to images on which the
+two models disagree, in random order. The labels come from the data set here, in place of a person.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from tllib_ancon import PretrainConfig, adapt, predict, pretrain
+from tllib_ancon.certification import DisagreementTest
+from tllib_ancon.data.demo import write_demo_domains
+
+write_demo_domains(Path("digits"))
+digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}
+machine = {"workers": 0, "threads": 1, "quiet": True}
+network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
+pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
+result = adapt("runs/source", **digits, **machine, target=("handwritten",), method="ancon", epochs=6)
+
+# %%
+# What both models say of all images.
+
+before = predict("runs/source", "digits/handwritten")
+after = predict(result.model, "digits/handwritten", image_size=28)
+true = np.array([int(Path(path).parent.name) for path in before.paths])  # a person would be asked
+disagreements = np.flatnonzero(before.labels != after.labels)
+print(f"{len(disagreements)} of {len(true)} images have another class after the adaptation")
+
+# %%
+# A label counts +1 if the adapted model is right, -1 if the start is, 0 if neither is. After each label one may look
+# and stop: a false verdict has probability ``delta`` at most.
+
+test = DisagreementTest(delta=0.05, margin=0.0, disagreements=len(disagreements), images=len(true))
+lower, upper = [], []
+for image in np.random.default_rng(0).permutation(disagreements)[:40]:
+    test.update(int(true[image] == after.labels[image]) - int(true[image] == before.labels[image]))
+    lower.append(100 * test.interval.lower)
+    upper.append(100 * test.interval.upper)
+    if test.settled:
+        break
+print(f"{test.verdict} after {len(test.outcomes)} labels")
+gain = 100 * (np.mean(after.labels == true) - np.mean(before.labels == true))
+
+plt.fill_between(range(1, len(lower) + 1), lower, upper, alpha=0.3, label="interval, valid at every label")
+plt.axhline(gain, color="black", linestyle="--", label="true gain, known to the data set")
+plt.axhline(0, color="grey", linewidth=0.8)
+plt.xlabel("labels")
+plt.ylabel("gain in accuracy (points)")
+plt.legend()
+plt.show()

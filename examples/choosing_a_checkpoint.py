@@ -1,0 +1,50 @@
+"""
+Choose a checkpoint without labels
+==================================
+
+Self-training can get worse while it trains, and without labels nobody sees it. A criterion ranks the epochs by their
+predictions alone. Here every criterion of :func:`tllib_ancon.selection.score_all` looks at the same run.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from tllib_ancon import PretrainConfig, adapt, pretrain, selection
+from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.training.saved_logits import read_logits
+
+write_demo_domains(Path("digits"))
+digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}
+machine = {"workers": 0, "threads": 1, "quiet": True}
+network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
+pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
+
+# %%
+# ``save_logits`` keeps what the model of every epoch says of every image, so that criteria can be tried later.
+
+result = adapt(
+    "runs/source", **digits, **machine, target=("handwritten",), method="self-training", epochs=6, save_logits=True,
+    log="runs/self-training",
+)  # fmt: skip
+print(f"InfoMax chose epoch {result.selected_epoch}")
+
+# %%
+# A criterion needs probabilities (N, K) and nothing else.
+
+epochs = list(read_logits(Path("runs/self-training")).values())
+scores = [selection.score_all(torch.as_tensor(epoch.logits).float().softmax(1)) for epoch in epochs]
+for criterion in scores[0]:
+    chosen = selection.best_epoch([score[criterion] for score in scores], criterion)
+    print(f"{criterion:<14} chooses entry {chosen}, accuracy {result.metrics[chosen]['accuracy']:.1f} %")
+
+# %%
+# The labels of this data set show how much each choice costs. An adaptation never sees them.
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
+left.plot([entry["accuracy"] for entry in result.metrics], marker="o")
+left.set(xlabel="epoch", ylabel="accuracy on the target (%)")
+right.plot([score["infomax"] for score in scores], marker="o", color="tab:orange")
+right.set(xlabel="epoch", ylabel="InfoMax")
+plt.show()

@@ -1,0 +1,89 @@
+"""
+AnCon in a training loop of your own
+====================================
+
+:class:`~tllib_ancon.AnchoredConfidence` is an ``nn.Module`` that turns a batch of logits into soft targets. Everything
+else of the loop stays yours: the model, the data, the loss, the optimiser.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch import nn
+
+from tllib_ancon import AnchoredConfidence
+from tllib_ancon.data.demo import handwritten_digits, rendered_digits
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+
+def tensors(pictures):
+    images, labels = zip(*pictures, strict=True)
+    return torch.stack([torch.from_numpy(np.array(image)) for image in images])[:, None] / 127.5 - 1, torch.tensor(
+        labels
+    )
+
+
+source, source_labels = tensors(rendered_digits(images_per_class=150))
+target, true = tensors(handwritten_digits())
+model = nn.Sequential(
+    *(nn.Conv2d(1, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
+    *(nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64), nn.ReLU()),
+    *(nn.Conv2d(64, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64), nn.ReLU()),
+    *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+)
+
+# %%
+# The source model learns from rendered digits and their labels.
+
+
+def shifted(images):
+    """The same random shift for a batch, by three pixels at most."""
+    return torch.roll(images, tuple(torch.randint(-3, 4, (2,)).tolist()), dims=(2, 3))
+
+
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+for _ in range(8):
+    for rows in torch.randperm(len(source)).split(64):
+        loss = nn.functional.cross_entropy(model(shifted(source[rows])), source_labels[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+# %%
+# The loop of self-training, and the two lines that make it AnCon's. ``indices`` are positions in the whole target set:
+# under them the votes of each picture are kept. ``true`` is used for the curve alone.
+
+
+def accuracy():
+    model.eval()
+    with torch.no_grad():
+        return (model(target).argmax(1) == true).float().mean().item() * 100
+
+
+ancon = AnchoredConfidence(num_samples=len(target), num_classes=10)  # the first line
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True)
+curve, thresholds = [accuracy()], []
+for _ in range(8):
+    model.train()
+    for indices in torch.randperm(len(target)).split(64):
+        logits = model(shifted(target[indices]))
+        targets = ancon(indices, logits)  # the second: (B, K), without gradient
+        loss = -(targets * logits.log_softmax(1)).sum(1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    curve.append(accuracy())
+    thresholds.append(float(ancon.threshold))
+print(f"accuracy on the target: {curve[0]:.1f} % before, {curve[-1]:.1f} % after")
+
+# %%
+# The threshold δ is a moving average of the confidence: it rises as the model gets surer.
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
+left.plot(curve, marker="o")
+left.set(xlabel="epoch", ylabel="accuracy on the target (%)")
+right.plot(range(1, 9), thresholds, marker="o", color="tab:orange")
+right.set(xlabel="epoch", ylabel="threshold δ")
+plt.show()

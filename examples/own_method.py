@@ -1,0 +1,50 @@
+"""
+A method of your own
+====================
+
+A method is a function from a visit (one batch) to a loss. Registered under a name, it runs in every command, composes
+with ELR and AnCon, and its settings become keywords and flags. This one is self-training by the focal loss.
+:doc:`/own_method` says how a package of yours offers it to others.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from tllib_ancon import PretrainConfig, adapt, methods, pretrain
+from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class FocalOptions(Settings):
+    focus: float = setting(2.0, "exponent of the focal loss", at_least=0)
+
+
+def build(task, options):
+    def objective(visit, targets):
+        log_p = visit.logits.float().log_softmax(1)
+        return -(targets * (1 - log_p.exp()) ** options.focus * log_p).sum(1).mean()
+
+    return methods.Method(objective)
+
+
+methods.register("focal", build, options=FocalOptions, composes=("elr", "ancon", "ancon-auto"))
+
+# %%
+# Now the name is a method like the built-in ones, and ``focus`` a setting.
+
+write_demo_domains(Path("digits"))
+digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}
+machine = {"workers": 0, "threads": 1, "quiet": True}
+network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
+pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
+
+for method, options in {"self-training": {}, "focal": {"focus": 1.0}, "focal+ancon": {"focus": 1.0}}.items():
+    result = adapt("runs/source", **digits, **machine, target=("handwritten",), method=method, epochs=4, **options)
+    plt.plot([entry["accuracy"] for entry in result.metrics], marker="o", label=method)
+plt.xlabel("epoch")
+plt.ylabel("accuracy on the target (%)")
+plt.legend()
+plt.show()

@@ -1,0 +1,63 @@
+"""
+Read a run directory
+====================
+
+A run directory is TLLib's layout plus three text files, so that any tool reads it. :doc:`/run_directory` lists every
+file.
+"""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from tllib_ancon import PretrainConfig, adapt, pretrain
+from tllib_ancon.data.demo import write_demo_domains
+
+write_demo_domains(Path("digits"))
+digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}
+machine = {"workers": 0, "threads": 1, "quiet": True}
+network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
+pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
+target = {"target": ("handwritten",), "epochs": 4, "save_predictions": True}
+adapt("runs/source", **digits, **machine, **target, log="runs/ancon")
+
+# %%
+# What lies there.
+
+run = Path("runs/ancon")
+for file in sorted(path for path in run.rglob("*") if path.is_file()):
+    print(f"{file.stat().st_size:>9,}  {file.relative_to(run)}")
+
+# %%
+# ``config.json`` has every setting with its value, ``metrics.jsonl`` a line an epoch, ``result.json`` what was chosen.
+
+config = json.loads((run / "config.json").read_text())
+metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+result = json.loads((run / "result.json").read_text())
+print({name: config[name] for name in ("method", "smoothing", "epochs", "seed", "criterion")})
+print("chosen epoch:", result["selected_epoch"], "accuracy:", result["selected"]["accuracy"])
+
+# %%
+# ``checkpoints/best.pth`` is a state dict and nothing else.
+
+weights = torch.load(run / "checkpoints" / "best.pth", weights_only=True)
+print(f"{len(weights)} tensors, the last: {list(weights)[-1]}")
+
+# %%
+# ``predictions.npz``, which ``save_predictions`` asked for, has the logits, features and votes of every image.
+
+predictions = np.load(run / "predictions.npz")
+print({name: predictions[name].shape for name in predictions.files})
+
+# %%
+# Two of the numbers of each epoch.
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
+left.plot([entry["accuracy"] for entry in metrics], marker="o")
+left.set(xlabel="epoch", ylabel="accuracy (%)")
+right.plot([entry["ece"] for entry in metrics], marker="o", color="tab:orange")
+right.set(xlabel="epoch", ylabel="calibration error (ECE)")
+plt.show()
