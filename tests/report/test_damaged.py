@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.report.fabricated import write_predictions, write_run
 from tllib_ancon.cli.main import main
@@ -61,6 +64,32 @@ DAMAGES = {
     "metrics-list": ("metrics.jsonl", written("metrics.jsonl", b"[1]\n")),
     "source": ("config.json", lambda run: (run.parents[2] / "source/erm-A-seed0/config.json").write_text("{") and None),
 }
+
+
+JUNK = st.sampled_from([None, True, -1, 1e308, math.nan, "", "x" * 900, "\ud800", [], [1], {}, {"a": 1}, [[]], 2**70])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_entry_of_any_file_may_be_anything(tmp_path: Path, monkeypatch, data: st.DataObject) -> None:
+    """The report is made, or one line says why not."""
+    monkeypatch.setattr("tllib_ancon.report.figures.figures", lambda *_: ([], []))
+    write_run(tmp_path / "runs", "ancon", "D-A")
+    run = write_run(tmp_path / "runs", "ancon", "A-D")
+    name = data.draw(st.sampled_from(["config.json", "result.json", "metrics.jsonl"]))
+    lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+    part = data.draw(st.sampled_from(lines))
+    while isinstance(part, dict) and part:
+        key = data.draw(st.sampled_from(sorted(part)))
+        if not isinstance(part[key], dict) or data.draw(st.booleans()):
+            if data.draw(st.booleans()):
+                part[key] = data.draw(JUNK)
+            else:
+                del part[key]
+            break
+        part = part[key]
+    (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) in (0, 2)
 
 
 @pytest.fixture

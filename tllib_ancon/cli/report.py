@@ -178,14 +178,14 @@ def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the folder {out} of the report cannot be made ({error.strerror}); choose another") from error
-    text = markdown(title, remarks, tables)
-    files = {
-        "report.md": text.encode(),
-        **{f"{made.name}.csv": to_csv(made).encode() for made in tables},
-        **{f"{made.name}.tex": to_latex(made).encode() for made in tables},
-        **{f"{picture.name}.png": picture.png for picture in pictures},
-        "report.html": page(title, remarks, tables, pictures).encode(),
+    texts = {
+        "report.md": markdown(title, remarks, tables),
+        **{f"{made.name}.csv": to_csv(made) for made in tables},
+        **{f"{made.name}.tex": to_latex(made) for made in tables},
+        "report.html": page(title, remarks, tables, pictures),
     }
+    files = {name: text.encode(errors="replace") for name, text in texts.items()}  # not every file name is text
+    files |= {f"{picture.name}.png": picture.png for picture in pictures}
     for name, content in files.items():
         write_bytes(out / name, content)
-    return text
+    return files["report.md"].decode()

@@ -142,7 +142,7 @@ class AdaptedRun:
 
     def measured(self, which: str) -> dict[str, Any]:
         """The metrics of ``start`` or of the ``selected`` model."""
-        metrics: dict[str, Any] = self.result.get(which, self.result[START])
+        metrics: dict[str, Any] = self.result.get(which) or self.result[START]
         return metrics
 
 
@@ -270,6 +270,7 @@ def _read(path: Path) -> AdaptedRun | None:
     if config.get("command") != "adapt":
         return None
     _require_form(path / CONFIG, config, CONFIG_FORM)
+    config = {**dict.fromkeys(CONFIG_FORM), **config}
     if not all(isinstance(domain, str) for domain in (*config["target"], *(config["source"] or ()))):
         raise UserError(f"{path / CONFIG} has a domain whose name is no text")
     result, metrics = read_json(path / RESULT), read_metrics(path)
@@ -278,7 +279,7 @@ def _read(path: Path) -> AdaptedRun | None:
     _require_epochs(path / RESULT, models)
     if [line["epoch"] for line in metrics] != list(range(models[-1]["epoch"] + 1)):
         raise UserError(f"{path / METRICS} does not hold each epoch of the run, 0 to {models[-1]['epoch']}, once")
-    if len({"accuracy" in model and "ece" in model for model in models}) > 1:
+    if len({"accuracy" in model for model in models}) > 1:
         raise UserError(f"{path / RESULT} has the accuracy of some of its models and not of the others")
     return AdaptedRun(path, config, _source_config(path, config["checkpoint"]), result, metrics)
 
@@ -308,7 +309,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _require_epochs(path: Path, epochs: Iterable[Any]) -> None:
     if not all(map(_is_epoch, epochs)):
-        raise UserError(f"{path} holds an epoch that lacks its number, or a measure that is no number")
+        raise UserError(
+            f"{path} holds an epoch that lacks its number or one of its measures, or a measure that is no number"
+        )
 
 
 def _is_epoch(content: Any) -> bool:
@@ -318,6 +321,7 @@ def _is_epoch(content: Any) -> bool:
     finite = [content[name] for name in ("accuracy", "ece") if name in content]
     return (
         isinstance(by_class, list)
+        and ("accuracy" in content) == ("ece" in content)
         and all(_is_number(content[name]) for name in MEASURED if name in content)
         and all(one is None or _is_number(one) for one in by_class)
         and all(map(math.isfinite, finite))
