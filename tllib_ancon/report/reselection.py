@@ -106,4 +106,6 @@ def chosen_checkpoint(run: RunDirectory, epoch: int) -> Path:
 
 def _row(name: str, metrics: dict[str, Any], score: float | None) -> str:
     text = f"{name:<18}{metrics['epoch']:>6}" + (f"{'':>10}" if score is None else f"{score:>10.4f}")
-    return text + (f"{metrics['accuracy']:>10.2f}{metrics['ece']:>8.4f}" if "accuracy" in metrics else "")
+    return text + (
+        f"{metrics['accuracy']:>10.2f}{metrics['ece']:>8.4f}" if {"accuracy", "ece"} <= metrics.keys() else ""
+    )

@@ -279,8 +279,8 @@ def _read(path: Path) -> AdaptedRun | None:
     _require_epochs(path / RESULT, models)
     if [line["epoch"] for line in metrics] != list(range(models[-1]["epoch"] + 1)):
         raise UserError(f"{path / METRICS} does not hold each epoch of the run, 0 to {models[-1]['epoch']}, once")
-    if len({"accuracy" in model for model in models}) > 1:
-        raise UserError(f"{path / RESULT} has the accuracy of some of its models and not of the others")
+    if len({name in model for model in models for name in ("accuracy", "ece")}) > 1:
+        raise UserError(f"{path / RESULT} has accuracy and ECE of some of its models and not of all")
     return AdaptedRun(path, config, _source_config(path, config["checkpoint"]), result, metrics)
 
 
@@ -321,7 +321,6 @@ def _is_epoch(content: Any) -> bool:
     finite = [content[name] for name in ("accuracy", "ece") if name in content]
     return (
         isinstance(by_class, list)
-        and ("accuracy" in content) == ("ece" in content)
         and all(_is_number(content[name]) for name in MEASURED if name in content)
         and all(one is None or _is_number(one) for one in by_class)
         and all(map(math.isfinite, finite))
