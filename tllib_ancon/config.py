@@ -323,6 +323,13 @@ class RunConfig(Config):
     print_freq: int = setting(
         20, "steps between two readings", flags=("-p",), metavar="N", at_least=1, group="run", decides=False
     )
+    track: str | None = setting(
+        None,
+        "also log every epoch's numbers to this tracker, by Accelerate",
+        choices=("tensorboard", "wandb", "mlflow"),
+        group="run",
+        decides=False,
+    )
     quiet: bool = setting(False, "show errors only", group="run", decides=False)
     verbose: bool = setting(False, "a line every print_freq steps", group="run", decides=False)
 

@@ -26,6 +26,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.reproducibility import make_reproducible
 from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
 from tllib_ancon.training.run_in_memory import RunInMemory
+from tllib_ancon.training.tracking import Tracker
 
 FIRST, SECOND = "pretrain", "adapt"
 """Folders of the two stages in the run directory of both."""
@@ -167,6 +168,8 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
         keep = saved_predictions.keeper(Path(str(config.log)), positions, paths, labels)
     if config.save_logits:
         keep_logits = saved_logits.keeper(Path(str(config.log)), positions, labels)
+    settings = {"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}
+    follow = _tracker(config, settings)
     adaptation = Adaptation(
         subject.classifier,
         subject.target,
@@ -178,8 +181,8 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
         keep=keep,
         keep_logits=keep_logits,
         progress=progress,
+        follow=follow,
     )
-    settings = {"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}
     for note in run.begin(settings, config.overwrite):
         progress.line(note)
     if directory is not None and directory.finished:
@@ -188,11 +191,22 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
     else:
         summary = adaptation()
         metrics = adaptation.metrics
+        if follow is not None:
+            follow.finish()
     network = adaptation.network
     network.load_state_dict(run.load(BEST))
     network.eval()
     adapted = network.network if isinstance(network, NetworkClassifier) else network
     return AdaptationResult(adapted, metrics, summary["selected_epoch"], summary, config)
+
+
+def _tracker(config: AdaptConfig, settings: Mapping[str, Any]) -> Tracker | None:
+    """What follows the run, on the first of many processes."""
+    if config.track is None or not launch.is_first():
+        return None
+    if config.log is None:
+        raise UserError("`track` needs a run directory; pass `log`")
+    return Tracker(config.track, Path(config.log), settings)
 
 
 def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:

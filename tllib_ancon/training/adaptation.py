@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -56,6 +56,7 @@ class Adaptation:
         keep: keeps predictions and votes of the selected epoch
         keep_logits: keeps the predictions of every epoch, the start's too
         progress: what the person sees
+        follow: is given the metrics of each epoch
 
     Raises:
         UserError: fewer images than one batch; an unknown method or criterion; logits or a loss that are not finite
@@ -74,8 +75,11 @@ class Adaptation:
         keep: Keep | None = None,
         keep_logits: KeepLogits | None = None,
         progress: Progress | None = None,
+        follow: Callable[[Mapping[str, Any]], None] | None = None,
     ):
         self.options = options
+        self.follow = follow
+        self.first_labels = FirstLabels()
         self.run = run
         self.record = record
         self.keep = keep
@@ -216,12 +220,15 @@ class Adaptation:
                 else "the start model's logits on the hold-out are not finite: its weights are damaged"
             )
         metrics |= selection.score_all(held_out.logits.softmax(1))
+        metrics["changed"] = self.first_labels.changed(held_out.logits)
         predictions = None
         if self.record is not None:
             predictions = self._predict(self.target_loader, metrics["epoch"])
             metrics |= self.record(predictions)
         self.metrics.append(metrics)
         self._save(metrics["epoch"], predictions)
+        if self.follow is not None:
+            self.follow(metrics)
         self.progress.line(epoch_summary(metrics, self.options.epochs))
         return metrics
 
@@ -262,6 +269,7 @@ class Adaptation:
             "method": self.method,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
+            "first_labels": self.first_labels,
         }
         return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
 
@@ -291,6 +299,26 @@ class Adaptation:
             "selected": self.metrics[selected],
             "last": self.metrics[-1],
         }
+
+
+class FirstLabels:
+    """The start model's labels of the hold-out, and how many of them a later model changes."""
+
+    def __init__(self) -> None:
+        self.labels = torch.empty(0, dtype=torch.int64)
+
+    def changed(self, logits: Tensor) -> float:
+        """The share in [0, 1] of images whose label is not the start model's; 0 for the first logits, (N, K)."""
+        labels = logits.argmax(1).cpu()
+        if not len(self.labels):
+            self.labels = labels
+        return float((labels != self.labels).float().mean())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.labels = state["labels"]
 
 
 def images_of_an_epoch(domain: str, shard: Shard, options: AdaptConfig) -> int:
