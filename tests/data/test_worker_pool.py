@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 
-import psutil
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -15,7 +16,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import evaluation_transform, train_transform
-from tllib_ancon.data.worker_pool import PREFETCHED, Pixels, Reading, WorkerPool
+from tllib_ancon.data.worker_pool import PREFETCHED, Pixels, Reading, WorkerPool, WorkersLost
 from tllib_ancon.errors import UserError
 
 __all__ = ["domain"]
@@ -93,9 +94,8 @@ def test_loaders_of_many_kinds_read_through_the_same_workers(workers: int) -> No
         assert len(loading_processes() - before) == workers
 
 
-def loading_processes() -> set[int]:
-    children = psutil.Process(os.getpid()).children()
-    return {child.pid for child in children if "resource_tracker" not in str(child.cmdline())}
+def loading_processes() -> set[BaseProcess]:
+    return set(multiprocessing.active_children())
 
 
 def test_what_is_added_later_is_read_too() -> None:
@@ -146,6 +146,60 @@ def test_memory_beyond_any_machine_is_said_in_full() -> None:
     with pytest.raises(UserError, match=r"2 workers need 27,670,116,110,564 MB of shared memory") as error:
         next(pool.batches(reading, keys()))
     assert "\n" not in str(error.value)
+
+
+def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    handler = signal.getsignal(signal.SIGCHLD)
+    pool = WorkerPool(2)
+    reading = Reading(Numbers(), 4, list)
+    pool.add(reading)
+    before = loading_processes()
+    batches = pool.batches(reading, keys())
+    next(batches)
+    assert signal.getsignal(signal.SIGCHLD) is handler
+    for worker in loading_processes() - before:
+        worker.kill()
+    time.sleep(0.2)  # nothing is raised here
+    with pytest.raises(WorkersLost, match=r"ended without a word .*pass fewer `workers`") as error:
+        list(batches)
+    assert isinstance(error.value, UserError)
+    assert len(list(pool.batches(reading, keys()))) == len(keys())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_workers_leave_signals_to_their_parent(number: int, capfd: pytest.CaptureFixture) -> None:
+    pool = WorkerPool(2)
+    reading = Reading(Numbers(), 4, list)
+    pool.add(reading)
+    before = loading_processes()
+    batches = pool.batches(reading, keys())
+    next(batches)
+    workers = loading_processes() - before
+    for worker in workers:
+        os.kill(worker.pid, number)
+    if number == signal.SIGINT:
+        assert len(list(batches)) == len(keys()) - 1
+    else:
+        for worker in workers:
+            worker.join(20)
+        assert [worker.exitcode for worker in workers] == [0, 0]
+    assert capfd.readouterr().err == ""
+
+
+def test_an_error_of_a_dataset_is_not_taken_for_a_lost_worker() -> None:
+    class Failing(Numbers):
+        def __getitem__(self, number: int) -> tuple[Pixels, int]:
+            if number > 4:
+                raise RuntimeError("mine")
+            return super().__getitem__(number)
+
+    pool = WorkerPool(1)
+    reading = Reading(Failing(), 4, list)
+    pool.add(reading)
+    with pytest.raises(RuntimeError, match="mine") as error:
+        list(pool.batches(reading, keys()))
+    assert not isinstance(error.value, WorkersLost)
 
 
 def test_an_image_that_cannot_be_read_is_named() -> None:

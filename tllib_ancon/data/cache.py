@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.pictures import Positions
 from tllib_ancon.data.resizing import Resizing
+from tllib_ancon.data.worker_pool import leave_signals_to_parent, started
 from tllib_ancon.errors import Interrupted, UserError
 
 try:
@@ -203,21 +204,20 @@ def _sigterm_raises() -> Iterator[None]:
 
 def _decode_all(file: BinaryIO, domain: Domain, resizing: Resizing, workers: int, bar: Bar) -> NDArray[np.int64]:
     loader = DataLoader(
-        _Resized(domain, resizing), batch_size=16, num_workers=workers, collate_fn=list, worker_init_fn=_ignore_sigterm
+        _Resized(domain, resizing),
+        batch_size=16,
+        num_workers=workers,
+        collate_fn=list,
+        worker_init_fn=leave_signals_to_parent,
     )
     rows = []
     with bar("caching images", len(loader)) as shown:
-        for batch in loader:
+        for batch in started(loader):
             for pixels in batch:
                 file.write(pixels)
                 rows.append((*pixels.shape[:2], zlib.crc32(pixels)))
             shown.update()
     return np.array(rows, dtype=np.int64)
-
-
-def _ignore_sigterm(worker: int) -> None:
-    """The process that started the worker ends it."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class _Resized(Dataset[NDArray[np.uint8]]):

@@ -43,9 +43,13 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """
     from torch.utils.data import DataLoader
 
+    from tllib_ancon.data.worker_pool import leave_signals_to_parent, started
+
     images: Any = _Reasons(domain)
-    loader: DataLoader[Any] = DataLoader(images, batch_size=16, num_workers=workers, collate_fn=list)
-    reasons = [reason for batch in loader for reason in batch]
+    loader: DataLoader[Any] = DataLoader(
+        images, batch_size=16, num_workers=workers, collate_fn=list, worker_init_fn=leave_signals_to_parent
+    )
+    reasons = [reason for batch in started(loader) for reason in batch]
     readable = [index for index, reason in enumerate(reasons) if not reason]
     skipped = [reason for reason in reasons if reason]
     if not readable:

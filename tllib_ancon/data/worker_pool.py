@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,8 +21,7 @@ from tllib_ancon.errors import UserError, one_line
 PREFETCHED = 2
 """Batches that a worker may be ahead of the one in use."""
 
-Items = Sequence[tuple[Any, ...]]
-Columns = tuple[Any, ...]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Pixels(NamedTuple):
@@ -54,12 +56,25 @@ class Reading:
     pinned: bool = False
 
 
+class WorkersLost(UserError, RuntimeError):
+    """A process that loads images ended without being asked to."""
+
+    def __init__(self, reason: str):
+        super().__init__(
+            f"a process that loads images ended without a word ({reason}); where memory is short, pass fewer `workers` "
+            "or a smaller `batch_size`"
+        )
+
+
 class WorkerPool:
     """Processes that load the batches of any number of loaders, one loader at a time.
 
     A data loader of torch starts processes of its own, so that a training loop with four loaders has four times the
     workers; and it maps new memory for every batch, whose pages cost more than the bytes that fill them. Here a worker
     has ``PREFETCHED`` + 1 places and fills one after the other: what it is ahead, and the one in use.
+
+    A signal to all processes, as of Ctrl-C or a batch system, is this process's to handle: workers wait or end quietly,
+    and that one was lost is found where its batch is missing.
 
     Args:
         workers: how many; with none, this process loads
@@ -87,6 +102,7 @@ class WorkerPool:
 
         Raises:
             UserError: an image that cannot be read; too little shared memory for the workers (how much is needed)
+            WorkersLost: a worker was killed
             RuntimeError: another loader began to read before this one ended
         """
         number = self.readings.index(reading)
@@ -98,10 +114,19 @@ class WorkerPool:
             self._start()
         assert self._loader is not None
         self._feed.batches = mine = ((number, batch) for batch in keys)
-        for batch in self._loader:
+        for batch in self._watched(started(self._loader)):
             if self._feed.batches is not mine:
                 raise RuntimeError("two loaders read through the same workers at once; give each workers of its own")
             yield batch
+
+    def _watched(self, batches: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from batches
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker (pid"):
+                raise
+            self._loader = None
+            raise WorkersLost(one_line(error)) from error
 
     def tensor(self, batch: PixelBatch) -> Tensor:
         """The bytes of a batch, (B, H, W, C) uint8; they stay until the next batch is asked for."""
@@ -119,6 +144,7 @@ class WorkerPool:
             sampler=self._feed,
             collate_fn=_as_it_is,
             num_workers=self.workers,
+            worker_init_fn=leave_signals_to_parent,
             prefetch_factor=PREFETCHED,
             persistent_workers=True,
             pin_memory=any(reading.pinned for reading in self.readings),
@@ -134,6 +160,29 @@ class WorkerPool:
                 f"{self.workers} workers need {math.prod(sizes) / 1e6:,.0f} MB of shared memory ({one_line(error)}); "
                 "pass fewer `workers` or a smaller `batch_size`, and in a container make /dev/shm larger"
             ) from error
+
+
+def started(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Iterate without torch's handler of SIGCHLD, which raises wherever this process is when a worker ends. A signal
+    that comes while workers start waits until they are ready for it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return iter(loader)
+    before = signal.getsignal(signal.SIGCHLD)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        return iter(loader)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def leave_signals_to_parent(worker: int) -> None:
+    """Let a worker wait at SIGINT and end quietly at SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 class _Feed:
