@@ -1,0 +1,69 @@
+"""The pages of the site are complete: every file of a run, every flag and every setting."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from tllib_ancon import adapt, methods
+from tllib_ancon.cli.main import COMMANDS, Parser
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.settings import settings_of
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_file_of_a_run_is_on_its_page(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    images = [torch.randn(3, 8, 8) for _ in range(20)]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    keep = {"save_epochs": True, "save_predictions": True, "save_logits": True}
+    adapt(model, images, epochs=2, batch_size=4, workers=0, quiet=True, log=tmp_path / "run", **keep)
+    files = [path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(files) > 8
+    page = (DOCS / "run_directory.md").read_text()
+    named = {re.sub(r"\d{3}", "NNN", name) for name in files}
+    assert {name for name in named if f"`{name}`" not in page} == set()
+
+
+def test_every_flag_of_every_command_is_in_the_reference(generate: ModuleType) -> None:
+    page = generate.commands()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(COMMANDS)
+    for name, section in sections.items():
+        parser = Parser(prog=name)
+        importlib.import_module(f"tllib_ancon.cli.{name}").add_arguments(parser)
+        flags = [word for action in parser._actions for word in action.option_strings if action.dest != "help"]
+        assert [word for word in flags if f"`{word}`" not in section] == []
+
+
+def test_every_setting_is_in_the_reference_with_its_meaning(generate: ModuleType) -> None:
+    page = generate.settings()
+    for name in [*settings_of(AdaptConfig), *methods.settings()]:
+        (row, *_) = re.findall(rf"^\| `{name}` \|.*\|$", page, re.MULTILINE)
+        assert len(row.split(" | ")[-1].strip(" |")) > 3, row
+    assert all(f"### `{name}`" in page for name in methods.names())
+
+
+def test_every_page_opens_with_what_its_reader_can_do_after_it() -> None:
+    pages = [path for path in [*DOCS.glob("*.md"), *DOCS.glob("*.rst")] if path.name != "changelog.md"]
+    pages = [path for path in pages if path.name != "sg_execution_times.rst"]
+    assert len(pages) > 15
+    assert [page.name for page in pages if "After this page" not in page.read_text()[:400]] == []
