@@ -111,7 +111,7 @@ class DataConfig(Config):
     )
     num_classes: int | None = setting(
         None,
-        "for ImageList without image_list/classes.txt",
+        "number of classes of an ImageList without image_list/classes.txt",
         metavar="K",
         at_least=1,
         at_most=1_000_000,
@@ -119,15 +119,17 @@ class DataConfig(Config):
     )
     allow_outside_root: bool = setting(False, "accept image lists that name files outside ROOT", group="domains")
     skip_corrupt: bool = setting(
-        False, "decode every image once before and leave out those that cannot be", group="domains"
+        False, "decode every image before training and leave out those that cannot be decoded", group="domains"
     )
     image_column: str | None = setting(
-        None, "of hf:NAME; by default the only column of images", metavar="NAME", group="domains"
+        None, "column of images of hf:NAME; by default the only one", metavar="NAME", group="domains"
     )
     label_column: str | None = setting(
-        None, "of hf:NAME; by default the only column of class labels", metavar="NAME", group="domains"
+        None, "column of class labels of hf:NAME; by default the only one", metavar="NAME", group="domains"
     )
-    allow_download: bool = setting(False, "get hf:NAME from the hub", group="domains", decides=False)
+    allow_download: bool = setting(
+        False, "download hf:NAME from the hub if it is not in the cache", group="domains", decides=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -143,11 +145,14 @@ class ImageConfig(Config):
         per_stage=True,
     )
     val_resizing: str | None = setting(
-        None, "the same without randomness, for evaluation", choices=EVALUATION_RESIZINGS, group="images"
+        None,
+        "how images are resized and cropped for evaluation, without randomness; default by dataset",
+        choices=EVALUATION_RESIZINGS,
+        group="images",
     )
     resize_size: int | None = setting(
         None,
-        f"pixels of a side of res.; by default the model's, or {ASSUMED['resize_size']}",
+        f"side in pixels to which res. resizes; by default the model's, or {ASSUMED['resize_size']}",
         metavar="PX",
         at_least=1,
         at_most=16_384,
@@ -155,7 +160,7 @@ class ImageConfig(Config):
     )
     image_size: int | None = setting(
         None,
-        f"pixels of a side of the crop; by default the model's, or {ASSUMED['image_size']}",
+        f"side of the crop in pixels; by default the model's, or {ASSUMED['image_size']}",
         metavar="PX",
         at_least=1,
         at_most=16_384,
@@ -186,7 +191,7 @@ class ImageConfig(Config):
         at_most=16_384, group="images",
     )  # fmt: skip
     rotation: float = setting(
-        0.0, "degrees by which training images are turned at most, either way", metavar="DEG", at_least=0,
+        0.0, "largest angle in degrees by which training images are rotated, either way", metavar="DEG", at_least=0,
         at_most=180, group="images",
     )  # fmt: skip
     no_hflip: bool = setting(False, "no horizontal flips in training", group="images")
@@ -196,16 +201,16 @@ class ImageConfig(Config):
     )  # fmt: skip
     device_augmentation: bool = setting(
         False,
-        "crop and flip training images on the GPU, or in the main process; the same crops, rounded otherwise",
+        "crop and flip training images on the GPU, or in the main process; the crops are the same up to rounding",
         group="images",
     )
     norm_mean: tuple[float, ...] | None = setting(
-        None, "mean of the normalisation, a channel; by default what the architecture was trained with", metavar="X",
+        None, "mean of each channel for the normalisation; by default that of the architecture's training", metavar="X",
         group="images",
     )  # fmt: skip
     norm_std: tuple[float, ...] | None = setting(
-        None, "deviation of the normalisation, a channel; by default as for the mean", metavar="X", above=0,
-        group="images",
+        None, "standard deviation of each channel for the normalisation; by default as for the mean", metavar="X",
+        above=0, group="images",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -245,8 +250,10 @@ class ModelConfig(Config):
         group="model",
         defaults={"erm": 256, "cdan": 256, "mdd": 1024},
     )
-    no_pool: bool | None = setting(None, "no pooling after the backbone", group="model")
-    scratch: bool = setting(False, "no pre-trained weights, and the backbone learns at the full rate", group="model")
+    no_pool: bool | None = setting(None, "leave out the pooling after the backbone", group="model")
+    scratch: bool = setting(
+        False, "start without pre-trained weights; the backbone learns at the full rate", group="model"
+    )
     pretrained_weights: str | None = setting(
         None, "ImageNet weights of the backbone, .safetensors or .pth", metavar="FILE", group="model"
     )
@@ -257,7 +264,7 @@ class OptimizationConfig(Config):
     """SGD, its schedule and the length of a training."""
 
     batch_size: int = setting(
-        64, "images a step, of each process", flags=("-b",), metavar="B", at_least=1, group="optimization",
+        64, "images of a step, in each process", flags=("-b",), metavar="B", at_least=1, group="optimization",
         common=True, per_stage=True, defaults={"erm": 64, "cdan": 32, "mdd": 32},
     )  # fmt: skip
     epochs: int = setting(
@@ -269,21 +276,29 @@ class OptimizationConfig(Config):
         above=0, group="optimization", common=True, per_stage=True, defaults={"erm": 0.01, "cdan": 0.01, "mdd": 0.004},
     )  # fmt: skip
     lr_gamma: float = setting(
-        10.0, "lr (1 + gamma step/steps)^-decay; for cdan and mdd lr (1 + gamma step)^-decay", at_least=0,
-        group="optimization", per_stage=True, defaults={"erm": 10.0, "cdan": 1e-3, "mdd": 2e-4},
+        10.0, "gamma of the rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay",
+        at_least=0, group="optimization", per_stage=True, defaults={"erm": 10.0, "cdan": 1e-3, "mdd": 2e-4},
     )  # fmt: skip
-    lr_decay: float = setting(0.75, "exponent of that decay", at_least=0, group="optimization", per_stage=True)
-    momentum: float = setting(0.9, "of SGD, Nesterov", at_least=0, below=1, group="optimization", per_stage=True)
+    lr_decay: float = setting(
+        0.75, "exponent of the learning rate's decay", at_least=0, group="optimization", per_stage=True
+    )
+    momentum: float = setting(
+        0.9, "Nesterov momentum of SGD", at_least=0, below=1, group="optimization", per_stage=True
+    )
     weight_decay: float = setting(
-        1e-3, "of SGD", flags=("--wd",), at_least=0, group="optimization", per_stage=True,
+        1e-3, "weight decay of SGD", flags=("--wd",), at_least=0, group="optimization", per_stage=True,
         defaults={"erm": 1e-3, "cdan": 1e-3, "mdd": 5e-4},
     )  # fmt: skip
     hold_out: float = setting(
-        0.1, "share of the images that is not trained on and selects the epoch", at_least=0, below=1,
+        0.1, "share of the images in the hold-out, which is not trained on and selects the epoch", at_least=0, below=1,
         group="optimization", per_stage=True, defaults={"erm": 0.1},
     )  # fmt: skip
     mixed_precision: str = setting(
-        "no", "of the network", choices=MIXED_PRECISIONS, group="optimization", per_stage=True
+        "no",
+        "floating-point type of the network's arithmetic; no: float32",
+        choices=MIXED_PRECISIONS,
+        group="optimization",
+        per_stage=True,
     )
     channels_last: bool = setting(
         False, "memory layout of images that GPUs prefer", group="optimization", per_stage=True
@@ -304,16 +319,16 @@ class RunConfig(Config):
     )  # fmt: skip
     overwrite: bool = setting(
         False,
-        "start anew in a run directory that is in use; cut off, the same command goes on",
+        "start anew in a run directory that is in use; if the run is cut off, the same command continues it",
         group="run",
         decides=False,
     )
-    seed: int = setting(0, "of everything random", at_least=0, at_most=LARGEST_SEED, group="run", common=True)
+    seed: int = setting(0, "seed of every random number", at_least=0, at_most=LARGEST_SEED, group="run", common=True)
     deterministic: bool = setting(
         False, "algorithms that give the same numbers on a GPU each time, slower", group="run"
     )
     threads: int | None = setting(
-        None, "threads of PyTorch on the CPU, PyTorch's own choice by default; as many give the same numbers",
+        None, "threads of PyTorch on the CPU, by default PyTorch's choice; results repeat with the same number",
         metavar="N", at_least=1, at_most=4096, group="run", decides=False,
     )  # fmt: skip
     workers: int = setting(
@@ -321,7 +336,7 @@ class RunConfig(Config):
         decides=False,
     )  # fmt: skip
     print_freq: int = setting(
-        20, "steps between two readings", flags=("-p",), metavar="N", at_least=1, group="run", decides=False
+        20, "steps between two readings of the loss", flags=("-p",), metavar="N", at_least=1, group="run", decides=False
     )
     track: str | None = setting(
         None,
@@ -350,7 +365,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     method: str = setting("erm", "erm, cdan or mdd", choices=PRETRAINING, group="method", common=True, per_stage=True)
     hold_out: float = setting(
         None,
-        "share of the source that is not trained on and selects the epoch",
+        "share of the source in the hold-out, which is not trained on and selects the epoch",
         at_least=0,
         below=1,
         group="optimization",
@@ -358,16 +373,16 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         defaults={"erm": 0.1},
     )
     loss: str = setting(
-        None, "belief-matching: of a last-layer Dirichlet", choices=LOSSES, group="source only (erm)", per_stage=True,
-        defaults={"erm": "cross-entropy"},
+        None, "loss of the source model; belief-matching learns a Dirichlet distribution in the last layer",
+        choices=LOSSES, group="source only (erm)", per_stage=True, defaults={"erm": "cross-entropy"},
     )  # fmt: skip
     label_smoothing: float = setting(
-        None, "of the cross-entropy; SHOT: 0.1", metavar="X", at_least=0, below=1, group="source only (erm)",
-        per_stage=True, defaults={"erm": 0.0},
+        None, "label smoothing of the cross-entropy; SHOT uses 0.1", metavar="X", at_least=0, below=1,
+        group="source only (erm)", per_stage=True, defaults={"erm": 0.0},
     )  # fmt: skip
     belief_coefficient: float = setting(
-        None, "of belief matching's divergence", metavar="X", at_least=0, group="source only (erm)", per_stage=True,
-        defaults={"erm": 0.001},
+        None, "weight of belief matching's divergence", metavar="X", at_least=0, group="source only (erm)",
+        per_stage=True, defaults={"erm": 0.001},
     )  # fmt: skip
     iters_per_epoch: int | None = setting(
         None, "steps of an epoch; for erm a pass over the source by default", flags=("-i",), metavar="N", at_least=1,
@@ -564,8 +579,10 @@ class CertifyConfig(Config):
         group="run",
     )
     checkpoint: str | None = setting(None, "the start model, where it has moved", metavar="FILE", group="run")
-    page: bool = setting(False, "ask on a page of this machine", group="labels", common=True)
-    port: int = setting(8765, "of the page; 0: any", metavar="N", at_least=0, at_most=65_535, group="labels")
+    page: bool = setting(False, "ask on a web page that this machine alone can open", group="labels", common=True)
+    port: int = setting(
+        8765, "port of the page; 0 chooses a free one", metavar="N", at_least=0, at_most=65_535, group="labels"
+    )
     answers: str | None = setting(
         None, "CSV file of path,class a line; a class may be another or cannot tell", metavar="FILE", group="labels",
         common=True,
@@ -579,7 +596,7 @@ class CertifyConfig(Config):
         0.0, "difference of accuracy that does not matter, as a share of all images: 0.01 is one point", at_least=0,
         below=1, group="test", common=True,
     )  # fmt: skip
-    seed: int = setting(0, "of the order of the images", at_least=0, at_most=LARGEST_SEED, group="test")
+    seed: int = setting(0, "seed of the order of the images", at_least=0, at_most=LARGEST_SEED, group="test")
     batch_size: int = setting(64, "images a step", flags=("-b",), metavar="B", at_least=1)
     workers: int = setting(2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096)
     threads: int | None = setting(None, "threads of PyTorch on the CPU", metavar="N", at_least=1, at_most=4096)
