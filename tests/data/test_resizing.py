@@ -81,7 +81,7 @@ def test_what_is_in_the_middle_keeps_its_shape() -> None:
     ("dataset", "resizing"),
     [
         *((name, "default") for name in ("Office31", "ImageList", "Digits", "ImageNetC", "CorruptedImages")),
-        *((name, "keep-ratio") for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10")),
+        *((name, "keep-ratio") for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10", "")),
     ],
 )
 def test_the_default_follows_the_dataset(dataset: str, resizing: str) -> None:

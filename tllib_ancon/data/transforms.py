@@ -28,8 +28,9 @@ EVALUATION_RESIZINGS = ("default", "res.", KEEP_RATIO)
 
 def default_resizing(dataset: str) -> tuple[str, str]:
     """The training and the evaluation resizing of a dataset by its name: TLLib's square where its lists or layout are
-    read, the aspect ratio kept for pictures as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``)."""
-    kept = dataset in ("ImageFolder", "Folder") or dataset.startswith("hf:")
+    read, the aspect ratio kept for pictures as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what
+    a program holds (no name)."""
+    kept = dataset in ("", "ImageFolder", "Folder") or dataset.startswith("hf:")
     return (KEEP_RATIO, KEEP_RATIO) if kept else ("default", "default")
 
 

@@ -101,7 +101,7 @@ class AdversarialTraining(SourceTraining):
         self.reversal = GradientReversal(model, loss)
         super().__init__(model, loaders, options, run, progress, loss, {"reversal": self.reversal})
         self.adversary = loss
-        self.target_loader = evaluation_loader(target, evaluation_transform, options.batch_size, options.workers)
+        self.target_loader = evaluation_loader(target, evaluation_transform, options.batch_size, loaders[1].pool)
         self.record = record
 
     def _schedule(self, optimizer: Optimizer) -> LRScheduler:

@@ -61,7 +61,7 @@ class SourceOnly(SourceTraining):
         loader = training_loader(LabelledImages(train, train_transform, options.seed), options, length)
         super().__init__(model, [loader], options, run, progress)
         self.source_loss = source_loss(options)
-        self.held_out_loader = evaluation_loader(held_out, evaluation_transform, options.batch_size, options.workers)
+        self.held_out_loader = evaluation_loader(held_out, evaluation_transform, options.batch_size, loader.pool)
         self.held_out_labels = torch.from_numpy(held_out.require_labels().labels)
 
     def _schedule(self, optimizer: Optimizer) -> LRScheduler:
