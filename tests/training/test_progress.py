@@ -59,3 +59,11 @@ def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
     assert lines.splitlines()[1] == f"selected ({criterion}) (epoch 1): accuracy 50.00 %, ECE (15 bins) 0.1250"
     bare = {"criterion": criterion, "start": {"epoch": 0, "infomax": 1.0}}
     assert result_summary(bare) == "start (epoch 0)"
+
+
+@pytest.mark.parametrize(
+    ("held_out", "scored"), [(49, " over the 49 images held out"), (0, " over the images adapted on")]
+)
+def test_which_images_the_criterion_scores_is_said(held_out: int, scored: str) -> None:
+    shown = result_summary({**result("infomax", 1.0, 1.5, 1.25), "held_out": held_out})
+    assert shown.startswith(f"infomax{scored}: higher is better\n")

@@ -93,6 +93,7 @@ class Adaptation:
         target = target.without_labels()
         self.adapted_indices, held_out_indices = hold_out(len(target), held_out_share, options.seed)
         adapted, held_out = target.subset(self.adapted_indices), target.subset(held_out_indices)
+        self.num_held_out = len(held_out)
         held_out = held_out if len(held_out) else adapted
         if len(held_out) < selection.fewest_samples(options.criterion):
             raise UserError(f"`criterion={options.criterion}` needs more than the one image that is held out")
@@ -294,6 +295,7 @@ class Adaptation:
         return {
             "method": self.options.method,
             "criterion": self.options.criterion,
+            "held_out": self.num_held_out,
             "start": self.metrics[0],
             "selected_epoch": selected,
             "selected": self.metrics[selected],

@@ -105,8 +105,16 @@ def result_summary(result: Mapping[str, Any]) -> str:
         models |= {chosen_by: result["selected"], "last": result["last"]}
     lines = [_model_summary(title, metrics, name) for title, metrics in models.items()]
     if name in selection.CRITERIA:
-        lines = [f"{name}: {_end(name)}", *lines, *_preferred_start(result, name)]
+        lines = [f"{name}{_scored(result)}: {_end(name)}", *lines, *_preferred_start(result, name)]
     return "\n".join(lines)
+
+
+def _scored(result: Mapping[str, Any]) -> str:
+    """Which images the criterion scores."""
+    number = result.get("held_out")
+    if number is None:
+        return ""
+    return f" over the {number} images held out" if number else " over the images adapted on"
 
 
 def _end(criterion: str) -> str:
