@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn
+from torchvision.transforms import RandomResizedCrop
 
 from tllib_ancon import AnchoredConfidence
 from tllib_ancon.data.demo import handwritten_digits, rendered_digits
@@ -38,15 +39,11 @@ model = nn.Sequential(
 # The source model learns from rendered digits and their labels.
 
 
-def shifted(images):
-    """The same random shift for a batch, by three pixels at most."""
-    return torch.roll(images, tuple(torch.randint(-3, 4, (2,)).tolist()), dims=(2, 3))
-
-
+crop = RandomResizedCrop(32, scale=(0.5, 1.0))  # one random crop for each batch
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 for _ in range(8):
     for rows in torch.randperm(len(source)).split(64):
-        loss = nn.functional.cross_entropy(model(shifted(source[rows])), source_labels[rows])
+        loss = nn.functional.cross_entropy(model(crop(source[rows])), source_labels[rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -68,7 +65,7 @@ curve, thresholds = [accuracy()], []
 for _ in range(8):
     model.train()
     for indices in torch.randperm(len(target)).split(64):
-        logits = model(shifted(target[indices]))
+        logits = model(crop(target[indices]))
         targets = ancon(indices, logits)  # the second: (B, K), without gradient
         loss = -(targets * logits.log_softmax(1)).sum(1).mean()
         optimizer.zero_grad()

@@ -33,7 +33,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, 2 for bad input with one line on standard error, or 128 plus the
-    number of the signal that ended it. Of many processes that a launcher started one speaks for all."""
+    number of the signal that ended it. Of many processes that a launcher started, one prints."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parse(arguments)
