@@ -1,4 +1,4 @@
-"""The command line in two processes, started by torchrun."""
+"""The command line in two processes, started by torchrun and by accelerate launch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ from tests.training.in_processes import free_port
 from tllib_ancon.cli.main import main
 
 EPOCHS = 20
+TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port")
+ACCELERATE = (
+    *("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"),
+)
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    """``torchrun … tllib-ancon WORDS``; without ``--`` it takes ``--log`` for a flag of its own."""
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1")
-    command = [sys.executable, *launcher, "--master-port", str(free_port()), "-m", "--", "tllib_ancon", *words]
+def start(*words: str, launcher: tuple[str, ...] = TORCHRUN) -> subprocess.Popen[str]:
+    """``LAUNCHER … tllib-ancon WORDS``; without ``--`` torchrun takes ``--log`` for a flag of its own."""
+    module = ("-m", "--", "tllib_ancon") if launcher == TORCHRUN else ("-m", "tllib_ancon")
+    command = [sys.executable, "-m", *launcher, str(free_port()), *module, *words]
     on_cpus = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=on_cpus)
 
@@ -48,11 +53,18 @@ def content(run: Path) -> dict[str, Any]:
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in metrics:
         line.pop("images_per_second", None)
-    with np.load(run / "predictions.npz") as file:
-        predictions = {name: torch.from_numpy(file[name].astype(float)) for name in file.files}
-    names = ("latest.pth", "best.pth")
-    checkpoints = {name: torch.load(run / "checkpoints" / name, weights_only=True) for name in names}
-    return {"metrics": metrics, "predictions": predictions, **checkpoints}
+    paths = sorted((run / "checkpoints").glob("*.pth"))
+    checkpoints = {path.name: torch.load(path, weights_only=True) for path in paths}
+    return {"metrics": metrics, "predictions": predictions(run), **checkpoints}
+
+
+def predictions(run: Path) -> dict[str, Any]:
+    path = run / "predictions.npz"
+    if not path.is_file():
+        return {}
+    with np.load(path) as file:
+        numbers = [name for name in file.files if name != "paths"]
+        return {name: torch.from_numpy(file[name].astype(float)) for name in numbers}
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +146,10 @@ def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Pa
     assert errors.count("001.png: cannot be decoded") == 1
 
 
-@pytest.mark.parametrize("command", ["demo", "run", "script", "benchmark"])
+@pytest.mark.parametrize("command", ["demo", "script", "benchmark"])
 def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monkeypatch, capsys) -> None:
     words = {
         "demo": ["--out", str(tmp_path / "out")],
-        "run": [str(tmp_path), "-s", "a", "-t", "b", "--pretrain", "erm", "--log", str(tmp_path / "out")],
         "script": ["cdan.py"],
         "benchmark": ["office31", str(tmp_path), "--out", str(tmp_path / "out")],
     }
@@ -149,9 +160,24 @@ def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monke
     assert not (tmp_path / "out").exists()
 
 
-def test_adversarial_training_refuses_many_processes(domains: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("tllib_ancon.training.launch.launched", lambda: 2)
-    words = ["pretrain", *small_arguments(domains), "-t", "dark", "--method", "cdan", "--log", str(tmp_path / "out")]
-    assert main(words) == 2
-    assert "--method cdan runs in one process, and 2 were started" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_two_stages_that_are_killed_in_the_first_continue_under_another_launcher(domains: Path, tmp_path: Path) -> None:
+    def words(name: str) -> list[str]:
+        stages = ("--pretrain", "cdan", "--entropy", "--epochs", "8", "-i", "4", "--adapt-epochs", "2")
+        batches = ("-t", "dark", "-b", "8", "--adapt-batch-size", "8", "--log", str(tmp_path / name))
+        return ["run", *small_arguments(domains), *stages, *batches]
+
+    status, out, errors = finish(start(*words("whole"), launcher=ACCELERATE))
+    assert status == 0, errors
+    assert out.count("both stages in") == out.count("cdan, epoch 8") == 1
+
+    launcher = start(*words("cut"))
+    wait_for(lambda: (tmp_path / "cut" / "pretrain" / "metrics.jsonl").is_file())
+    second_process(launcher).kill()
+    status, _, errors = finish(launcher)
+    assert status != 0, errors
+    assert not (tmp_path / "cut" / "pretrain" / "result.json").exists()
+    status, _, errors = finish(start(*words("cut")))
+    assert status == 0, errors
+    for stage in ("pretrain", "adapt"):
+        assert json.loads((tmp_path / "cut" / stage / "config.json").read_text())["processes"] == 2
+        assert differences(content(tmp_path / "whole" / stage), content(tmp_path / "cut" / stage)) == []

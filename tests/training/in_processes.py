@@ -33,7 +33,7 @@ def run(function: Callable[..., Any], world_size: int, *args: Any, folder: Path)
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
 def _one(

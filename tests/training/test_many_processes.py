@@ -108,12 +108,13 @@ def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adapta
     return adaptation
 
 
-def in_their_order(loader: ImageLoader, a_step: int) -> ImageLoader:
-    """The same images in the order of many processes, each of which visits whole steps of so many."""
+def in_their_order(loader: ImageLoader, a_step: int, length: int | None = None) -> ImageLoader:
+    """The same images in the order of many processes, each of which visits whole steps of so many, or ``length``."""
     images = loader.dataset
-    length = len(images) // WORLD_SIZE // a_step * a_step
+    size = len(images)
+    length = length or size // WORLD_SIZE // a_step * a_step
     samplers = [
-        EpochSampler(range(rank, len(images), WORLD_SIZE), len(images), 0, length, rank) for rank in range(WORLD_SIZE)
+        EpochSampler(range(rank, size, WORLD_SIZE), size, images.seed, length, rank) for rank in range(WORLD_SIZE)
     ]
     return ImageLoader(images, WORLD_SIZE * BATCH, 0, Interleaved(samplers, BATCH), drop_last=True)
 

@@ -8,8 +8,8 @@ import warnings
 
 from tllib_ancon.errors import ProcessLost, UserError
 
-COMMANDS = ("adapt", "pretrain", "evaluate", "predict")
-"""Those that divide their work over processes, if their method can."""
+COMMANDS = ("adapt", "pretrain", "run", "evaluate", "predict")
+"""Those that divide their work over processes."""
 
 
 def started() -> bool:

@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
         result = adapt(config=config)
     if launch.is_first():
         draw(result)
-    print(f"{pretrain.summary(result.summary['pretrain'])}\n{result_summary(result.summary)}")
-    print(f"both stages in {config.log}")
+        print(f"{pretrain.summary(result.summary['pretrain'])}\n{result_summary(result.summary)}")
+        print(f"both stages in {config.log}")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -48,6 +49,16 @@ def gather(rows: Tensor) -> Tensor:
     return torch.cat(everyone)
 
 
+def gather_with_gradient(rows: Tensor) -> Tensor:
+    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`: the sum of
+    all processes' losses.
+
+    Where each process computes the same loss of the gathered rows, its parameters' gradients, averaged over processes,
+    are those of that one loss.
+    """
+    return rows if world_size() == 1 else _Gathered.apply(rows)
+
+
 def interleave(rows: Tensor) -> Tensor:
     """:func:`gather` in another order: row i of process r becomes row i W + r, as a :class:`Shard` has it."""
     if world_size() == 1:
@@ -60,6 +71,13 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
     if world_size() > 1:
         for tensor in tensors:
             distributed.broadcast(tensor, src=0)
+
+
+def average(tensors: Iterable[Tensor]) -> None:
+    """Overwrite these tensors with their means over processes."""
+    if world_size() > 1:
+        for tensor in tensors:
+            tensor.copy_(mean(tensor))
 
 
 class _Total(torch.autograd.Function):
@@ -77,6 +95,17 @@ class _Total(torch.autograd.Function):
 def _total(value: Tensor) -> Tensor:
     summed: Tensor = _Total.apply(value)
     return summed
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, rows: Tensor) -> Tensor:
+        context.own = slice(rank() * len(rows), (rank() + 1) * len(rows))
+        return gather(rows)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return total(gradient)[context.own]
 
 
 @dataclass(frozen=True)

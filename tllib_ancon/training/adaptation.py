@@ -28,6 +28,7 @@ from tllib_ancon.training.optimization import create_sgd, relative_decay, requir
 from tllib_ancon.training.passes import Predictions, Record, evaluation_loader, predict_domain
 from tllib_ancon.training.precision import advance, create_accelerator, lay_out, prepare, synchronize_batch_norm
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
+from tllib_ancon.training.reproducibility import separate_noise
 from tllib_ancon.training.run_directory import Run
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
@@ -125,8 +126,7 @@ class Adaptation:
         self.method.to(self.accelerator.device)
         self.metrics: list[dict[str, Any]] = []
         self.interruption = Interruption()
-        if self.shard.rank > 0:  # noise of its own, where dropout is on
-            torch.manual_seed(options.seed + self.shard.rank)
+        separate_noise(options.seed)
 
     def __call__(self) -> dict[str, Any]:
         """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""

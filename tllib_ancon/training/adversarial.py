@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,12 @@ from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import LabelledImages, UnlabelledImages
 from tllib_ancon.models.backbones import Backbone
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.self_training import processes
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, GradientReversal
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.optimization import absolute_decay
-from tllib_ancon.training.passes import Predictions, Record, evaluation_loader
+from tllib_ancon.training.passes import Record, evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import LATEST, Run
 from tllib_ancon.training.source_training import (
@@ -27,6 +29,7 @@ from tllib_ancon.training.source_training import (
     training_loader,
 )
 
+Value = TypeVar("Value")
 Network = tuple[Any, AdversarialLoss]
 """A classifier of the toolkit and the loss it is trained against."""
 
@@ -38,12 +41,10 @@ def create_cdan(
 
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018.
     """
-    model = toolkit.image_classifier(
-        backbone.network, num_classes, options.bottleneck_dim, pool_layer, backbone.pretrained
-    )
-    return model, toolkit.cdan(
-        num_classes, options.bottleneck_dim, options.randomized, options.randomized_dim, options.entropy
-    )
+    width = _of_method(options.bottleneck_dim)
+    model = toolkit.image_classifier(backbone.network, num_classes, width, pool_layer, backbone.pretrained)
+    randomized = _of_method(options.randomized), _of_method(options.randomized_dim)
+    return model, toolkit.cdan(num_classes, width, *randomized, _of_method(options.entropy))
 
 
 def create_mdd(
@@ -53,9 +54,15 @@ def create_mdd(
 
     Source: Zhang et al., "Bridging Theory and Algorithm for Domain Adaptation", ICML 2019.
     """
-    width = options.bottleneck_dim
+    width = _of_method(options.bottleneck_dim)
     model = toolkit.mdd_classifier(backbone.network, num_classes, width, width, pool_layer, backbone.pretrained)
-    return model, toolkit.mdd(options.margin)
+    return model, toolkit.mdd(_of_method(options.margin))
+
+
+def _of_method(value: Value | None) -> Value:
+    """A setting that this method has, which is None with another one."""
+    assert value is not None
+    return value
 
 
 class AdversarialTraining(SourceTraining):
@@ -92,7 +99,7 @@ class AdversarialTraining(SourceTraining):
     ):
         model, loss = network
         source, target = source.require_labels(), target.without_labels()
-        length = options.iters_per_epoch * options.batch_size
+        length = _of_method(options.iters_per_epoch) * options.batch_size
         images = (
             LabelledImages(source, train_transform, options.seed),
             UnlabelledImages(target, train_transform, options.seed + 1),
@@ -112,41 +119,41 @@ class AdversarialTraining(SourceTraining):
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         (images_s, labels_s), (_, images_t) = source, target
         logits, features = self._outputs(torch.cat((images_s, images_t)))
-        logits_s, logits_t = logits.chunk(2)
-        features_s, features_t = features.chunk(2)
-        transfer_loss = self._transfer_loss(logits_s, features_s, logits_t, features_t)
+        transfer_loss = self._transfer_loss(logits, features)
         self.reversal.step()
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
-        loss = cross_entropy(logits_s, labels_s) + self.options.trade_off * transfer_loss
+        loss = cross_entropy(logits[: len(images_s)], labels_s) + _of_method(self.options.trade_off) * transfer_loss
         return loss, logits, diagnostics
 
-    def _transfer_loss(self, *outputs: Tensor) -> Tensor:
-        """CDAN's refuses what is not finite, with an error of its own."""
+    def _transfer_loss(self, logits: Tensor, features: Tensor) -> Tensor:
+        """The toolkit's loss of the images of both domains, half and half, in all processes: its discriminator's batch
+        statistics and the weights of its samples are those of one large batch. CDAN's refuses what is not finite, with
+        an error of its own."""
+        rows = torch.cat((logits, features), 1)
+        source, target = (
+            torch.split(processes.gather_with_gradient(half), [logits.shape[1], features.shape[1]], 1)
+            for half in rows.chunk(2)
+        )
         try:
-            return self.adversary(*outputs)
+            loss: Tensor = self.adversary(*source, *target)
+            return loss
         except RuntimeError as error:
-            if all(output.isfinite().all() for output in (*outputs, *self.adversary.parameters())):
+            if all(output.isfinite().all() for output in (*source, *target, *self.adversary.parameters())):
                 raise
             raise FloatingPointError from error
 
     def _scores(self, epoch: int) -> dict[str, Any]:
-        predictions = self._predict_target(epoch)
+        target = self.interruption.watch(self.target_loader, epoch)
+        with self.accelerator.autocast():
+            predictions = predict_domain(_Logits(self.network), target, self.device)
         self._require_finite_scores(predictions.logits, epoch)
         scores: dict[str, Any] = selection.score_all(predictions.logits.softmax(1))
         return scores if self.record is None else {**scores, **self.record(predictions)}
 
     def _is_best(self) -> bool:
         return False
-
-    @torch.inference_mode()
-    def _predict_target(self, epoch: int) -> Predictions:
-        self.model.eval()
-        batches = self.interruption.watch(self.target_loader, epoch)
-        outputs = [(indices, self.model(images.to(self.device)).float()) for indices, images in batches]
-        indices, logits = (torch.cat(parts) for parts in zip(*outputs, strict=True))
-        return Predictions(indices, logits.new_empty(len(logits), 0), logits)
 
     def _result(self) -> dict[str, Any]:
         return {
@@ -156,3 +163,15 @@ class AdversarialTraining(SourceTraining):
             "selected": self.metrics[-1],
             "last": self.metrics[-1],
         }
+
+
+class _Logits(Classifier):
+    """A classifier of the toolkit in evaluation, when it gives logits alone."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        logits: Tensor = self.network(images)
+        return logits, logits.new_empty(len(logits), 0)

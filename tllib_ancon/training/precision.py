@@ -21,8 +21,10 @@ DATA_PARALLEL = {"gradient_as_bucket_view": True}
 class Layout(Protocol):
     """The options of :func:`lay_out`."""
 
-    channels_last: bool
-    compile: bool
+    @property
+    def channels_last(self) -> bool: ...
+    @property
+    def compile(self) -> bool: ...
 
 
 def create_accelerator(mixed_precision: str) -> Any:
@@ -84,4 +86,5 @@ def synchronize_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
             f"`sync_batch_norm` needs GPUs, and this run is on a {device.type.upper()}; leave it out: each process "
             "then normalises by its own batch"
         )
-    return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    synchronized: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return synchronized

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import processes
 
 LARGEST_SEED = 2**32 - 1
 
@@ -33,3 +34,9 @@ def make_reproducible(seed: int, deterministic: bool = False) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.benchmark = False
+
+
+def separate_noise(seed: int) -> None:
+    """Give each of many processes noise of its own, such as dropout's; the first one's stays as it is."""
+    if processes.rank() > 0:
+        torch.manual_seed(seed + processes.rank())

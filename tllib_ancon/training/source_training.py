@@ -15,11 +15,13 @@ from tllib_ancon.data.images import DomainImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.optimization import create_sgd
 from tllib_ancon.training.precision import advance, create_accelerator, lay_out, prepare
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
+from tllib_ancon.training.reproducibility import separate_noise
 from tllib_ancon.training.run_directory import Run
 from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
 
@@ -33,7 +35,8 @@ class SourceTraining(ABC):
         options: how to train
         run: where metrics and checkpoints go
         progress: what the person sees
-        loss: a loss with parameters that learn and a state that is kept
+        loss: a loss with a state that is kept, and perhaps parameters that learn; of many processes each computes it of
+            all processes' samples
         state: more things that a run needs to go on after a cut
     """
 
@@ -56,8 +59,11 @@ class SourceTraining(ABC):
         self.interruption = Interruption()
         lay_out(model, options)
         groups = model.get_parameters(options.lr)
+        self.apart: list[nn.Parameter] = []
         if loss is not None:
             groups = [*groups, *loss.to(self.device).get_parameters(options.lr)]
+            self.apart = list(loss.parameters())
+            processes.broadcast(loss.state_dict().values())
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
         self.steps = min(len(loader) for loader in loaders)
         self.schedule = self._schedule(optimizer)
@@ -72,6 +78,7 @@ class SourceTraining(ABC):
             **(state or {}),
         }
         self.metrics: list[dict[str, Any]] = []
+        separate_noise(options.seed)
 
     def __call__(self) -> dict[str, Any]:
         """Train, or finish the training that was cut off in this run directory; returns ``result.json``."""
@@ -109,6 +116,7 @@ class SourceTraining(ABC):
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         for loader in self.loaders:
+            assert isinstance(loader.sampler, EpochSampler)
             loader.sampler.epoch = epoch - 1
         self.model.train()
         meters = Meters(self.device)
@@ -128,6 +136,7 @@ class SourceTraining(ABC):
     def _step(self, batch: tuple[Any, ...]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         loss, logits, diagnostics = self._loss(*batch)
         self.accelerator.backward(loss)
+        processes.average(parameter.grad for parameter in self.apart if parameter.grad is not None)
         self.optimizer.step()
         self.optimizer.zero_grad()
         advance(self.schedule, self.accelerator)
@@ -135,7 +144,8 @@ class SourceTraining(ABC):
 
     def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
         with self.accelerator.autocast():
-            return self.model(images.to(self.device, non_blocking=True))
+            logits, features = self.model(images.to(self.device, non_blocking=True))
+        return logits, features
 
     def _require_finite(self, meters: Meters, epoch: int) -> None:
         step = meters.first_bad_step()
