@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tllib_ancon.data.transforms import EVALUATION_RESIZINGS, TRAIN_RESIZINGS
+from tllib_ancon.data.resizing import EVALUATION_RESIZINGS, TRAIN_RESIZINGS
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.settings import Settings, default_of, setting, settings_of, spec
 

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.data.resizing import Resizing
-from tllib_ancon.data.transforms import TransformOptions, default_resizing, evaluation_transform, train_transform
+from tllib_ancon.data.resizing import Resizing, default_resizing
+from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 
 SIZES = [(50, 30), (30, 50), (64, 64), (17, 300), (256, 256)]

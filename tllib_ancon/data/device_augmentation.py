@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tllib_ancon.data.batch_crops import Geometry, crop_batch, draw_geometry
 from tllib_ancon.data.images import seeded
-from tllib_ancon.data.transforms import KEEP_RATIO, Bytes, ImageTransform, TransformOptions, augmentation
+from tllib_ancon.data.resizing import KEEP_RATIO
+from tllib_ancon.data.transforms import Bytes, ImageTransform, TransformOptions, augmentation
 from tllib_ancon.errors import UserError
 
 

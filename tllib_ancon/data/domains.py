@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from tllib_ancon.data.class_folders import class_folders, require_named_order, require_same_order
 from tllib_ancon.data.corrupted import LAYERED, open_corrupted
 from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.hugging_face import HUGGING_FACE, from_hugging_face, open_hugging_face
 from tllib_ancon.data.image_folder import (
     FOLDER,
     IMAGE_FOLDER,
@@ -31,9 +32,6 @@ from tllib_ancon.errors import UserError, unknown_name
 
 IMAGE_LIST = "ImageList"
 """Name of the generic dataset: ``ROOT/image_list/<domain>.txt``, and class names in ``image_list/classes.txt``."""
-
-HUGGING_FACE = "hf:"
-"""Beginning of the name of a Hugging Face dataset."""
 
 TLLIB = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
 """Datasets of TLLib; dalib has some of them."""
@@ -57,7 +55,7 @@ def open_domain(
     skip_corrupt: bool = False,
     workers: int = 0,
 ) -> Domain:
-    """Open a domain of a dataset that lies on disk; nothing is downloaded.
+    """Open a domain of a dataset that lies on disk; nothing is downloaded unless ``allow_download`` is given.
 
     EXIF orientation is applied nowhere: TLLib and torchvision ignore it, and a source model was trained without it.
 
@@ -90,8 +88,6 @@ def open_domain(
     if subset is not None and dataset not in LAYERED:
         raise UserError(f"`subset` is for {' and '.join(LAYERED)}, not for {dataset}")
     if dataset.startswith(HUGGING_FACE):
-        from tllib_ancon.data.hugging_face import open_hugging_face
-
         name = _path_or_name(Path(root), dataset.removeprefix(HUGGING_FACE))
         domain = open_hugging_face(name, codes, classes, image_column, label_column, allow_download)
     else:
@@ -129,7 +125,7 @@ def as_domain(
     elif given is not None:
         largest = int(given.max()) if given.size and given.dtype.kind in "iu" else 0
         named = classes or domain.classes or numbered(largest + 1)
-        domain = Domain(domain.name, domain.pictures, named, given, domain.positions, domain.skipped, domain.caches)
+        domain = replace(domain, classes=list(named), labels=given)
     return domain
 
 
@@ -300,8 +296,6 @@ def _of_python(images: Any, classes: Sequence[str] | None, labels: Any, name: st
     if isinstance(images, str | os.PathLike):
         return _of_folder(_existing(os.fspath(images)), classes, labels is False)
     if type(images).__module__.partition(".")[0] == "datasets":
-        from tllib_ancon.data.hugging_face import from_hugging_face
-
         return from_hugging_face(images, name or "the dataset", classes)
     name = name or type(images).__name__
     return Domain(name, DatasetPictures(images, name), list(classes or ()))

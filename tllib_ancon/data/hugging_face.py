@@ -17,7 +17,9 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.pictures import IMAGE_NAMES, Positions
 from tllib_ancon.errors import UserError, one_line, unknown_name
 
-PREFIX = "hf:"
+HUGGING_FACE = "hf:"
+"""Beginning of the name of a Hugging Face dataset."""
+
 LABEL_NAMES = ("label", "labels")
 
 
@@ -94,9 +96,9 @@ def open_hugging_face(
     parts = [_split(library, name, code, allow_download) for code in splits]
     features = [part.features for part in parts]
     if any(other != features[0] for other in features[1:]):
-        raise UserError(f"{PREFIX}{name}: the splits {', '.join(splits)} have other columns or classes")
+        raise UserError(f"{HUGGING_FACE}{name}: the splits {', '.join(splits)} have other columns or classes")
     joined = library.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
-    return from_hugging_face(joined, f"{PREFIX}{name} {'+'.join(splits)}", classes, image_column, label_column)
+    return from_hugging_face(joined, f"{HUGGING_FACE}{name} {'+'.join(splits)}", classes, image_column, label_column)
 
 
 def from_hugging_face(
@@ -152,13 +154,13 @@ def _split(library: Any, name: str, code: str, allow_download: bool) -> Any:
             found = _loaded(library, name, configuration or None)
     except Exception as error:  # the library raises many types
         hint = "" if allow_download or os.path.isdir(name) else "; `allow_download=True` asks the hub for it"
-        raise UserError(f"{PREFIX}{name} cannot be opened ({one_line(error)}){hint}") from error
+        raise UserError(f"{HUGGING_FACE}{name} cannot be opened ({one_line(error)}){hint}") from error
     if not hasattr(found, "keys"):
         return found
     if split == "." and len(found) == 1:
         return next(iter(found.values()))
     if split not in found:
-        raise unknown_name(f"split of {PREFIX}{name}:", split, found)
+        raise unknown_name(f"split of {HUGGING_FACE}{name}:", split, found)
     return found[split]
 
 

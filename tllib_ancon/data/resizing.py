@@ -6,7 +6,21 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from tllib_ancon.data.hugging_face import HUGGING_FACE
+from tllib_ancon.data.image_folder import FOLDER, IMAGE_FOLDER
 from tllib_ancon.errors import UserError
+
+KEEP_RATIO = "keep-ratio"
+TRAIN_RESIZINGS = ("default", "cen.crop", "ran.crop", "res.", KEEP_RATIO)
+EVALUATION_RESIZINGS = ("default", "res.", KEEP_RATIO)
+
+
+def default_resizing(dataset: str) -> tuple[str, str]:
+    """The training and the evaluation resizing of a dataset by its name: TLLib's square where its lists or layout are
+    read, the aspect ratio kept for pictures as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what
+    a program holds (no name)."""
+    kept = dataset in ("", IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
+    return (KEEP_RATIO, KEEP_RATIO) if kept else ("default", "default")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tllib_ancon.data.resizing import Resizing
+from tllib_ancon.data.resizing import EVALUATION_RESIZINGS, KEEP_RATIO, TRAIN_RESIZINGS, Resizing
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import Settings, setting
 
@@ -21,17 +21,6 @@ Bytes = NDArray[np.uint8]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-KEEP_RATIO = "keep-ratio"
-TRAIN_RESIZINGS = ("default", "cen.crop", "ran.crop", "res.", KEEP_RATIO)
-EVALUATION_RESIZINGS = ("default", "res.", KEEP_RATIO)
-
-
-def default_resizing(dataset: str) -> tuple[str, str]:
-    """The training and the evaluation resizing of a dataset by its name: TLLib's square where its lists or layout are
-    read, the aspect ratio kept for pictures as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what
-    a program holds (no name)."""
-    kept = dataset in ("", "ImageFolder", "Folder") or dataset.startswith("hf:")
-    return (KEEP_RATIO, KEEP_RATIO) if kept else ("default", "default")
 
 
 @dataclass(frozen=True)

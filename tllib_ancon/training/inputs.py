@@ -20,10 +20,10 @@ from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.domains import as_domain, known_domains, missing_dataset, open_domain
 from tllib_ancon.data.image_folder import FOLDER
+from tllib_ancon.data.resizing import default_resizing
 from tllib_ancon.data.transforms import (
     ImageTransform,
     TransformOptions,
-    default_resizing,
     evaluation_transform,
     train_transform,
 )
