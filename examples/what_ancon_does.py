@@ -43,7 +43,7 @@ titles = ("picture of the target", "prediction now", "votes of earlier epochs", 
 for row, choice in zip(rows, shown, strict=True):
     one_hot = np.eye(10)[pseudo_labels[choice]]
     target = (1 - smoothing) * one_hot + smoothing * ensemble[choice]
-    row[0].imshow(Image.open(Path("digits") / str(predictions["paths"][voted[choice]])), cmap="gray")
+    row[0].imshow(Image.open(str(predictions["paths"][voted[choice]])), cmap="gray")
     row[0].axis("off")
     for axis, values, colour in zip(
         row[1:], (softmax[voted[choice]], ensemble[choice], target), ("C0", "C1", "C2"), strict=True
