@@ -19,6 +19,7 @@ copyright = f"2026, {author}"
 version = release = __version__
 html_title = f"tllib_ancon {release}"
 html_theme = "furo"
+smartquotes = False  # two dashes begin a flag
 
 extensions = [
     "myst_parser",

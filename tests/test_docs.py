@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import tllib_ancon
 from tllib_ancon import adapt, methods
 from tllib_ancon.cli.main import COMMANDS, Parser
 from tllib_ancon.config import AdaptConfig
@@ -60,6 +62,21 @@ def test_every_setting_is_in_the_reference_with_its_meaning(generate: ModuleType
         (row, *_) = re.findall(rf"^\| `{name}` \|.*\|$", page, re.MULTILINE)
         assert len(row.split(" | ")[-1].strip(" |")) > 3, row
     assert all(f"### `{name}`" in page for name in methods.names())
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (DOCS / "python.rst").read_text()
+    whole = re.findall(r"automodule:: (\S+)\n   :members:\n", page)
+    shown = {name for module in whole for name in public(importlib.import_module(module))}
+    shown |= {word.rpartition(".")[2] for word in re.findall(r"auto\w+:: (\S+)", page)}
+    shown |= {name for names in re.findall(r":members: (.+)", page) for name in names.split(", ")}
+    assert set(tllib_ancon.__all__) - shown == {"__version__"}
+    assert set(methods.__all__) <= shown
+
+
+def public(module: ModuleType) -> list[str]:
+    defined = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    return getattr(module, "__all__", defined)
 
 
 def test_every_page_opens_with_what_its_reader_can_do_after_it() -> None:
