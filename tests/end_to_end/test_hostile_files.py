@@ -18,20 +18,24 @@ from tllib_ancon.cli.main import COMMANDS, main
 from tllib_ancon.errors import UserError
 
 READ_FLAGS = {
-    ("adapt", "--checkpoint"),
-    ("adapt", "--pretrained-weights"),
-    ("evaluate", "--checkpoint"),
-    ("pretrain", "--pretrained-weights"),
-    ("run", "--pretrained-weights"),
+    *((command, "--checkpoint") for command in ("adapt", "evaluate", "predict")),
+    *((command, "--pretrained-weights") for command in ("adapt", "evaluate", "predict", "pretrain", "run")),
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
-    ("adapt", "--subset"),  # a text list, read by data/image_list.py
-    ("evaluate", "--subset"),
-    ("pretrain", "--subset"),
-    ("run", "--subset"),
-    ("evaluate", "--json"),  # written
+    *((command, "--subset") for command in ("adapt", "evaluate", "predict", "pretrain", "run")),  # a list, a text
+    *((command, "--config") for command in ("adapt", "certify", "evaluate", "export", "predict", "pretrain", "run")),
+    ("adapt", "--class-prior"),  # numbers, a text
+    ("run", "--class-prior"),
+    ("run", "--adapt-class-prior"),
+    ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
+    ("certify", "--answers"),  # texts
+    ("certify", "--labels"),
+    ("certify", "--questions"),  # written
+    ("evaluate", "--json"),
     ("evaluate", "--out"),
+    ("export", "--out"),
+    ("predict", "--out"),
 }
 PASS_ON = {"benchmark"}
 """Commands whose files are flags of the commands that they start."""
@@ -91,13 +95,15 @@ def test_a_pickle_is_refused_and_does_not_run(
     victim = tmp_path / "victim"
     write_bomb(tmp_path / name, victim, form)
     words = small_arguments(domains)
-    if command == "evaluate":
+    if command in ("evaluate", "predict"):
         words = [word for word in words if word not in ("-s", "bright", "--quiet")]
     words += [] if command == "pretrain" else ["-t", "dark"]
     words += ["--pretrain", "erm", "--adapt-batch-size", "8"] if command == "run" else []
-    if flag != "--checkpoint" and command == "adapt":
+    if flag != "--checkpoint" and command in ("adapt", "evaluate", "predict"):
         words += ["--checkpoint", "imagenet", "-a", "resnet18"]
-    words += ["--log", str(tmp_path / "run")] if command != "evaluate" else []
+    words += {"evaluate": [], "predict": ["--out", str(tmp_path / "out.csv")]}.get(
+        command, ["--log", str(tmp_path / "run")]
+    )
     assert main([command, *words, flag, str(tmp_path / name)]) == 2
     shown = capsys.readouterr().err
     assert name in shown

@@ -171,12 +171,12 @@ def test_two_runs_of_one_seed_are_identical_with_any_number_of_workers(
     outcomes = []
     for name, workers in (("first", 0), ("second", 0), ("third", 2)):
         more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "-j", str(workers), "--train-resizing", "default")
-        finish(arguments("adapt", domains, tmp_path / name, *more, "--image-size", "16", "--seed", "7"))
+        finish(arguments("adapt", domains, tmp_path / name, *more, "--image-size", "16", "--override", "--seed", "7"))
         outcomes.append(outcome(tmp_path / name))
     assert differences(outcomes[0], outcomes[1]) == []
     assert differences(outcomes[0], outcomes[2]) == []
     more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "--train-resizing", "default")
-    finish(arguments("adapt", domains, tmp_path / "other", *more, "--image-size", "16", "--seed", "8"))
+    finish(arguments("adapt", domains, tmp_path / "other", *more, "--image-size", "16", "--override", "--seed", "8"))
     assert differences(outcomes[0]["latest.pth"], outcome(tmp_path / "other")["latest.pth"])
 
 

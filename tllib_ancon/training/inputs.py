@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,11 +77,13 @@ class Start:
         checkpoint: the file, or ``imagenet``
         run: the run directory around it; None without one
         recorded: that run's configuration; None without one
+        notes: what is to be said once the model is loaded
     """
 
     checkpoint: str
     run: Path | None
     recorded: Mapping[str, Any] | None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def classes(self) -> list[str] | None:
@@ -133,7 +135,7 @@ def inherited(config: StartedConfig, start: Start) -> StartedConfig:
         assumed = [f"{name} {ASSUMED[name]}" for name in INHERITED if getattr(config, name) is None and name in ASSUMED]
         if assumed:
             line = f"{start.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
-            print(f"tllib-ancon: {line.replace('()', 'none')}", file=sys.stderr)
+            start.notes.append(line.replace("()", "none"))
     return full
 
 
@@ -350,7 +352,7 @@ def start_classifier(config: AdaptConfig | PredictConfig, start: Start, num_clas
     Raises:
         UserError: an unreadable checkpoint, or one that does not fit (which tensors)
     """
-    return load(
+    model = load(
         start.checkpoint,
         config.arch or ASSUMED["arch"],
         num_classes,
@@ -359,6 +361,9 @@ def start_classifier(config: AdaptConfig | PredictConfig, start: Start, num_clas
         scratch=config.scratch,
         pretrained_weights=config.pretrained_weights,
     )
+    while start.notes:
+        print(f"tllib-ancon: {start.notes.pop()}", file=sys.stderr)
+    return model
 
 
 def require_known_source(config: AdaptConfig) -> None:
