@@ -37,10 +37,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Commands run by ``main`` itself, which is quicker than a process each."""
     made: list[list[str]] = []
 
-    def start(command, stdin, stdout, stderr):
-        made.append(command[3:])
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            status = main(command[3:])
+    def start(command, **streams):
+        made.append(command[4:])
+        with contextlib.redirect_stdout(streams["stdout"]), contextlib.redirect_stderr(streams["stderr"]):
+            status = main(command[4:])
         return Ended(status)
 
     monkeypatch.setattr(driver.subprocess, "Popen", start)
@@ -179,7 +179,7 @@ def test_print_commands_needs_no_data(in_this_process, capsys) -> None:
         (["office32", "."], "did you mean 'office31'"),
         (["office31", ".", "--pairs", "A-C"], "unknown pair of office31 'A-C'"),
         (["office31", ".", "--methods", "ancno"], "did you mean 'ancon'"),
-        (["office31", ".", "--jobs", "0"], "--jobs 0"),
+        (["office31", ".", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["mine.toml", "."], "mine.toml cannot be read"),
         (["officehome", "."], "Art, Clipart, Product, Real_World"),
         (["officehome", "/none"], "is not a folder"),

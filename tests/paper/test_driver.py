@@ -43,11 +43,11 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     made = Commands()
     runs = {tuple(run.words): run for run in (*SOURCES, *ADAPTATIONS)}
 
-    def start_nothing(command, stdin, stdout, stderr):
-        words = command[3:]
+    def start_nothing(command, **streams):
+        words = command[4:]
         made.append(words)
         if words[-1] in made.broken:
-            stdout.write("a traceback\nthe reason\n")
+            streams["stdout"].write("a traceback\nthe reason\n")
             return Ended(2)
         (tmp_path / runs[tuple(words)].name / "result.json").write_text("{}")
         return Ended(0)
@@ -59,7 +59,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path, jobs: int) -> None:
     said: list[str] = []
-    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, jobs, said.append) == []
+    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * jobs, said.append) == []
     assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
     assert sorted(words[-1] for words in commands[2:]) == ["0", "1", "2", "3"]
     assert len(said) == 6
@@ -70,13 +70,13 @@ def test_finished_runs_are_skipped(commands, tmp_path: Path) -> None:
     for run in (SOURCES[0], ADAPTATIONS[0]):
         (tmp_path / run.name).mkdir(parents=True)
         (tmp_path / run.name / "result.json").write_text("{}")
-    execute([*SOURCES, *ADAPTATIONS], tmp_path, 1, print)
+    execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}], print)
     assert [words[-1] for words in commands] == ["b", "1", "2", "3"]
 
 
 def test_a_failed_run_stops_no_other(commands, tmp_path: Path) -> None:
     commands.broken = frozenset("2")
-    (failure,) = execute([*SOURCES, *ADAPTATIONS], tmp_path, 2, print)
+    (failure,) = execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * 2, print)
     assert failure.run == "erm/2"
     assert failure.reason == "exit status 2: the reason"
     assert len(commands) == 6
@@ -85,7 +85,7 @@ def test_a_failed_run_stops_no_other(commands, tmp_path: Path) -> None:
 
 def test_what_starts_from_a_failed_run_is_not_tried(commands, tmp_path: Path) -> None:
     commands.broken = frozenset("b")
-    failures = execute([*SOURCES, *ADAPTATIONS], tmp_path, 1, print)
+    failures = execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}], print)
     assert [failure.run for failure in failures] == ["source/b", "erm/1", "erm/3"]
     assert failures[1].reason == "needs source/b, which failed"
     assert [words[-1] for words in commands] == ["a", "b", "0", "2"]
@@ -94,7 +94,7 @@ def test_what_starts_from_a_failed_run_is_not_tried(commands, tmp_path: Path) ->
 def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     settings = {**NOWHERE, "root": str(tmp_path / "none"), "log": str(tmp_path / "source/none")}
     run = Run("source/none", "pretrain", settings)
-    (failure,) = execute([run], tmp_path, 1, print)
+    (failure,) = execute([run], tmp_path, [{}], print)
     assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason
 
 
@@ -109,7 +109,7 @@ def test_a_terminated_driver_leaves_no_command_running(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(driver.subprocess, "Popen", start_sleeping)
     with pytest.raises(Interrupted):
-        execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, 2, print)
+        execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, print)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -119,6 +119,6 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
 
     monkeypatch.setattr(driver, "open", refuse, raising=False)
-    failures = execute(SOURCES[:1], tmp_path, 1, print)
+    failures = execute(SOURCES[:1], tmp_path, [{}], print)
     assert [failure.reason for failure in failures] == [f"{tmp_path / 'source/a' / LOG}: No space left on device"]
     assert commands == []

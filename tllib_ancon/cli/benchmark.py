@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import stages
-from tllib_ancon.cli.flags import Flags
+from tllib_ancon.cli.flags import Flags, checked
 from tllib_ancon.errors import UserError
+from tllib_ancon.paper import engines
 from tllib_ancon.paper import plan as plans
+from tllib_ancon.paper.engines import Engine, EngineConfig
 from tllib_ancon.paper.plan import Overrides, Plan, Run
+from tllib_ancon.settings import settings_of, types_of
 
 RECORD = "benchmark.json"
 
@@ -29,18 +32,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs", nargs="+", metavar="PAIR", help="names, patterns ('A-*', '*/5') or groups of the plan"
     )
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="by default three: 0 1 2")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
     parser.add_argument(
         "--dry-run", action="store_true", help="check the data and show the plan and its time; run nothing"
     )
     parser.add_argument(
         "--print-commands", action="store_true", help="print one command a run, in the order to make them"
     )
+    _engine_flags().add(parser)
     for flags in _override_flags().values():
         flags.add(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    with checked(_engine_flags()):
+        engine_config = EngineConfig(**_engine_flags().given(args))
     plan, root = _plan(args), args.root
     out = Path(args.out or f"runs/{Path(args.table).stem}")
     overrides = _overrides(args, bool(plan.source))
@@ -49,12 +54,17 @@ def run(args: argparse.Namespace) -> int:
     if args.print_commands:
         print("\n".join(shlex.join(["tllib-ancon", *run.words]) for run in runs))
         return 0
-    sizes = _sizes(plan, root, runs)
-    if args.dry_run:
-        print(_summary(plan, runs, out))
-        print(_estimate(runs, sizes, out, args.jobs))
-        return 0
-    return _execute(plan, root, runs, overrides, out, args.jobs)
+    with checked(_engine_flags()), engines.started(engine_config) as engine:
+        sizes = _sizes(plan, root, runs)
+        if args.dry_run:
+            print(_summary(plan, runs, out))
+            print(_estimate(runs, sizes, out, engine.at_a_time))
+            return 0
+        return _execute(plan, root, runs, overrides, out, engine)
+
+
+def _engine_flags() -> Flags:
+    return Flags(settings_of(EngineConfig), types_of(EngineConfig))
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -62,8 +72,6 @@ def _plan(args: argparse.Namespace) -> Plan:
 
     for method in args.methods or ():
         methods.settings(method)
-    if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}: expected at least 1")
     return plans.load(args.table).select(args.methods, args.pairs, args.seeds)
 
 
@@ -146,8 +154,8 @@ def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) 
     return f"time     about {hours(images / speed / jobs)} at {speed:.0f} images/s, {origin}, with {jobs} at a time"
 
 
-def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, jobs: int) -> int:
-    from tllib_ancon.paper.driver import execute, finished
+def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, engine: Engine) -> int:
+    from tllib_ancon.paper.driver import finished
     from tllib_ancon.training.files import write_whole
 
     try:
@@ -155,7 +163,7 @@ def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, o
     except OSError as error:
         raise UserError(f"the folder {out} of the runs cannot be made ({error.strerror}); choose another") from error
     print(_summary(plan, runs, out), file=sys.stderr)
-    failures = execute(runs, out, jobs, lambda text: print(text, file=sys.stderr))
+    failures = engine.execute(runs, root, out, lambda text: print(text, file=sys.stderr))
     record: dict[str, Any] = {
         "table": plan.table,
         "root": root,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 
 from tllib_ancon.errors import Interrupted
+from tllib_ancon.paper import child
 from tllib_ancon.paper.plan import Run
 
 RESULT = "result.json"
@@ -32,8 +34,13 @@ def finished(run: Run, out: Path) -> bool:
     return (out / run.name / RESULT).is_file()
 
 
-def execute(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None]) -> list[Failure]:
-    """Make the runs that are not finished, ``jobs`` at a time: source models first, then what starts from them.
+Environment = Mapping[str, str]
+"""Environment variables of a run's command, beside those of this process."""
+
+
+def execute(runs: Sequence[Run], out: Path, shares: Sequence[Environment], say: Callable[[str], None]) -> list[Failure]:
+    """Make the runs that are not finished, one for each share at a time: source models first, then what starts from
+    them.
 
     A run that was cut off goes on where it was, because its command does. A run that fails stops no other, except
     those that start from it.
@@ -41,7 +48,7 @@ def execute(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None
     Args:
         runs: of :meth:`~tllib_ancon.paper.plan.Plan.runs`
         out: folder of the run directories
-        jobs: processes at a time
+        shares: what each process at a time has of this machine
         say: shows one line of progress
 
     Raises:
@@ -52,21 +59,30 @@ def execute(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None
         broken = {failure.run for failure in failures}
         todo = [run for run in runs if run.command == stage and not finished(run, out)]
         failures += [Failure(run.name, f"needs {run.needs}, which failed") for run in todo if run.needs in broken]
-        failures += _stage([run for run in todo if run.needs not in broken], out, jobs, say)
+        failures += _stage([run for run in todo if run.needs not in broken], out, shares, say)
     return failures
 
 
-def _stage(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None]) -> Iterable[Failure]:
+def _stage(
+    runs: Sequence[Run], out: Path, shares: Sequence[Environment], say: Callable[[str], None]
+) -> Iterable[Failure]:
     running: set[subprocess.Popen[bytes]] = set()
+    free: SimpleQueue[Environment] = SimpleQueue()
+    for share in shares:
+        free.put(share)
 
-    def make(number: int, run: Run) -> Failure | None:
+    def make_next(number: int, run: Run) -> Failure | None:
         say(f"[{number}/{len(runs)}] {run.name}")
-        return _make(run, out, running)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(make, number, run) for number, run in enumerate(runs, start=1)]
+        share = free.get()
         try:
-            with _raising_on_sigterm():
+            return make(run, out, share, running)
+        finally:
+            free.put(share)
+
+    with ThreadPoolExecutor(len(shares)) as pool:
+        futures = [pool.submit(make_next, number, run) for number, run in enumerate(runs, start=1)]
+        try:
+            with raising_on_sigterm():
                 outcomes = [future.result() for future in futures]
         except (KeyboardInterrupt, Interrupted) as stop:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -78,7 +94,9 @@ def _stage(runs: Sequence[Run], out: Path, jobs: int, say: Callable[[str], None]
 
 
 @contextmanager
-def _raising_on_sigterm() -> Iterator[None]:
+def raising_on_sigterm() -> Iterator[None]:
+    """In this context SIGTERM raises :class:`~tllib_ancon.errors.Interrupted`."""
+
     def stop(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number, "while runs were made")
 
@@ -89,18 +107,21 @@ def _raising_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _make(run: Run, out: Path, running: set[subprocess.Popen[bytes]]) -> Failure | None:
+def make(run: Run, out: Path, environment: Environment, running: set[subprocess.Popen[bytes]]) -> Failure | None:
+    """Make one run; its process is in ``running`` as long as it lasts."""
     try:
-        return _run(run, out / run.name / LOG, running)
+        return _run(run, out / run.name / LOG, environment, running)
     except OSError as error:
         return Failure(run.name, f"{error.filename or out / run.name / LOG}: {error.strerror}")
 
 
-def _run(run: Run, log: Path, running: set[subprocess.Popen[bytes]]) -> Failure | None:
+def _run(run: Run, log: Path, environment: Environment, running: set[subprocess.Popen[bytes]]) -> Failure | None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a", encoding="utf-8") as file:
-        command = [sys.executable, "-m", "tllib_ancon", *run.words]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        command = child.command(run.words)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **environment}
+        )
         running.add(process)
         status = process.wait()
         running.discard(process)
