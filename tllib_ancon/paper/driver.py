@@ -82,7 +82,7 @@ def _stage(
     with ThreadPoolExecutor(len(shares)) as pool:
         futures = [pool.submit(make_next, number, run) for number, run in enumerate(runs, start=1)]
         try:
-            with raising_on_sigterm():
+            with _raising_on_sigterm():
                 outcomes = [future.result() for future in futures]
         except (KeyboardInterrupt, Interrupted) as stop:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -94,9 +94,7 @@ def _stage(
 
 
 @contextmanager
-def raising_on_sigterm() -> Iterator[None]:
-    """In this context SIGTERM raises :class:`~tllib_ancon.errors.Interrupted`."""
-
+def _raising_on_sigterm() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number, "while runs were made")
 

@@ -19,6 +19,7 @@ from tllib_ancon.paper import driver
 from tllib_ancon.paper.driver import Failure, finished
 from tllib_ancon.paper.engines import EngineConfig, ray_cluster
 from tllib_ancon.paper.plan import Run
+from tllib_ancon.training.interruption import Interruption
 
 POLL = 0.5
 """Seconds between two looks at what has begun and what has ended."""
@@ -131,19 +132,18 @@ def _wait(tasks: Sequence[Any], show_progress: Callable[[], None]) -> None:
     """Until all have ended; on SIGTERM or Ctrl-C the commands are sent SIGTERM and awaited.
 
     Raises:
-        Interrupted: SIGTERM came
+        Interrupted: a signal came
     """
     waiting = list(tasks)
-    try:
-        with driver.raising_on_sigterm():
-            while waiting:
-                _, waiting = ray.wait(waiting, timeout=POLL)
-                show_progress()
-    except (KeyboardInterrupt, Interrupted):
-        for task in waiting:
-            ray.cancel(task)
-        ray.wait(waiting, num_returns=len(waiting), timeout=END_WITHIN)
-        raise
+    with Interruption() as interruption:  # an exception must not come out of a call of Ray
+        while waiting:
+            _, waiting = ray.wait(waiting, timeout=POLL)
+            show_progress()
+            if waiting and interruption.signal is not None:
+                for task in waiting:
+                    ray.cancel(task)
+                ray.wait(waiting, num_returns=len(waiting), timeout=END_WITHIN)
+                raise Interrupted(interruption.signal, "while runs were made")
 
 
 def _failures(runs: Sequence[Run], tasks: dict[str, Any]) -> list[Failure]:
