@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     for name, block in zip(("curves", "curves-full-learning-rate"), BLOCKS, strict=True):
         draw_curves(demo.metrics(block), out / f"{name}.png")
     (out / MARK).unlink(missing_ok=True)
-    for title, block in zip(TITLES, (usual, full_rate), strict=True):
-        print(table(block, title.format(seeds=len(demo.seeds))))
+    for title, rows in zip(TITLES, (usual, full_rate), strict=True):
+        print(table(rows, title.format(seeds=len(demo.seeds))))
     print(f"{seconds:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
     return 0
 

@@ -47,7 +47,7 @@ class Tracker:
 
         folder = run / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        places = {
+        places: dict[str, dict[str, Any]] = {
             "tensorboard": {"run_name": run.name, "logging_dir": folder},
             "wandb": {"run_name": run.name, "dir": str(folder)},
             "mlflow": {"experiment_name": run.name, "logging_dir": folder},
