@@ -26,7 +26,7 @@ pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), ep
 # computed for the record, because this data set has labels.
 
 result = adapt("runs/source", **digits, **machine, target=("handwritten",), method="ancon", epochs=6)
-predictions = predict(result.model, "digits/handwritten", image_size=28)
+predictions = predict(result.model, "digits/handwritten")
 for path, label in list(zip(predictions.paths, predictions.labels, strict=True))[:3]:
     print(path, label)
 print(f"epoch {result.selected_epoch} was chosen without labels")

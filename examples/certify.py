@@ -26,7 +26,7 @@ result = adapt("runs/source", **digits, **machine, target=("handwritten",), meth
 # What both models say of all images.
 
 before = predict("runs/source", "digits/handwritten")
-after = predict(result.model, "digits/handwritten", image_size=28)
+after = predict(result.model, "digits/handwritten")
 true = np.array([int(Path(path).parent.name) for path in before.paths])  # a person would be asked
 disagreements = np.flatnonzero(before.labels != after.labels)
 print(f"{len(disagreements)} of {len(true)} images have another class after the adaptation")

@@ -238,3 +238,14 @@ def test_a_model_without_a_head_can_do_without_features(images: TensorDataset) -
 def test_pictures_for_a_network_that_nothing_is_known_of(folders: Path) -> None:
     with pytest.raises(UserError, match="pass `train_transform` and `evaluation_transform`"):
         tllib_ancon.adapt(sequential(), folders / "dark", **QUICK)
+
+
+def test_the_adapted_model_of_a_run_knows_its_pictures(folders: Path, tmp_path: Path) -> None:
+    words = ["pretrain", str(folders), "-d", "ImageFolder", "-s", "bright", "-a", "small_cnn", "--scratch", "-b", "16"]
+    assert main([*words, "-j", "0", "--image-size", "16", "--epochs", "1", "--quiet", "--log", str(tmp_path)]) == 0
+    given = {**QUICK, "batch_size": 16}
+    result = tllib_ancon.adapt(tmp_path, folders / "dark", **given)
+    assert result.config.image_size == 16
+    alone = tllib_ancon.predict(result.model, folders / "dark", workers=0)
+    told = tllib_ancon.predict(result.model, folders / "dark", workers=0, image_size=16)
+    np.testing.assert_array_equal(alone.probabilities, told.probabilities)

@@ -150,6 +150,7 @@ def _subject(
         classifier = inputs.start_classifier(config, start, target.num_classes or None)
         target = inputs.with_classes(target, classifier.num_classes)
         config = inputs.with_picture_defaults(config, classifier.preprocessing)
+        classifier.preprocessing = inputs.preprocessing_in(config, classifier.preprocessing)
         transforms = given or inputs.image_transforms(config, classifier.preprocessing, target)
         record = {}
     inputs_record = {"inputs": {**inputs.fingerprints(config, target), **record}}

@@ -278,6 +278,14 @@ def normalisation(
     return config.norm_mean or known[0], config.norm_std or known[1]
 
 
+def preprocessing_in(config: PictureConfig, preprocessing: Preprocessing | None) -> Preprocessing | None:
+    """What a network expects of its images in these settings, so that the adapted model knows it too."""
+    mean, std = normalisation(config, preprocessing)
+    if mean is None or std is None:
+        return None
+    return Preprocessing(mean, std, config.image_size, config.crop_fraction or ASSUMED["crop_fraction"])
+
+
 def cached(config: PictureConfig, transforms: Transforms, domain: Domain) -> Domain:
     """The same domain, its pictures resized for these transforms and read from ``cache`` where it is set."""
     resizings = [
