@@ -27,17 +27,22 @@ class UserError(ValueError):
     stage: str | None = None
 
 
-class Interrupted(Exception):
-    """SIGTERM or SIGINT ended a run that can be continued. The command line exits with 128 plus the signal's number.
+CONTINUES = "the same command continues after the last complete epoch"
+
+
+class Interrupted(BaseException):
+    """SIGTERM or SIGINT ended a command. The command line exits with 128 plus the signal's number.
+
+    As ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it.
 
     Args:
         number (int): of the signal
-        where (str): in which epoch it came
+        where (str): in which epoch it came. Default: anywhere
+        next (str): what to do now
     """
 
-    def __init__(self, number: int, where: str):
-        name = signal.Signals(number).name
-        super().__init__(f"stopped by {name} {where}; the same command continues after the last complete epoch")
+    def __init__(self, number: int, where: str = "", next: str = CONTINUES):
+        super().__init__(f"stopped by {f'{signal.Signals(number).name} {where}'.strip()}; {next}")
         self.number = number
 
 
@@ -45,7 +50,7 @@ class ProcessLost(Exception):
     """Another process of a run that has many ended without a word. The command line exits with status 1."""
 
     def __init__(self) -> None:
-        super().__init__("another process of this run ended; the same command continues after the last complete epoch")
+        super().__init__(f"another process of this run ended; {CONTINUES}")
 
 
 @contextmanager

@@ -34,14 +34,21 @@ def server() -> Any:
     return context
 
 
-def start(arguments: list[str], events_until_kill: int | None = None) -> BaseProcess:
-    """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun."""
-    process = server().Process(target=run, args=(arguments, events_until_kill))
+def start(arguments: list[str], events_until_kill: int | None = None, errors: Path | None = None) -> BaseProcess:
+    """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun.
+
+    Args:
+        errors: gets what it writes to standard error; it is in a group of processes of its own then
+    """
+    process = server().Process(target=run, args=(arguments, events_until_kill, errors))
     process.start()
     return process
 
 
-def run(arguments: list[str], events_until_kill: int | None = None) -> None:
+def run(arguments: list[str], events_until_kill: int | None = None, errors: Path | None = None) -> None:
+    if errors is not None:
+        os.setsid()
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     multiprocessing.set_start_method("fork", force=True)  # of data-loader workers
     RunDirectory.discard_state = lambda self: None  # what the last epoch kept is compared
     if events_until_kill is not None:

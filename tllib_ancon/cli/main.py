@@ -6,7 +6,10 @@ import argparse
 import importlib
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
@@ -32,23 +35,55 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit status: 0, 2 for bad input with one line on standard error, or 128 plus the
-    number of the signal that ended it. Of many processes that a launcher started, one prints."""
+    """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
+    process was lost, 128 plus the number of a signal. Of many processes that a launcher started, one prints."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with _sigterm_raises() as ignore_sigterm:
+        try:
+            return _run(arguments)
+        except UserError as error:
+            message, status = f"error: {_one_line(error)}", 2
+        except ProcessLost as loss:
+            message, status = _one_line(loss), 1
+        except (Interrupted, KeyboardInterrupt) as stop:
+            ignore_sigterm()
+            stop = stop if isinstance(stop, Interrupted) else Interrupted(signal.SIGINT, next=AGAIN)
+            message, status = str(stop), 128 + stop.number
+        _say(message)
+        return status
+
+
+def _run(arguments: list[str]) -> int:
+    args = parse(arguments)
+    status: int = many_processes.run(args) if many_processes.started() else args.module.run(args)
+    return status
+
+
+AGAIN = "give the same command again"
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[Callable[[], object]]:
+    """In this context the first SIGTERM is an exception, unless the program around this command handles it; gives a
+    function after which SIGTERM is ignored."""
+
+    def ignore() -> None:
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        ignore()
+        raise Interrupted(number, next=AGAIN)
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handles = in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if handles:
+        signal.signal(signal.SIGTERM, stop)
     try:
-        args = parse(arguments)
-        return many_processes.run(args) if many_processes.started() else args.module.run(args)
-    except UserError as error:
-        _say(f"error: {_one_line(error)}")
-        return 2
-    except ProcessLost as loss:
-        _say(str(loss))
-        return 1
-    except Interrupted as stop:
-        _say(str(stop))
-        return 128 + stop.number
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        yield ignore
+    finally:
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -118,6 +153,6 @@ def _say(text: str) -> None:
         print(f"tllib-ancon: {text}", file=sys.stderr, flush=True)
 
 
-def _one_line(error: UserError) -> str:
+def _one_line(error: Exception) -> str:
     """The message alone, with flags for settings: a data-loader worker wraps it in the text of a traceback."""
     return spelled(" ".join(str(error).rpartition("UserError: ")[2].split()))

@@ -112,21 +112,19 @@ class WorkerPool:
             return
         if self._loader is None:
             self._start()
-        assert self._loader is not None
         self._feed.batches = mine = ((number, batch) for batch in keys)
-        for batch in self._watched(started(self._loader)):
+        for batch in self._running():
             if self._feed.batches is not mine:
                 raise RuntimeError("two loaders read through the same workers at once; give each workers of its own")
             yield batch
 
-    def _watched(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _running(self) -> Iterator[Any]:
+        assert self._loader is not None
         try:
-            yield from batches
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker (pid"):
-                raise
+            yield from started(self._loader)
+        except WorkersLost:
             self._loader = None
-            raise WorkersLost(one_line(error)) from error
+            raise
 
     def tensor(self, batch: PixelBatch) -> Tensor:
         """The bytes of a batch, (B, H, W, C) uint8; they stay until the next batch is asked for."""
@@ -163,6 +161,20 @@ class WorkerPool:
 
 
 def started(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader, whose workers :func:`leave_signals_to_parent`.
+
+    Raises:
+        WorkersLost: a worker was killed; within five seconds
+    """
+    try:
+        yield from _without_sigchld(loader)
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker (pid"):
+            raise
+        raise WorkersLost(one_line(error)) from error
+
+
+def _without_sigchld(loader: DataLoader[Any]) -> Iterator[Any]:
     """Iterate without torch's handler of SIGCHLD, which raises wherever this process is when a worker ends. A signal
     that comes while workers start waits until they are ready for it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows

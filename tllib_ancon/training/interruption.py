@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import TypeVar
 
+from tllib_ancon.data.worker_pool import WorkersLost
 from tllib_ancon.errors import Interrupted
 
 Batch = TypeVar("Batch")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+AT_ONCE = 1.0
+"""Seconds in which signals are one: a launcher and the system may each send it to every process of a run, and what ends
+the processes of a run may reach one of them first."""
 
 
 class Interruption:
-    """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a second one acts at once.
+    """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a later one acts at once.
 
     Outside the main thread, where signals cannot be handled, it does nothing.
 
-    Data-loader workers may be sent the signal too (Ctrl-C goes to every process of a terminal) and be gone before the
-    step ends: the error of their loss becomes the interruption that caused it.
-
     Raises:
-        Interrupted: on leaving the context, if a signal came after the last batch
+        Interrupted: on leaving the context, if a signal came after the last batch, or ended a process that loaded
+            images or took part in the run
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._came = 0.0
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Interruption:
@@ -38,6 +43,8 @@ class Interruption:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, WorkersLost) and self.signal is None:
+            time.sleep(AT_ONCE)
         self._restore()
         if self.signal is not None and isinstance(error, RuntimeError):
             raise Interrupted(self.signal, "while images were loaded") from error
@@ -56,8 +63,11 @@ class Interruption:
                 raise Interrupted(self.signal, f"in epoch {epoch}")
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        self._restore()
+        if self.signal is None:
+            self.signal, self._came = number, time.monotonic()
+        elif time.monotonic() - self._came > AT_ONCE:
+            self._restore()
+            os.kill(os.getpid(), number)
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():

@@ -1,0 +1,102 @@
+"""Signals to a command and to the processes that it starts: one line, 128 plus the signal's number."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.domains_on_disk import small_arguments
+from tests.end_to_end.killable import differences, start
+from tllib_ancon.cli.main import main
+
+EPOCHS = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_server_that_has_started() -> None:
+    process = start(["--version"])
+    process.join()
+    assert process.exitcode == 0
+
+
+@pytest.fixture
+def command(domains: Path, source_checkpoint: Path, tmp_path: Path) -> Callable[[str], list[str]]:
+    def command(name: str) -> list[str]:
+        words = ["adapt", *small_arguments(domains), "-t", "dark", "--checkpoint", str(source_checkpoint)]
+        return [*words, "-b", "8", "-j", "2", "--epochs", str(EPOCHS), "--log", str(tmp_path / name)]
+
+    return command
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def epochs_kept(run: Path) -> int:
+    return len((run / "metrics.jsonl").read_text().splitlines()) if (run / "metrics.jsonl").is_file() else 0
+
+
+def workers_of(pid: int) -> list[psutil.Process]:
+    children = psutil.Process(pid).children()
+    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_of_a_run_is_one_line(command, tmp_path: Path, number: signal.Signals) -> None:
+    generator, errors = random.Random(number), tmp_path / "errors.txt"
+    for _ in range(4):
+        kept = epochs_kept(tmp_path / "cut")
+        process = start(command("cut"), errors=errors)
+        wait_for(lambda kept=kept: epochs_kept(tmp_path / "cut") > kept)
+        time.sleep(generator.uniform(0, 0.05))
+        os.killpg(process.pid, number)
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == 128 + number
+        (line,) = errors.read_text().splitlines()
+        assert line.startswith(f"tllib-ancon: stopped by {number.name} ")
+        assert line.endswith("the same command continues after the last complete epoch")
+    assert main([*command("cut"), "-j", "0"]) == 0
+    assert main([*command("whole"), "-j", "0"]) == 0
+    runs = [tmp_path / "whole", tmp_path / "cut"]
+    assert differences(*map(metrics, runs)) == []
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in lines]
+
+
+def test_a_lost_worker_is_one_line_that_says_what_to_do(command, tmp_path: Path) -> None:
+    process = start(command("run"), errors=tmp_path / "errors.txt")
+    wait_for(lambda: epochs_kept(tmp_path / "run") > 1)
+    workers_of(process.pid)[-1].kill()
+    process.join(30)
+    assert process.exitcode == 2
+    (line,) = (tmp_path / "errors.txt").read_text().splitlines()
+    assert line.startswith("tllib-ancon: error: a process that loads images ended without a word (")
+    assert line.endswith("; where memory is short, pass fewer --workers or a smaller --batch-size")
+    assert main([*command("run"), "-j", "0"]) == 0
+
+
+def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def terminated(words: list[str]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", terminated)
+    assert main(["adapt"]) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "tllib-ancon: stopped by SIGTERM; give the same command again\n"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
