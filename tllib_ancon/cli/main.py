@@ -40,13 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     with _sigterm_raises() as ignore_sigterm:
         try:
-            return _run(arguments)
+            try:
+                return _run(arguments)
+            finally:
+                ignore_sigterm()
         except UserError as error:
             message, status = f"error: {_one_line(error)}", 2
         except ProcessLost as loss:
             message, status = _one_line(loss), 1
         except (Interrupted, KeyboardInterrupt) as stop:
-            ignore_sigterm()
             stop = stop if isinstance(stop, Interrupted) else Interrupted(signal.SIGINT, next=AGAIN)
             message, status = str(stop), 128 + stop.number
         _say(message)
