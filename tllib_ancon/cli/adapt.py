@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import checked
 from tllib_ancon.config import AdaptConfig
-from tllib_ancon.training import launch
 
 if TYPE_CHECKING:
     from tllib_ancon.training.adapt import AdaptationResult
@@ -29,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = configured(args)
 
+    from tllib_ancon.training import launch
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
 

@@ -13,7 +13,6 @@ from tllib_ancon.cli.flags import Flags, checked
 from tllib_ancon.config import PredictConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of, types_of
-from tllib_ancon.training import launch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +33,8 @@ def _flags() -> Flags:
 
 
 def run(args: argparse.Namespace) -> int:
+    from tllib_ancon.training import launch
+
     if args.select is not None:
         return launch.on_first(select)(args)
     with checked(_flags()):
@@ -72,7 +73,7 @@ def select(args: argparse.Namespace) -> int:
 def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     """Score a checkpoint on a domain."""
     from tllib_ancon import selection
-    from tllib_ancon.training import inputs
+    from tllib_ancon.training import inputs, launch
     from tllib_ancon.training.inputs import Transforms
     from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
     from tllib_ancon.training.progress import Progress

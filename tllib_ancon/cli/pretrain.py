@@ -9,7 +9,6 @@ from typing import Any
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import checked
 from tllib_ancon.config import PretrainConfig
-from tllib_ancon.training import launch
 
 LOG = "runs/source"
 
@@ -26,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = configured(args)
 
+    from tllib_ancon.training import launch
     from tllib_ancon.training.pretrain import pretrain
 
     with checked(stages.pretrain_flags()):

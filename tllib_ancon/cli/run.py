@@ -8,7 +8,6 @@ from tllib_ancon.cli import pretrain, stages
 from tllib_ancon.cli.adapt import draw
 from tllib_ancon.cli.flags import Flags, checked
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.training import launch
 
 LOG = "runs/both"
 
@@ -24,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from tllib_ancon.training import launch
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
 

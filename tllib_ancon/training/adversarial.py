@@ -25,7 +25,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import LATEST, Run
 from tllib_ancon.training.source_training import (
     SourceTraining,
-    cross_entropy,
+    source_cross_entropy,
     training_loader,
 )
 
@@ -124,7 +124,9 @@ class AdversarialTraining(SourceTraining):
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
-        loss = cross_entropy(logits[: len(images_s)], labels_s) + _of_method(self.options.trade_off) * transfer_loss
+        loss = (
+            source_cross_entropy(logits[: len(images_s)], labels_s) + _of_method(self.options.trade_off) * transfer_loss
+        )
         return loss, logits, diagnostics
 
     def _transfer_loss(self, logits: Tensor, features: Tensor) -> Tensor:

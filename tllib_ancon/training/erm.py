@@ -23,7 +23,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import BEST, Run
 from tllib_ancon.training.source_training import (
     SourceTraining,
-    cross_entropy,
+    source_cross_entropy,
     training_loader,
 )
 
@@ -33,7 +33,7 @@ def source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
     if config.loss == "belief-matching":
         assert config.belief_coefficient is not None
         return partial(belief_matching_loss, coefficient=config.belief_coefficient)
-    return partial(cross_entropy, label_smoothing=config.label_smoothing or 0.0)
+    return partial(source_cross_entropy, label_smoothing=config.label_smoothing or 0.0)
 
 
 class SourceOnly(SourceTraining):

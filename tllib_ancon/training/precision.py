@@ -18,7 +18,7 @@ DATA_PARALLEL = {"gradient_as_bucket_view": True}
 """Options of DistributedDataParallel."""
 
 
-class Layout(Protocol):
+class SpeedOptions(Protocol):
     """The options of :func:`lay_out`."""
 
     @property
@@ -64,7 +64,7 @@ def keep_buffers(model: DistributedDataParallel) -> DistributedDataParallel:
     return model
 
 
-def lay_out(model: nn.Module, options: Layout) -> None:
+def lay_out(model: nn.Module, options: SpeedOptions) -> None:
     """Store the weights of convolutions channels last and compile the model's call, as far as ``options`` ask for it.
 
     Both change the rounding alone. The names in the state dict stay.

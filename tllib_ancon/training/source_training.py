@@ -200,7 +200,7 @@ def training_loader(images: DomainImages, options: PretrainConfig, length: int |
     return ImageLoader(images, options.batch_size, options.workers, sampler, drop_last=True)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def source_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Of labelled source images, in float32."""
     labels = labels.to(logits.device, non_blocking=True)
     return nn.functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
