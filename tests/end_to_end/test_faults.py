@@ -165,7 +165,7 @@ def test_one_image_is_fewer_than_a_batch_that_batch_norm_needs(copied, source_ch
 
 def test_a_batch_of_one_with_batch_norm_is_refused(domains, source_checkpoint, tmp_path, capsys) -> None:
     shown = refusal(adapt(domains, source_checkpoint, tmp_path / "run", "-b", "1"), capsys)
-    assert "--batch-size 2 or more" in shown
+    assert "--batch-size of 2 or more" in shown
 
 
 def source_of(root: Path, classes: int, log: Path) -> Path:

@@ -180,11 +180,12 @@ class Adaptation:
         return meters.read(self.options.batch_size)
 
     def _estimate_statistics(self, epoch: int) -> dict[str, float]:
-        """Give batch-norm the statistics of the images to adapt on, without augmentation."""
-        batches = self.interruption.watch(self.start_loader, epoch)
+        """Give batch-norm the statistics of the images to adapt on, without augmentation; a single image that is left
+        for the last batch has none."""
+        batches = (images for _, images in self.interruption.watch(self.start_loader, epoch) if len(images) > 1)
         device = self.accelerator.device
         with self.accelerator.autocast():
-            estimate_statistics(self.network, (images.to(device, non_blocking=True) for _, images in batches))
+            estimate_statistics(self.network, (images.to(device, non_blocking=True) for images in batches))
         return {}
 
     def _step(self, indices: Tensor, images: Tensor, complete: bool = True) -> tuple[Tensor, Tensor]:
