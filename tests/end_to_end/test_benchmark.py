@@ -6,7 +6,9 @@ import contextlib
 import csv
 import errno
 import json
+import multiprocessing
 import os
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.layouts import write_classes, write_office_home, write_visda
 from tests.paper.test_driver import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.paper import driver
+from tllib_ancon.training.lock import FolderLock
 
 TINY = [
     *(
@@ -191,6 +194,25 @@ def test_bad_input(arguments: list[str], message: str, in_this_process, tmp_path
     assert main(["benchmark", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not in_this_process
+
+
+def hold(folder: Path, connection: Connection) -> None:
+    lock = FolderLock(folder)
+    connection.send(None)
+    connection.recv()
+    lock.release()
+
+
+def test_another_benchmark_in_the_same_folder_is_refused(office_home: Path, tmp_path: Path, capsys) -> None:
+    here, there = multiprocessing.Pipe()
+    other = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there))
+    other.start()
+    here.recv()
+    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path)]
+    assert main(["benchmark", "officehome", str(office_home), *few, *TINY]) == 2
+    assert f"{tmp_path} is in use: process {other.pid} on " in capsys.readouterr().err
+    here.send(None)
+    other.join()
 
 
 def test_an_incomplete_domain(tmp_path: Path, in_this_process, capsys) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -98,20 +99,51 @@ def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason
 
 
-def test_a_terminated_driver_leaves_no_command_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, started = subprocess.Popen, []
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(120)"
 
-    def start_sleeping(command, **streams):
-        started.append(start([sys.executable, "-c", "import time; time.sleep(120)"], **streams))
-        if len(started) == 2:
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        return started[-1]
 
-    monkeypatch.setattr(driver.subprocess, "Popen", start_sleeping)
-    with pytest.raises(Interrupted):
-        execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, print)
+@pytest.fixture
+def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[subprocess.Popen[bytes]]]:
+    """Make three runs, two at a time, whose commands sleep, and send this process signals, one after the other."""
+
+    def sleeping(numbers: Sequence[int], code: str, said: list[str]) -> list[subprocess.Popen[bytes]]:
+        start, started = subprocess.Popen, []
+
+        def start_sleeping(command, **streams):
+            started.append(start([sys.executable, "-c", code], **streams))
+            if len(started) == 2:
+                for wait, number in enumerate(numbers, start=1):
+                    threading.Timer(wait, os.kill, (os.getpid(), number)).start()
+            return started[-1]
+
+        monkeypatch.setattr(driver.subprocess, "Popen", start_sleeping)
+        with pytest.raises(Interrupted, match=signal.Signals(numbers[0]).name):
+            execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)
+        return started
+
+    return sleeping
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_driver_that_gets_a_signal_alone_ends_its_commands_and_says_so(sleeping, number: signal.Signals) -> None:
+    before, said = signal.getsignal(number), []
+    started = sleeping([number], "import time; time.sleep(120)", said)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert said[-1] == f"{number.name}: the running commands end their step; once more ends them at once"
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_signal_kills_the_commands(sleeping) -> None:
+    started = sleeping([signal.SIGINT, signal.SIGINT], STUBBORN, [])
+    assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
+
+
+def test_the_reason_of_a_failure_is_of_this_attempt(commands, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "source/a").mkdir(parents=True)
+    (tmp_path / "source/a" / LOG).write_text("of an earlier attempt\n")
+    monkeypatch.setattr(driver.subprocess, "Popen", lambda command, **_: Ended(1))
+    (failure,) = execute(SOURCES[:1], tmp_path, [{}], print)
+    assert failure.reason == "exit status 1: no output"
 
 
 def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, monkeypatch) -> None:

@@ -157,13 +157,18 @@ def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) 
 def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, engine: Engine) -> int:
     from tllib_ancon.paper.driver import finished
     from tllib_ancon.training.files import write_whole
+    from tllib_ancon.training.lock import FolderLock
 
     try:
         out.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(out)
     except OSError as error:
         raise UserError(f"the folder {out} of the runs cannot be made ({error.strerror}); choose another") from error
     print(_summary(plan, runs, out), file=sys.stderr)
-    failures = engine.execute(runs, root, out, lambda text: print(text, file=sys.stderr))
+    try:
+        failures = engine.execute(runs, root, out, lambda text: print(text, file=sys.stderr))
+    finally:
+        lock.release()
     record: dict[str, Any] = {
         "table": plan.table,
         "root": root,

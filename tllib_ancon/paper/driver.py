@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
+from typing import Any
 
 from tllib_ancon.errors import Interrupted
 from tllib_ancon.paper import child
@@ -52,7 +54,7 @@ def execute(runs: Sequence[Run], out: Path, shares: Sequence[Environment], say: 
         say: shows one line of progress
 
     Raises:
-        Interrupted: SIGTERM came; the commands that were running have been sent it too and have ended
+        Interrupted: SIGTERM or SIGINT came; the commands that were running have been sent SIGTERM and have ended
     """
     failures: list[Failure] = []
     for stage in ("pretrain", "adapt"):
@@ -79,30 +81,47 @@ def _stage(
         finally:
             free.put(share)
 
-    with ThreadPoolExecutor(len(shares)) as pool:
+    with _signals_raise(running, say), ThreadPoolExecutor(len(shares)) as pool:
         futures = [pool.submit(make_next, number, run) for number, run in enumerate(runs, start=1)]
         try:
-            with _raising_on_sigterm():
-                outcomes = [future.result() for future in futures]
-        except (KeyboardInterrupt, Interrupted) as stop:
+            outcomes = [future.result() for future in futures]
+        except Interrupted:
             pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(stop, Interrupted):  # Ctrl-C reaches every process of a terminal by itself
-                for process in list(running):
-                    process.terminate()
+            _terminate(running, futures)
             raise
     return [failure for failure in outcomes if failure is not None]
 
 
 @contextmanager
-def _raising_on_sigterm() -> Iterator[None]:
+def _signals_raise(running: Collection[subprocess.Popen[bytes]], say: Callable[[str], None]) -> Iterator[None]:
+    """In this context the first SIGTERM or SIGINT is an exception, and the next one kills the commands."""
+    came: list[int] = []
+
     def stop(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            for process in list(running):
+                process.kill()
+            return
+        say(f"{signal.Signals(number).name}: the running commands end their step; once more ends them at once")
         raise Interrupted(number, "while runs were made")
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _terminate(running: Collection[subprocess.Popen[bytes]], futures: Sequence[Future[Any]]) -> None:
+    """End every command, also one that is about to start, and wait for all."""
+    sent: set[subprocess.Popen[bytes]] = set()
+    while not all(future.done() for future in futures):
+        for process in set(running) - sent:
+            process.terminate()
+            sent.add(process)
+        time.sleep(0.05)
 
 
 def make(run: Run, out: Path, environment: Environment, running: set[subprocess.Popen[bytes]]) -> Failure | None:
@@ -116,6 +135,7 @@ def make(run: Run, out: Path, environment: Environment, running: set[subprocess.
 def _run(run: Run, log: Path, environment: Environment, running: set[subprocess.Popen[bytes]]) -> Failure | None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a", encoding="utf-8") as file:
+        begin = log.stat().st_size
         command = child.command(run.words)
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **environment}
@@ -125,5 +145,5 @@ def _run(run: Run, log: Path, environment: Environment, running: set[subprocess.
         running.discard(process)
     if status == 0:
         return None
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
     return Failure(run.name, f"exit status {status}: {lines[-1] if lines else 'no output'}")

@@ -43,8 +43,8 @@ class FolderLock:
                 holder = self.file.read().strip()
                 self.file.close()
                 raise UserError(
-                    f"run directory {folder} is in use: {holder or 'another process'} is writing there; wait for it, "
-                    "end it, or choose another `log`"
+                    f"{folder} is in use: {holder or 'another process'} is writing there; wait for it, end it, or "
+                    "choose another folder"
                 ) from None
             warnings.warn(f"{folder} cannot be locked ({error}): let no two processes write there", stacklevel=2)
         self.file.truncate(0)
