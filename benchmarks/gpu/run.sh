@@ -11,13 +11,14 @@
 #   MINUTES  of a call (9)
 #   NETWORK  flags of the model (-a resnet50)
 #   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
-#   SPEED    measurements of benchmarks.speed (step votes search images epochs predictions peak)
-#   TABLE    flags of "tllib-ancon benchmark office31" besides those of the model (the paper's settings, three seeds)
+#   SPEED    measurements of benchmarks.speed (step votes search images augmentation epochs predictions peak)
+#   PLAN     of "tllib-ancon benchmark" (office31: the paper's settings, three seeds)
+#   TABLE    its flags besides those of the model
 #   WORKERS  processes that load images (half the cores)
 set -uo pipefail
 DATA=$1 OUT=$2
-NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} TABLE=${TABLE:-}
-SPEED=${SPEED-step votes search images epochs predictions peak}
+NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-office31} TABLE=${TABLE:-}
+SPEED=${SPEED-step votes search images augmentation epochs predictions peak}
 WORKERS=${WORKERS:-$(($(nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=
@@ -63,6 +64,6 @@ short bf16 --mixed-precision bf16
 short compile --compile
 short device-augmentation --cache "$OUT/cache" --device-augmentation
 short everything --cache "$OUT/cache" --device-augmentation --channels-last --fused --mixed-precision bf16 --compile
-step office31 tllib-ancon benchmark office31 "$DATA/office31" --out "$OUT/office31" $NETWORK $WEIGHTS -j "$WORKERS" $TABLE
+step office31 tllib-ancon benchmark "$PLAN" "$DATA/office31" --out "$OUT/office31" $NETWORK $WEIGHTS -j "$WORKERS" $TABLE
 step report tllib-ancon report "$OUT/office31" --out "$OUT/report"
 if grep -qvx 0 "$OUT"/ended/*; then exit 1; fi
