@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import pytest
 import torch
@@ -185,6 +189,40 @@ def test_workers_leave_signals_to_their_parent(number: int, capfd: pytest.Captur
             worker.join(20)
         assert [worker.exitcode for worker in workers] == [0, 0]
     assert capfd.readouterr().err == ""
+
+
+ORPHAN = """
+import os, signal, sys, time
+from torch.utils.data import DataLoader
+from tllib_ancon.data.worker_pool import live_as_parent_does
+
+def begin(worker):
+    print(os.getpid(), flush=True)
+    while os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    live_as_parent_does(worker)
+
+batches = iter(DataLoader([1], num_workers=1, worker_init_fn=begin))
+time.sleep(60)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_loses_its_parent_before_it_first_looks_ends(tmp_path: Path) -> None:
+    (tmp_path / "parent lives").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(tmp_path / "parent lives")], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+        (tmp_path / "parent lives").unlink()
+        try:
+            assert parent.stdout.read() == ""  # ends when the worker does, which holds it open too
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
 
 
 def test_an_error_of_a_dataset_is_not_taken_for_a_lost_worker() -> None:

@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.pictures import Positions
 from tllib_ancon.data.resizing import Resizing
-from tllib_ancon.data.worker_pool import leave_signals_to_parent, started
+from tllib_ancon.data.worker_pool import live_as_parent_does, started
 from tllib_ancon.errors import Interrupted, UserError
 
 try:
@@ -208,7 +208,7 @@ def _decode_all(file: BinaryIO, domain: Domain, resizing: Resizing, workers: int
         batch_size=16,
         num_workers=workers,
         collate_fn=list,
-        worker_init_fn=leave_signals_to_parent,
+        worker_init_fn=live_as_parent_does,
     )
     rows = []
     with bar("caching images", len(loader)) as shown:

@@ -43,11 +43,11 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """
     from torch.utils.data import DataLoader
 
-    from tllib_ancon.data.worker_pool import leave_signals_to_parent, started
+    from tllib_ancon.data.worker_pool import live_as_parent_does, started
 
     images: Any = _Reasons(domain)
     loader: DataLoader[Any] = DataLoader(
-        images, batch_size=16, num_workers=workers, collate_fn=list, worker_init_fn=leave_signals_to_parent
+        images, batch_size=16, num_workers=workers, collate_fn=list, worker_init_fn=live_as_parent_does
     )
     reasons = [reason for batch in started(loader) for reason in batch]
     readable = [index for index, reason in enumerate(reasons) if not reason]

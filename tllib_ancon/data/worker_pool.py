@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +23,9 @@ from tllib_ancon.errors import UserError, one_line
 
 PREFETCHED = 2
 """Batches that a worker may be ahead of the one in use."""
+
+LOOK_FOR_PARENT_EVERY = 1.0
+"""Seconds."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -142,7 +148,7 @@ class WorkerPool:
             sampler=self._feed,
             collate_fn=_as_it_is,
             num_workers=self.workers,
-            worker_init_fn=leave_signals_to_parent,
+            worker_init_fn=live_as_parent_does,
             prefetch_factor=PREFETCHED,
             persistent_workers=True,
             pin_memory=any(reading.pinned for reading in self.readings),
@@ -161,7 +167,7 @@ class WorkerPool:
 
 
 def started(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The batches of a loader, whose workers :func:`leave_signals_to_parent`.
+    """The batches of a loader, whose workers follow it by :func:`live_as_parent_does`.
 
     Raises:
         WorkersLost: a worker was killed; within five seconds
@@ -189,12 +195,24 @@ def _without_sigchld(loader: DataLoader[Any]) -> Iterator[Any]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def leave_signals_to_parent(worker: int) -> None:
-    """Let a worker wait at SIGINT and end quietly at SIGTERM."""
+def live_as_parent_does(worker: int) -> None:
+    """Let a worker wait at SIGINT, end quietly at SIGTERM, and end when its parent does.
+
+    torch's workers look for their parent too, but one that had already lost it when it first looked waits for ever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
+
+
+def _end_with(parent: int | None) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_FOR_PARENT_EVERY)
+    os._exit(1)
 
 
 class _Feed:
