@@ -190,3 +190,12 @@ def test_as_many_neighbours_as_there_are() -> None:
     assert available_neighbors("neighbors", 3, 4) == 3
     with pytest.raises(UserError, match="at least 1"):
         available_neighbors("neighbors", 0, 4)
+
+
+@pytest.mark.parametrize("sample", [-1, 20])
+def test_lists_of_neighbours_out_of_range_are_refused(sample: int) -> None:
+    search = CachedSearch(20, 3, 2, 2)
+    state = search.state_dict()
+    state["lists"] = torch.full_like(state["lists"], sample)
+    with pytest.raises(UserError, match="none of 20 samples"):
+        search.load_state_dict(state)

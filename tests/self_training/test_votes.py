@@ -112,3 +112,25 @@ def test_auto_is_dense_for_few_classes_and_sparse_for_many() -> None:
 def test_bad_arguments(samples: int, classes: int, storage: str) -> None:
     with pytest.raises(UserError, match=r"`num_|storage"):
         create_votes(samples, classes, storage)
+
+
+@pytest.mark.parametrize(
+    ("classes", "counts"),
+    [
+        ([CLASSES, -1, -1, -1], [1, 0, 0, 0]),
+        ([-2, -1, -1, -1], [0, 0, 0, 0]),
+        ([-1, 3, -1, -1], [0, 1, 0, 0]),
+        ([3, 3, -1, -1], [1, 1, 0, 0]),
+        ([3, -1, -1, -1], [-1, 0, 0, 0]),
+        ([3, -1, -1, -1], [1, 2, 0, 0]),
+        ([3, -1, -1, -1], [1]),
+    ],
+)
+def test_sparse_votes_that_no_visits_lead_to_are_refused(classes: list[int], counts: list[int]) -> None:
+    store = SparseVotes(SAMPLES, CLASSES)
+    state = store.state_dict() | {
+        "classes": torch.tensor(classes, dtype=torch.int16).expand(SAMPLES, -1),
+        "counts": torch.tensor(counts, dtype=torch.int32).expand(SAMPLES, -1),
+    }
+    with pytest.raises(UserError, match="the votes that are loaded"):
+        store.load_state_dict(state)

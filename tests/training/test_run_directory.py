@@ -339,6 +339,10 @@ STATE_OF_A_RUN = {
         {**STATE_OF_A_RUN, "snapshot": {"parts": {}}},
         {**STATE_OF_A_RUN, "metrics": []},
         {**STATE_OF_A_RUN, "metrics": [3]},
+        {**STATE_OF_A_RUN, "metrics": [{"epoch": "0"}]},
+        {**STATE_OF_A_RUN, "metrics": [{"epoch": 0, 3: 1.0}]},
+        {**STATE_OF_A_RUN, "metrics": [{"epoch": 0, "loss": torch.ones(1)}]},
+        {**STATE_OF_A_RUN, "metrics": [{"epoch": 0, "loss": 10**5000}]},
     ],
 )
 def test_a_state_with_other_content_and_a_right_checksum_is_refused(tmp_path: Path, content: Any) -> None:

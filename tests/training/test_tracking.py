@@ -69,8 +69,8 @@ def test_a_tracker_that_is_not_installed(monkeypatch, tmp_path: Path) -> None:
 
 
 def test_the_share_of_labels_that_changed_outlives_a_cut() -> None:
-    first = FirstLabels()
+    first = FirstLabels(4)
     assert first.changed(torch.eye(4)) == 0
-    again = FirstLabels()
+    again = FirstLabels(4)
     again.load_state_dict(first.state_dict())
     assert again.changed(torch.eye(4)[[0, 1, 3, 2]]) == 0.5

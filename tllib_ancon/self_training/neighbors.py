@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.checks import size
 from tllib_ancon.self_training.precision import FixedPrecision
@@ -170,6 +172,12 @@ class CachedSearch(FixedPrecision):
 
     def set_extra_state(self, state: int) -> None:
         self.steps = state
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        lists = state_dict.get(prefix + "lists")
+        if lists is not None and lists.numel() and not 0 <= int(lists.min()) <= int(lists.max()) < len(self.lists):
+            raise UserError(f"the neighbours that are loaded are none of {len(self.lists)} samples")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()
     def initialize(self, bank: Tensor) -> None:

@@ -65,7 +65,7 @@ class SparseVotes(FixedPrecision):
     Args, inputs and outputs: as :class:`DenseVotes`
 
     Raises:
-        UserError: a state of another number of classes
+        UserError: a state of another number of classes, or one that no votes lead to
     """
 
     classes: Tensor
@@ -143,11 +143,26 @@ class SparseVotes(FixedPrecision):
         if num_classes != self.num_classes:
             raise UserError(f"the votes that are loaded are of {num_classes} classes, not of {self.num_classes}")
         saved = state_dict.get(prefix + "classes")
+        if saved is not None:
+            _check_slots(saved, state_dict.get(prefix + "counts"), self.num_classes)
         if saved is not None and saved.shape[:1] == self.classes.shape[:1]:
             self.classes = self.classes.new_full(saved.shape, -1)
             self.counts = self.counts.new_zeros(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._most_used_slots = (self.classes >= 0).sum(1, dtype=torch.int16).cpu()
+
+
+def _check_slots(classes: Tensor, counts: Tensor | None, num_classes: int) -> None:
+    """Raise unless each row has classes in its first slots, each once, and no votes in the others."""
+    if counts is None or classes.ndim != 2 or counts.shape != classes.shape:
+        raise UserError("the votes that are loaded have no count for each of their classes")
+    classes, empty = classes.long(), classes < 0
+    once = classes.masked_fill(empty, num_classes).sort(1).values
+    once_each = ((once[:, 1:] > once[:, :-1]) | (once[:, 1:] == num_classes)).all()
+    in_front = (empty[:, 1:] | ~empty[:, :-1]).all()
+    counted = (counts >= 0).all() and (counts[empty] == 0).all()
+    if not (once_each and in_front and counted and (classes >= -1).all() and (classes < num_classes).all()):
+        raise UserError(f"the votes that are loaded are none of {num_classes} classes")
 
 
 def create_votes(

@@ -25,12 +25,12 @@ from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
-from tllib_ancon.training.passes import Predictions, Record, evaluation_loader, predict_domain
+from tllib_ancon.training.passes import RECORDED, Predictions, Record, evaluation_loader, predict_domain
 from tllib_ancon.training.precision import advance, create_accelerator, lay_out, prepare, synchronize_batch_norm
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.reproducibility import separate_noise
 from tllib_ancon.training.run_directory import Run
-from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
+from tllib_ancon.training.snapshot import Stateful, require_numbers, restore_snapshot, take_snapshot
 
 Keep = Callable[[Predictions, Tensor | None], None]
 """Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:
@@ -80,7 +80,6 @@ class Adaptation:
     ):
         self.options = options
         self.follow = follow
-        self.first_labels = FirstLabels()
         self.run = run
         self.record = record
         self.keep = keep
@@ -96,6 +95,7 @@ class Adaptation:
         adapted, held_out = target.subset(self.adapted_indices), target.subset(held_out_indices)
         self.num_held_out = len(held_out)
         held_out = held_out if len(held_out) else adapted
+        self.first_labels = FirstLabels(len(held_out))
         if len(held_out) < selection.fewest_samples(options.criterion):
             raise UserError(f"`criterion={options.criterion}` needs more than the one image that is held out")
         self.shard = Shard.of_this_process(len(adapted))
@@ -259,6 +259,8 @@ class Adaptation:
         if kept is None:
             return False
         snapshot, self.metrics = kept
+        scores = [self.options.criterion] * (self.options.criterion in selection.CRITERIA)
+        require_numbers(self.metrics, [*scores, *RECORDED * (self.record is not None)], first=0)
         restore_snapshot(self._parts(), snapshot)
         self._keep(self.metrics[-1]["epoch"])
         self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
@@ -305,9 +307,14 @@ class Adaptation:
 
 
 class FirstLabels:
-    """The start model's labels of the hold-out, and how many of them a later model changes."""
+    """The start model's labels of the hold-out, and how many of them a later model changes.
 
-    def __init__(self) -> None:
+    Args:
+        num_samples: images of the hold-out
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = num_samples
         self.labels = torch.empty(0, dtype=torch.int64)
 
     def changed(self, logits: Tensor) -> float:
@@ -321,7 +328,10 @@ class FirstLabels:
         return {"labels": self.labels}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.labels = state["labels"]
+        labels = state["labels"]
+        if labels.shape not in ((0,), (self.num_samples,)):
+            raise ValueError(f"labels of shape {tuple(labels.shape)} for {self.num_samples} images")
+        self.labels = labels
 
 
 def images_of_an_epoch(domain: str, shard: Shard, options: AdaptConfig) -> int:

@@ -20,7 +20,7 @@ from tllib_ancon.self_training import processes
 from tllib_ancon.toolkit.adversarial import AdversarialLoss, GradientReversal
 from tllib_ancon.toolkit.interface import Toolkit
 from tllib_ancon.training.optimization import absolute_decay
-from tllib_ancon.training.passes import Record, evaluation_loader, predict_domain
+from tllib_ancon.training.passes import RECORDED, Record, evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_directory import LATEST, Run
 from tllib_ancon.training.source_training import (
@@ -30,6 +30,9 @@ from tllib_ancon.training.source_training import (
 )
 
 Value = TypeVar("Value")
+REFUSED = "between 0 and 1"
+"""What torch's binary cross-entropy says of a probability that is not finite."""
+
 Network = tuple[Any, AdversarialLoss]
 """A classifier of the toolkit and the loss it is trained against."""
 
@@ -110,6 +113,7 @@ class AdversarialTraining(SourceTraining):
         self.adversary = loss
         self.target_loader = evaluation_loader(target, evaluation_transform, options.batch_size, loaders[1].pool)
         self.record = record
+        self.scores = RECORDED if record is not None else ()
 
     def _schedule(self, optimizer: Optimizer) -> LRScheduler:
         return absolute_decay(optimizer, self.options.lr_gamma, self.options.lr_decay)
@@ -142,7 +146,7 @@ class AdversarialTraining(SourceTraining):
             loss: Tensor = self.adversary(*source, *target)
             return loss
         except RuntimeError as error:
-            if all(output.isfinite().all() for output in (*source, *target, *self.adversary.parameters())):
+            if REFUSED not in str(error):
                 raise
             raise FloatingPointError from error
 

@@ -43,6 +43,8 @@ class SourceOnly(SourceTraining):
         UserError: a source without labels or smaller than one batch; a loss that is not finite
     """
 
+    scores = ("accuracy",)
+
     def __init__(
         self,
         model: Classifier,

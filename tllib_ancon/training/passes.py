@@ -28,6 +28,9 @@ class Predictions(NamedTuple):
 Record = Callable[[Predictions], Mapping[str, Any]]
 """Scores predictions against labels for the record. A training loop stores what it returns and never reads it."""
 
+RECORDED = ("accuracy", "ece")
+"""What is shown of an epoch where a record is kept."""
+
 
 def device() -> torch.device:
     """Where a model is evaluated outside a training."""

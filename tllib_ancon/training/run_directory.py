@@ -22,6 +22,7 @@ from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
 from tllib_ancon.training.saved_logits import remove_logits
 from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
+from tllib_ancon.training.snapshot import LARGEST
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
@@ -373,10 +374,24 @@ def _is_state(content: Any) -> bool:
         and isinstance(parts.get("model"), dict)
         and isinstance(metrics, list)
         and len(metrics) > 0
-        and all(isinstance(line, dict) and "epoch" in line for line in metrics)
+        and all(isinstance(line, dict) and _are_metrics(line) for line in metrics)
         and isinstance(content["selected"], bool)
         and isinstance(content["best"], str | None)
     )
+
+
+def _are_metrics(line: Mapping[Any, Any]) -> bool:
+    """Whether these are numbers and lists of numbers by name, the epoch's among them."""
+    numbers = (number for value in line.values() for number in (value if isinstance(value, list) else [value]))
+    return (
+        isinstance(line.get("epoch"), int)
+        and all(isinstance(name, str) for name in line)
+        and all(number is None or isinstance(number, float) or _is_whole(number) for number in numbers)
+    )
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and abs(number) < LARGEST
 
 
 def _anew() -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.self_training import processes
@@ -16,6 +19,12 @@ from tllib_ancon.training.launch import collect
 OTHERS = "others"
 PRIVATE_PARTS = ("method",)
 """Parts that may differ from process to process."""
+
+LISTS = {"per_class_accuracy"}
+"""Metrics that are lists."""
+
+LARGEST = 2**53
+"""Whole numbers up to here are floating-point numbers too."""
 
 
 class Stateful(Protocol):
@@ -49,18 +58,100 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
     Raises:
         UserError: a part of the snapshot does not fit (why), as where another version of this program made it
     """
-    own = [snapshot, *snapshot.get(OTHERS, [])][processes.rank()]
+    with _fitting("processes"):
+        own = [snapshot, *snapshot.get(OTHERS, [])][processes.rank()]
     for name, stateful in parts.items():
-        try:
+        with _fitting(name):
             state = snapshot["parts"][name]
-            stateful.load_state_dict(state | own["parts"][name] if name in PRIVATE_PARTS else state)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise UserError(
-                f"the kept state of this run does not fit its {name} ({type(error).__name__}: {one_line(error)}); did "
-                "another version of this program write it? Finish the run with that one, or pass `overwrite=True` to "
-                "start it anew"
-            ) from error
-    _restore_generators(own)
+            _restore(stateful, state | own["parts"][name] if name in PRIVATE_PARTS else state)
+    with _fitting("random generators"):
+        _restore_generators(own)
+
+
+def require_numbers(metrics: Sequence[Mapping[str, Any]], names: Sequence[str], first: int) -> None:
+    """Refuse kept metrics that a run would stumble over later.
+
+    Args:
+        metrics: of the epochs in their order, from the number ``first`` on
+        names: what each of them needs
+
+    Raises:
+        UserError: an epoch is out of order, or has no such number (which)
+    """
+    with _fitting("metrics"):
+        for epoch, line in enumerate(metrics, start=first):
+            if line["epoch"] != epoch:
+                raise ValueError(f"epoch {line['epoch']} in the place of {epoch}")
+            for name in {*names, *line} - LISTS:
+                if not isinstance(line.get(name), int | float):
+                    raise ValueError(f"epoch {epoch} has no number {name!r}")
+
+
+@contextmanager
+def _fitting(part: str) -> Iterator[None]:
+    """In this context an error says that this part of the kept state does not fit."""
+    try:
+        yield
+    except (AttributeError, LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the kept state of this run does not fit its {part} ({type(error).__name__}: {one_line(error)}); did "
+            "another version of this program write it? Finish the run with that one, or pass `overwrite=True` to "
+            "start it anew"
+        ) from error
+
+
+def _restore(stateful: Stateful, state: dict[str, Any]) -> None:
+    fresh = stateful.state_dict()
+    _require_form("state", state, fresh)
+    hidden = [name for name in state if name not in fresh and hasattr(stateful, name)]
+    if hidden:
+        raise ValueError(f"{hidden[0]} is no part of the state")
+    stateful.load_state_dict(state)
+    moments = getattr(stateful, "state", None)
+    if isinstance(moments, Mapping):
+        _require_moments(moments)
+
+
+def _require_form(name: str, kept: Any, fresh: Any) -> None:
+    """Raise unless what was kept is made as what a new part has: sizes, which may have grown, are for the part itself
+    to compare."""
+    if isinstance(fresh, Mapping):
+        _require(isinstance(kept, Mapping), name, "a dict", kept)
+        for key, value in fresh.items():
+            if key in kept:
+                _require_form(f"{name}.{key}", kept[key], value)
+            elif not str(key).startswith("_"):  # what a version of torch keeps for itself
+                raise ValueError(f"{name}.{key} is missing")
+    elif isinstance(fresh, list | tuple):
+        _require(isinstance(kept, list | tuple) and len(kept) == len(fresh), name, f"a list of {len(fresh)}", kept)
+        for number, (item, new) in enumerate(zip(kept, fresh, strict=True)):
+            _require_form(f"{name}[{number}]", item, new)
+    elif isinstance(fresh, Tensor):
+        strided = isinstance(kept, Tensor) and kept.layout == torch.strided
+        _require(strided and kept.dtype == fresh.dtype, name, f"a tensor of {fresh.dtype}", kept)
+    elif isinstance(fresh, float):
+        number = isinstance(kept, int | float) and not isinstance(kept, bool)
+        _require(number and abs(kept) < LARGEST and math.isfinite(kept), name, "a finite number", kept)
+    elif isinstance(fresh, int) and not isinstance(fresh, bool):
+        counts = isinstance(kept, int) and not isinstance(kept, bool)
+        _require(counts and min(0, fresh) <= kept < LARGEST, name, "a whole number", kept)
+    else:
+        _require(type(kept) is type(fresh), name, f"a {type(fresh).__name__}", kept)
+
+
+def _require(fits: bool, name: str, expected: str, kept: Any) -> None:
+    if not fits:
+        found = f"one of {kept.dtype}" if isinstance(kept, Tensor) else f"{type(kept).__name__} {one_line(kept)[:40]}"
+        raise ValueError(f"{name} should be {expected}, not {found}")
+
+
+def _require_moments(moments: Mapping[Any, Any]) -> None:
+    """Raise unless what an optimiser remembers of each parameter has its shape."""
+    for parameter, entries in moments.items():
+        _require(isinstance(parameter, Tensor), "state", "that of a parameter", parameter)
+        for name, moment in entries.items():
+            if moment is not None and (moment.shape != parameter.shape or moment.dtype != parameter.dtype):
+                raise ValueError(f"{name} of a parameter {tuple(parameter.shape)} has shape {tuple(moment.shape)}")
 
 
 def _generators() -> dict[str, Any]:
@@ -78,6 +169,8 @@ def _restore_generators(states: Mapping[str, Any]) -> None:
     version, python_state, gauss = states["python"]
     random.setstate((version, tuple(python_state), gauss))
     name, keys, *numpy_state = states["numpy"]
+    if not 0 <= numpy_state[0] <= len(keys):
+        raise ValueError(f"NumPy's generator cannot be at position {numpy_state[0]}")
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *numpy_state))
     torch.set_rng_state(states["torch"])
     for device, state in zip(_gpus(), states["cuda"], strict=False):
@@ -92,7 +185,7 @@ def _gpus() -> list[int]:
 
 
 def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
 def _differing(parts: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -104,6 +197,6 @@ def _differing(parts: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, 
 
 
 def _equal(value: Any, other: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
+    if not isinstance(value, Tensor) or not isinstance(other, Tensor):
         return False
     return value.dtype == other.dtype and torch.equal(value, other)

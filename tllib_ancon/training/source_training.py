@@ -23,7 +23,7 @@ from tllib_ancon.training.precision import advance, create_accelerator, lay_out,
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.reproducibility import separate_noise
 from tllib_ancon.training.run_directory import Run
-from tllib_ancon.training.snapshot import Stateful, restore_snapshot, take_snapshot
+from tllib_ancon.training.snapshot import Stateful, require_numbers, restore_snapshot, take_snapshot
 
 
 class SourceTraining(ABC):
@@ -39,6 +39,9 @@ class SourceTraining(ABC):
             all processes' samples
         state: more things that a run needs to go on after a cut
     """
+
+    scores: Sequence[str]
+    """What is shown or compared of each epoch."""
 
     def __init__(
         self,
@@ -172,6 +175,7 @@ class SourceTraining(ABC):
         kept = self.run.resume()
         if kept is not None:
             snapshot, self.metrics = kept
+            require_numbers(self.metrics, self.scores, first=1)
             restore_snapshot(self.parts, snapshot)
             self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")
 
