@@ -12,7 +12,9 @@ from typing import Any
 
 from tllib_ancon import config, methods
 from tllib_ancon.cli.flags import help_text
-from tllib_ancon.cli.main import COMMANDS, Parser
+from tllib_ancon.cli.main import COMMANDS
+from tllib_ancon.cli.parser import Parser, shown_flags
+from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.settings import default_of, described, settings_of, spec, types_of
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
@@ -44,41 +46,43 @@ def commands() -> str:
     """Every command with every flag."""
     parts = [
         "# Commands",
-        "After this page you know every flag of every command. The page is made from the settings themselves. A "
-        "command with `--config` takes the same settings from a TOML file; flags win over the file.",
+        "After this page you know every flag of every command. `--help` shows the few that people set first, "
+        "`--help-all` those of this page, which is made from the settings themselves. A command with `--config` takes "
+        "the same settings from a TOML file; a flag overrides its entry. A switch such as `--skip-corrupt` has an "
+        "opposite, `--no-skip-corrupt`, which overrides a file that turns it on.",
     ]
     for name, purpose in COMMANDS.items():
         parser = Parser(prog=f"tllib-ancon {name}")
         importlib.import_module(f"tllib_ancon.cli.{name}").add_arguments(parser)
-        parts += [f"## {name}", f"`tllib-ancon {name}`: {escaped(purpose)}.", *flags_of(parser)]
+        usage = " ".join(parser.format_usage().split()).replace("usage: ", "")
+        parts += [
+            f"## {name}",
+            f"{escaped(purpose[0].upper() + purpose[1:])}.",
+            f"```text\n{usage}\n```",
+            *flags_of(parser),
+        ]
         if parser.epilog:
             parts.append(escaped(parser.epilog))
+        if name == "script":
+            parts += ["Flags of the adaptation, from `--method` on:", *flags_of(second_stage_parser())]
     return "\n\n".join(parts) + "\n"
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     """A table for each group of a parser's arguments."""
-    helps = known_helps()
     tables = []
     for group in parser._action_groups:
         rows = []
         for action in group._group_actions:
-            if action.dest == "help":
+            if action.dest == argparse.SUPPRESS:  # --help
                 continue
-            text = action.help if action.help != argparse.SUPPRESS else helps.get(action.dest.rpartition("-")[2], "")
-            words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.metavar or action.dest}`"
+            words = ", ".join(f"`{word}`" for word in shown_flags(action)) or f"`{action.metavar or action.dest}`"
             value = action.metavar if action.option_strings and action.nargs != 0 else None
             shown = " ".join(value) if isinstance(value, tuple) else value or ""
-            rows.append((words, f"`{shown}`" if shown else "", escaped(str(text).replace("%%", "%"))))
+            rows.append((words, f"`{shown}`" if shown else "", escaped(str(action.help).replace("%%", "%"))))
         if rows:
             tables += [f"**{group.title}**", table(("argument", "value", "meaning, range, default"), rows)]
     return tables
-
-
-def known_helps() -> dict[str, str]:
-    """Setting -> help text, of all classes of settings."""
-    fields = [settings_of(getattr(config, name)) for name in CONFIGURATIONS]
-    return {name: help_text(field) for known in [*fields, methods.settings()] for name, field in known.items()}
 
 
 def settings() -> str:

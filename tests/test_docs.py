@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import re
@@ -14,7 +15,9 @@ from torch import nn
 
 import tllib_ancon
 from tllib_ancon import adapt, methods
-from tllib_ancon.cli.main import COMMANDS, Parser
+from tllib_ancon.cli.main import COMMANDS
+from tllib_ancon.cli.parser import Parser, shown_flags
+from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.settings import settings_of
 
@@ -52,7 +55,9 @@ def test_every_flag_of_every_command_is_in_the_reference(generate: ModuleType) -
     for name, section in sections.items():
         parser = Parser(prog=name)
         importlib.import_module(f"tllib_ancon.cli.{name}").add_arguments(parser)
-        flags = [word for action in parser._actions for word in action.option_strings if action.dest != "help"]
+        parsers = [parser, second_stage_parser()] if name == "script" else [parser]
+        actions = [action for each in parsers for action in each._actions if action.dest != argparse.SUPPRESS]
+        flags = [word for action in actions for word in shown_flags(action)]
         assert [word for word in flags if f"`{word}`" not in section] == []
 
 

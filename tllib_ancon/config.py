@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tllib_ancon.data.resizing import EVALUATION_RESIZINGS, TRAIN_RESIZINGS
 from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.settings import Settings, default_of, setting, settings_of, spec
+from tllib_ancon.settings import Settings, default_of, redefined, setting, settings_of, spec
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,6 +27,8 @@ LOSSES = ("cross-entropy", "belief-matching")
 PRETRAINING = ("erm", "cdan", "mdd")
 ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
 CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "last", "none")
+CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm")
+"""Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`, without torch."""
 LARGEST_SEED = 2**32 - 1
 
 STANDARD_OUTPUT = "-"
@@ -96,18 +98,22 @@ class DataConfig(Config):
     root: str | None = setting(None, "folder of the dataset", metavar="ROOT", group="domains", common=True)
     data: str | None = setting(
         None,
-        "Office31, OfficeHome, VisDA2017, DomainNet, ...; ImageList: any folder with image_list/<domain>.txt; "
-        "ImageFolder: class folders in ROOT/DOMAIN; Folder: any tree of pictures; hf:NAME: a Hugging Face dataset; "
-        "ImageNetC: corruption/severity/<WordNet id>/*; CorruptedImages: the same with other classes",
+        "a dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or how ROOT is laid out; "
+        "ImageList: any folder with image_list/<domain>.txt; ImageFolder: class folders in ROOT/DOMAIN; Folder: any "
+        "tree of pictures; hf:NAME: a Hugging Face dataset; ImageNetC: corruption/severity/<WordNet id>/*; "
+        "CorruptedImages: the same with other classes",
         flags=("-d",),
         metavar="DATA",
         group="domains",
         common=True,
     )
-    source: tuple[str, ...] = setting((), "source domain(s)", flags=("-s",), group="domains", common=True)
-    target: tuple[str, ...] = setting((), "target domain(s)", flags=("-t",), group="domains", common=True)
+    source: tuple[str, ...] = setting((), "names of the source domains", flags=("-s",), group="domains")
+    target: tuple[str, ...] = setting((), "names of the target domains", flags=("-t",), group="domains", common=True)
     subset: str | None = setting(
-        None, "use these images of ImageNetC: class/name a line", metavar="FILE", group="domains"
+        None,
+        "use only the images of ImageNetC that this file lists, class/name on each line; by default all",
+        metavar="FILE",
+        group="domains",
     )
     num_classes: int | None = setting(
         None,
@@ -122,10 +128,16 @@ class DataConfig(Config):
         False, "decode every image before training and leave out those that cannot be decoded", group="domains"
     )
     image_column: str | None = setting(
-        None, "column of images of hf:NAME; by default the only one", metavar="NAME", group="domains"
+        None,
+        "column of hf:NAME that holds the images; by default the only column of images",
+        metavar="NAME",
+        group="domains",
     )
     label_column: str | None = setting(
-        None, "column of class labels of hf:NAME; by default the only one", metavar="NAME", group="domains"
+        None,
+        "column of hf:NAME that holds the class labels; by default the only column of labels",
+        metavar="NAME",
+        group="domains",
     )
     allow_download: bool = setting(
         False, "download hf:NAME from the hub if it is not in the cache", group="domains", decides=False
@@ -152,7 +164,8 @@ class ImageConfig(Config):
     )
     resize_size: int | None = setting(
         None,
-        f"side in pixels to which res. resizes; by default the model's, or {ASSUMED['resize_size']}",
+        "side in pixels of the square that the resizing res. makes; by default the model's, or "
+        f"{ASSUMED['resize_size']}",
         metavar="PX",
         at_least=1,
         at_most=16_384,
@@ -168,7 +181,8 @@ class ImageConfig(Config):
     )
     crop_fraction: float | None = setting(
         None,
-        f"side of the crop / side that is resized before; by default the model's, or {ASSUMED['crop_fraction']}",
+        "side of the crop for evaluation, as a share of the side of the resized image; by default the model's, or "
+        f"{ASSUMED['crop_fraction']}",
         metavar="X",
         above=0,
         at_most=1,
@@ -176,42 +190,64 @@ class ImageConfig(Config):
     )
     scale: tuple[float, float] | None = setting(
         None,
-        "smallest and largest share of the picture's area in a random crop",
+        "smallest and largest area of a random crop, as a share of the picture's; by default by the command",
         metavar=("MIN", "MAX"),
         above=0,
+        at_most=1,
         group="images",
         per_stage=True,
     )
     ratio: tuple[float, float] = setting(
-        (3 / 4, 4 / 3), "smallest and largest width by height of a random crop", metavar=("MIN", "MAX"), above=0,
+        (3 / 4, 4 / 3),
+        "smallest and largest width of a random crop, as a multiple of its height",
+        metavar=("MIN", "MAX"),
+        above=0,
         group="images",
-    )  # fmt: skip
+    )
     padding: int = setting(
-        0, "pixels by which training images are padded, to be cropped back at random", metavar="PX", at_least=0,
-        at_most=16_384, group="images",
-    )  # fmt: skip
+        0,
+        "pixels by which training images are padded, to be cropped back at random",
+        metavar="PX",
+        at_least=0,
+        at_most=16_384,
+        group="images",
+    )
     rotation: float = setting(
-        0.0, "largest angle in degrees by which training images are rotated, either way", metavar="DEG", at_least=0,
-        at_most=180, group="images",
-    )  # fmt: skip
-    no_hflip: bool = setting(False, "no horizontal flips in training", group="images")
+        0.0,
+        "largest angle in degrees by which training images are rotated, either way",
+        metavar="DEG",
+        at_least=0,
+        at_most=180,
+        group="images",
+    )
+    no_hflip: bool = setting(False, "do not flip training images at random", group="images")
     cache: str | None = setting(
-        None, "keep decoded and resized images here, 0.2 MB each at 256 pixels", metavar="DIR", group="images",
+        None,
+        "folder that keeps decoded and resized images, 0.2 MB each at 256 pixels, for later epochs and runs",
+        metavar="DIR",
+        group="images",
         decides=False,
-    )  # fmt: skip
+    )
     device_augmentation: bool = setting(
         False,
-        "crop and flip training images on the GPU, or in the main process; the crops are the same up to rounding",
+        "crop and flip training images on the GPU, or without one in the main process; the crops are the same up to "
+        "rounding",
         group="images",
     )
     norm_mean: tuple[float, ...] | None = setting(
-        None, "mean of each channel for the normalisation; by default that of the architecture's training", metavar="X",
+        None,
+        "mean of each channel for the normalisation, of pixels from 0 to 1; by default that of the architecture's "
+        "training",
+        metavar="X",
         group="images",
-    )  # fmt: skip
+    )
     norm_std: tuple[float, ...] | None = setting(
-        None, "standard deviation of each channel for the normalisation; by default as for the mean", metavar="X",
-        above=0, group="images",
-    )  # fmt: skip
+        None,
+        "standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean",
+        metavar="X",
+        above=0,
+        group="images",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,15 +267,15 @@ class ModelConfig(Config):
 
     arch: str | None = setting(
         None,
-        "torchvision's ResNets, any timm model, timm/NAME, torchvision/NAME, or small_cnn; by default the model's, or "
-        f"{ASSUMED['arch']}",
+        "network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, or small_cnn; by default "
+        f"the model's, or {ASSUMED['arch']}",
         flags=("-a",),
         metavar="ARCH",
         group="model",
         common=True,
     )
     arch_option: tuple[str, ...] | None = setting(
-        None, "options of the timm model, such as pad_type=same", metavar="KEY=VALUE", group="model"
+        None, "options of the model of timm, such as pad_type=same", metavar="KEY=VALUE", group="model"
     )
     bottleneck_dim: int | None = setting(
         None,
@@ -248,14 +284,18 @@ class ModelConfig(Config):
         at_least=1,
         at_most=1_000_000,
         group="model",
-        defaults={"erm": 256, "cdan": 256, "mdd": 1024},
     )
-    no_pool: bool | None = setting(None, "leave out the pooling after the backbone", group="model")
+    no_pool: bool | None = setting(
+        None, "leave out the pooling after the backbone; by default as in the model's run", group="model"
+    )
     scratch: bool = setting(
-        False, "start without pre-trained weights; the backbone learns at the full rate", group="model"
+        False, "start without pre-trained weights; the backbone then learns at the full rate", group="model"
     )
     pretrained_weights: str | None = setting(
-        None, "ImageNet weights of the backbone, .safetensors or .pth", metavar="FILE", group="model"
+        None,
+        "file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm",
+        metavar="FILE",
+        group="model",
     )
 
 
@@ -264,21 +304,40 @@ class OptimizationConfig(Config):
     """SGD, its schedule and the length of a training."""
 
     batch_size: int = setting(
-        64, "images of a step, in each process", flags=("-b",), metavar="B", at_least=1, group="optimization",
-        common=True, per_stage=True, defaults={"erm": 64, "cdan": 32, "mdd": 32},
-    )  # fmt: skip
+        64,
+        "images in a step, in each process",
+        flags=("-b",),
+        metavar="B",
+        at_least=1,
+        group="optimization",
+        common=True,
+        per_stage=True,
+    )
     epochs: int = setting(
-        30, "passes over the images", metavar="N", at_least=1, group="optimization", common=True, per_stage=True,
-        defaults={"erm": 50, "cdan": 20, "mdd": 20},
-    )  # fmt: skip
+        30,
+        "passes over the images",
+        metavar="N",
+        at_least=1,
+        group="optimization",
+        common=True,
+        per_stage=True,
+    )
     lr: float = setting(
-        0.01, "learning rate of new layers; a pre-trained backbone learns at a tenth", flags=("--learning-rate",),
-        above=0, group="optimization", common=True, per_stage=True, defaults={"erm": 0.01, "cdan": 0.01, "mdd": 0.004},
-    )  # fmt: skip
+        0.01,
+        "learning rate of new layers; a pre-trained backbone learns at a tenth of it",
+        flags=("--learning-rate",),
+        above=0,
+        group="optimization",
+        common=True,
+        per_stage=True,
+    )
     lr_gamma: float = setting(
-        10.0, "gamma of the rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay",
-        at_least=0, group="optimization", per_stage=True, defaults={"erm": 10.0, "cdan": 1e-3, "mdd": 2e-4},
-    )  # fmt: skip
+        10.0,
+        "gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay",
+        at_least=0,
+        group="optimization",
+        per_stage=True,
+    )
     lr_decay: float = setting(
         0.75, "exponent of the learning rate's decay", at_least=0, group="optimization", per_stage=True
     )
@@ -286,27 +345,43 @@ class OptimizationConfig(Config):
         0.9, "Nesterov momentum of SGD", at_least=0, below=1, group="optimization", per_stage=True
     )
     weight_decay: float = setting(
-        1e-3, "weight decay of SGD", flags=("--wd",), at_least=0, group="optimization", per_stage=True,
-        defaults={"erm": 1e-3, "cdan": 1e-3, "mdd": 5e-4},
-    )  # fmt: skip
+        1e-3,
+        "weight decay of SGD",
+        flags=("--wd",),
+        at_least=0,
+        group="optimization",
+        per_stage=True,
+    )
     hold_out: float = setting(
-        0.1, "share of the images in the hold-out, which is not trained on and selects the epoch", at_least=0, below=1,
-        group="optimization", per_stage=True, defaults={"erm": 0.1},
-    )  # fmt: skip
+        0.1,
+        "share of the images in the hold-out, which is not trained on and selects the epoch",
+        at_least=0,
+        below=1,
+        group="optimization",
+        per_stage=True,
+    )
     mixed_precision: str = setting(
         "no",
-        "floating-point type of the network's arithmetic; no: float32",
+        "floating-point type of the network's arithmetic; no is float32",
         choices=MIXED_PRECISIONS,
         group="optimization",
         per_stage=True,
     )
     channels_last: bool = setting(
-        False, "memory layout of images that GPUs prefer", group="optimization", per_stage=True
+        False,
+        "store images with their channels last in memory, which is faster on many GPUs",
+        group="optimization",
+        per_stage=True,
     )
     compile: bool = setting(
-        False, "torch.compile; needs Triton, or a C++ compiler on a CPU", group="optimization", per_stage=True
+        False,
+        "compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler",
+        group="optimization",
+        per_stage=True,
     )
-    fused: bool = setting(False, "SGD in one kernel, where the device has it", group="optimization", per_stage=True)
+    fused: bool = setting(
+        False, "make a step of SGD in one kernel, where the device has it", group="optimization", per_stage=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -314,39 +389,61 @@ class RunConfig(Config):
     """Where a run is kept, its seed and what is shown."""
 
     log: str | None = setting(
-        None, "run directory; in Python, none keeps nothing on disk", metavar="DIR", group="run", common=True,
+        None,
+        "run directory; by default runs/source, runs/adapted or runs/both by the command, and in Python none, which "
+        "keeps nothing on disk",
+        metavar="DIR",
+        group="run",
+        common=True,
         decides=False,
-    )  # fmt: skip
+    )
     overwrite: bool = setting(
         False,
-        "start anew in a run directory that is in use; if the run is cut off, the same command continues it",
+        "replace the run that is in the run directory; if the new run is cut off, the same command continues it",
         group="run",
         decides=False,
     )
     seed: int = setting(0, "seed of every random number", at_least=0, at_most=LARGEST_SEED, group="run", common=True)
     deterministic: bool = setting(
-        False, "algorithms that give the same numbers on a GPU each time, slower", group="run"
+        False, "use only algorithms that give the same numbers on a GPU each time; they are slower", group="run"
     )
     threads: int | None = setting(
-        None, "threads of PyTorch on the CPU, by default PyTorch's choice; results repeat with the same number",
-        metavar="N", at_least=1, at_most=4096, group="run", decides=False,
-    )  # fmt: skip
-    workers: int = setting(
-        2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096, group="run",
+        None,
+        "threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number",
+        metavar="N",
+        at_least=1,
+        at_most=4096,
+        group="run",
         decides=False,
-    )  # fmt: skip
+    )
+    workers: int = setting(
+        2,
+        "processes that load images",
+        flags=("-j",),
+        metavar="N",
+        at_least=0,
+        at_most=4096,
+        group="run",
+        decides=False,
+    )
     print_freq: int = setting(
-        20, "steps between two readings of the loss", flags=("-p",), metavar="N", at_least=1, group="run", decides=False
+        20,
+        "steps between two readings of the loss for the progress line",
+        flags=("-p",),
+        metavar="N",
+        at_least=1,
+        group="run",
+        decides=False,
     )
     track: str | None = setting(
         None,
-        "also log every epoch's numbers to this tracker, by Accelerate",
+        "log every epoch's numbers to this tracker too",
         choices=("tensorboard", "wandb", "mlflow"),
         group="run",
         decides=False,
     )
-    quiet: bool = setting(False, "show errors only", group="run", decides=False)
-    verbose: bool = setting(False, "a line every print_freq steps", group="run", decides=False)
+    quiet: bool = setting(False, "show only errors", group="run", decides=False)
+    verbose: bool = setting(False, "show a line of progress every print_freq steps", group="run", decides=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -362,57 +459,109 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     A setting that the method does not read is None, and giving it is an error.
     """
 
-    method: str = setting("erm", "erm, cdan or mdd", choices=PRETRAINING, group="method", common=True, per_stage=True)
-    hold_out: float = setting(
+    method: str = setting(
+        "erm",
+        "how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images",
+        choices=PRETRAINING,
+        group="method",
+        common=True,
+        per_stage=True,
+    )
+    bottleneck_dim: int = redefined(
+        ModelConfig, "bottleneck_dim", help="width of the bottleneck", defaults={"erm": 256, "cdan": 256, "mdd": 1024}
+    )
+    batch_size: int = redefined(OptimizationConfig, "batch_size", defaults={"erm": 64, "cdan": 32, "mdd": 32})
+    epochs: int = redefined(OptimizationConfig, "epochs", defaults={"erm": 50, "cdan": 20, "mdd": 20})
+    lr: float = redefined(OptimizationConfig, "lr", defaults={"erm": 0.01, "cdan": 0.01, "mdd": 0.004})
+    lr_gamma: float = redefined(OptimizationConfig, "lr_gamma", defaults={"erm": 10.0, "cdan": 1e-3, "mdd": 2e-4})
+    weight_decay: float = redefined(
+        OptimizationConfig, "weight_decay", defaults={"erm": 1e-3, "cdan": 1e-3, "mdd": 5e-4}
+    )
+    hold_out: float = redefined(OptimizationConfig, "hold_out", defaults={"erm": 0.1})
+    scale: tuple[float, float] = redefined(ImageConfig, "scale", (0.08, 1.0))
+    loss: str = setting(
         None,
-        "share of the source in the hold-out, which is not trained on and selects the epoch",
+        "loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution",
+        choices=LOSSES,
+        group="source only (erm)",
+        per_stage=True,
+        defaults={"erm": "cross-entropy"},
+    )
+    label_smoothing: float = setting(
+        None,
+        "label smoothing of the cross-entropy; SHOT's paper uses 0.1",
+        metavar="X",
         at_least=0,
         below=1,
-        group="optimization",
+        group="source only (erm)",
         per_stage=True,
-        defaults={"erm": 0.1},
+        defaults={"erm": 0.0},
     )
-    loss: str = setting(
-        None, "loss of the source model; belief-matching learns a Dirichlet distribution in the last layer",
-        choices=LOSSES, group="source only (erm)", per_stage=True, defaults={"erm": "cross-entropy"},
-    )  # fmt: skip
-    label_smoothing: float = setting(
-        None, "label smoothing of the cross-entropy; SHOT uses 0.1", metavar="X", at_least=0, below=1,
-        group="source only (erm)", per_stage=True, defaults={"erm": 0.0},
-    )  # fmt: skip
     belief_coefficient: float = setting(
-        None, "weight of belief matching's divergence", metavar="X", at_least=0, group="source only (erm)",
-        per_stage=True, defaults={"erm": 0.001},
-    )  # fmt: skip
+        None,
+        "weight of belief matching's divergence",
+        metavar="X",
+        at_least=0,
+        group="source only (erm)",
+        per_stage=True,
+        defaults={"erm": 0.001},
+    )
     iters_per_epoch: int | None = setting(
-        None, "steps of an epoch; for erm a pass over the source by default", flags=("-i",), metavar="N", at_least=1,
-        group="CDAN and MDD", per_stage=True, defaults={"erm": None, "cdan": 1000, "mdd": 1000},
-    )  # fmt: skip
+        None,
+        "steps in an epoch; by default 1000, for erm a pass over the source",
+        flags=("-i",),
+        metavar="N",
+        at_least=1,
+        group="CDAN and MDD",
+        per_stage=True,
+        defaults={"erm": None, "cdan": 1000, "mdd": 1000},
+    )
     trade_off: float = setting(
-        None, "weight of the adversarial loss", metavar="X", at_least=0, group="CDAN and MDD", per_stage=True,
+        None,
+        "weight of the adversarial loss",
+        metavar="X",
+        at_least=0,
+        group="CDAN and MDD",
+        per_stage=True,
         defaults={"cdan": 1.0, "mdd": 1.0},
-    )  # fmt: skip
+    )
     randomized: bool = setting(
-        None, "CDAN: randomised multilinear map", flags=("-r",), group="CDAN and MDD", per_stage=True,
+        None,
+        "CDAN: condition on a random multilinear map",
+        flags=("-r",),
+        group="CDAN and MDD",
+        per_stage=True,
         defaults={"cdan": False},
-    )  # fmt: skip
+    )
     randomized_dim: int = setting(
-        None, "CDAN: its dimension", flags=("-rd",), metavar="D", at_least=1, at_most=1_000_000, group="CDAN and MDD",
-        per_stage=True, defaults={"cdan": 1024},
-    )  # fmt: skip
+        None,
+        "CDAN: dimension of the random multilinear map",
+        flags=("-rd",),
+        metavar="D",
+        at_least=1,
+        at_most=1_000_000,
+        group="CDAN and MDD",
+        per_stage=True,
+        defaults={"cdan": 1024},
+    )
     entropy: bool = setting(
-        None, "CDAN: entropy conditioning", group="CDAN and MDD", per_stage=True, defaults={"cdan": False}
+        None, "CDAN: weigh samples by their entropy", group="CDAN and MDD", per_stage=True, defaults={"cdan": False}
     )
     margin: float = setting(
-        None, "MDD: margin of the disparity", metavar="X", above=0, group="CDAN and MDD", per_stage=True,
+        None,
+        "MDD: margin of the margin disparity discrepancy",
+        metavar="X",
+        above=0,
+        group="CDAN and MDD",
+        per_stage=True,
         defaults={"mdd": 4.0},
-    )  # fmt: skip
+    )
 
     def __init__(self, **given: Any) -> None:
         method = given.get("method", "erm")
         if method not in PRETRAINING:
             raise unknown_name("pre-training method", str(method), PRETRAINING)
-        defaults: dict[str, Any] = {"scale": (0.08, 1.0)}
+        defaults: dict[str, Any] = {}
         for name, field in settings_of(PretrainConfig).items():
             by_method = spec(field).defaults
             if by_method is None:
@@ -422,7 +571,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
                 raise UserError(f"`{name}` is an option of `method={owners}`, not of {method}; leave it out")
             defaults[name] = by_method.get(method)
         chosen = {name: value for name, value in given.items() if value is not None}
-        super().__init__(**{**given, **defaults, **chosen})
+        super().__init__(**{**defaults, **chosen})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -449,11 +598,15 @@ class StartConfig(Config):
     """From which trained model."""
 
     checkpoint: str | None = setting(
-        None, "a checkpoint or the run directory that holds it; imagenet: the architecture with its own ImageNet head",
-        metavar="FILE", group="model", common=True,
-    )  # fmt: skip
+        None,
+        "source model: a checkpoint, or the run directory that holds it; imagenet: the network with its own ImageNet "
+        "head",
+        metavar="FILE",
+        group="model",
+        common=True,
+    )
     override: bool = setting(
-        False, "let settings of the model and its pictures contradict the run that trained it", group="model"
+        False, "accept settings of the model and its pictures that contradict the run that trained it", group="model"
     )
 
     def inherit(self: SettingsType, recorded: Mapping[str, Any] | None, where: str) -> SettingsType:
@@ -497,20 +650,29 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         options: the settings of the method
     """
 
-    method: str = setting("ancon", "a composition such as gce+ancon", metavar="METHOD", group="method", common=True)
-    criterion: str = setting(
-        "infomax",
-        "selects the epoch, without labels; last: the last epoch; none: the last epoch, and no image is held out",
-        choices=CRITERIA,
+    scale: tuple[float, float] = redefined(ImageConfig, "scale", (0.5, 1.0))
+    method: str = setting(
+        "ancon",
+        "how to adapt: a method, or a composition such as gce+ancon",
+        metavar="METHOD",
         group="method",
         common=True,
     )
-    adapted: str = setting(
-        None, "parameters that learn; by default the method's, all-but-head for most", choices=ADAPTED_PARAMETERS,
+    criterion: str = setting(
+        "infomax",
+        "criterion that selects the epoch, without labels; last: the last epoch; none: the last epoch, and no image is "
+        "held out",
+        choices=CRITERIA,
         group="method",
-    )  # fmt: skip
-    dropout: bool = setting(False, "leave dropout on while pseudo-labels are taken", group="method")
-    save_epochs: bool = setting(False, "keep the model of every epoch", group="method")
+    )
+    adapted: str = setting(
+        None,
+        "parameters that are trained; by default by the method, all-but-head for most",
+        choices=ADAPTED_PARAMETERS,
+        group="method",
+    )
+    dropout: bool = setting(False, "leave the network's dropout on while pseudo-labels are taken", group="method")
+    save_epochs: bool = setting(False, "keep the model of every epoch in the run directory", group="method")
     save_predictions: bool = setting(
         False, "keep logits, features and votes of every image as predictions.npz", group="method"
     )
@@ -518,13 +680,19 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         False, "keep the logits of every epoch on all images as logits/epoch-NNN.npz", group="method"
     )
     accumulation_steps: int = setting(
-        1, "batches a step of the optimiser; votes and batch-norm take each by itself", metavar="N", at_least=1,
-        group="many processes and small memories", per_stage=True,
-    )  # fmt: skip
-    sync_batch_norm: bool = setting(
-        False, "batch-norm over all processes' batches, on GPUs", group="many processes and small memories",
+        1,
+        "batches in a step of the optimiser; votes and batch-norm take each batch by itself",
+        metavar="N",
+        at_least=1,
+        group="many processes and small memories",
         per_stage=True,
-    )  # fmt: skip
+    )
+    sync_batch_norm: bool = setting(
+        False,
+        "compute batch-norm over the batches of all processes; needs GPUs",
+        group="many processes and small memories",
+        per_stage=True,
+    )
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     start: PretrainConfig | str | None = None
 
@@ -541,7 +709,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
                 raise unknown_name("setting", name, {**known, **methods.settings(method)})
         object.__setattr__(self, "options", methods.resolve(method, options, given.get("data")))
         object.__setattr__(self, "start", start)
-        defaults = {"scale": (0.5, 1.0), "adapted": "all-but-head", **methods.training_defaults(method)}
+        defaults = {"adapted": "all-but-head", **methods.training_defaults(method)}
         super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
 
     def to_dict(self) -> dict[str, Any]:
@@ -561,10 +729,12 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 class PredictConfig(StartConfig, ImageConfig, ModelConfig, DataConfig):
     """Which model says what it sees on which pictures; of ``evaluate`` and ``predict``."""
 
-    batch_size: int = setting(64, "images a step", flags=("-b",), metavar="B", at_least=1, group="images")
+    batch_size: int = setting(64, "images in a step", flags=("-b",), metavar="B", at_least=1, group="images")
     workers: int = setting(2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096)
-    threads: int | None = setting(None, "threads of PyTorch on the CPU", metavar="N", at_least=1, at_most=4096)
-    quiet: bool = setting(False, "show errors and results only")
+    threads: int | None = setting(
+        None, "threads of PyTorch on the CPU; by default PyTorch's choice", metavar="N", at_least=1, at_most=4096
+    )
+    quiet: bool = setting(False, "show only errors and results")
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -574,33 +744,48 @@ class CertifyConfig(Config):
     run: str = setting(help="run directory of an adaptation", metavar="RUN", group="run", common=True)
     root: str | None = setting(
         None,
-        "folder of the dataset or of the images, where it has moved or is not in the run",
+        "folder of the dataset or of the images; by default the one that the run names",
         metavar="ROOT",
         group="run",
     )
-    checkpoint: str | None = setting(None, "the start model, where it has moved", metavar="FILE", group="run")
-    page: bool = setting(False, "ask on a web page that this machine alone can open", group="labels", common=True)
+    checkpoint: str | None = setting(
+        None, "the start model; by default the one that the run names", metavar="FILE", group="run"
+    )
+    page: bool = setting(
+        False, "ask for labels on a web page that only this machine can open", group="labels", common=True
+    )
     port: int = setting(
         8765, "port of the page; 0 chooses a free one", metavar="N", at_least=0, at_most=65_535, group="labels"
     )
     answers: str | None = setting(
-        None, "CSV file of path,class a line; a class may be another or cannot tell", metavar="FILE", group="labels",
+        None,
+        "CSV file with path,class on each line; in place of a class it may say another or cannot tell",
+        metavar="FILE",
+        group="labels",
         common=True,
-    )  # fmt: skip
-    labels: str | None = setting(None, "image list with labels, in place of a person", metavar="FILE", group="labels")
-    questions: str | None = setting(
-        None, "write a CSV file of the images to label, in their order", metavar="FILE", group="labels", common=True
     )
-    delta: float = setting(0.05, "probability of a false verdict", above=0, below=1, group="test", common=True)
+    labels: str | None = setting(
+        None, "image list whose labels answer every question, in place of a person", metavar="FILE", group="labels"
+    )
+    questions: str | None = setting(
+        None, "CSV file to write, with the images to label in their order", metavar="FILE", group="labels", common=True
+    )
+    delta: float = setting(0.05, "largest probability of a false verdict", above=0, below=1, group="test", common=True)
     margin: float = setting(
-        0.0, "difference of accuracy that does not matter, as a share of all images: 0.01 is one point", at_least=0,
-        below=1, group="test", common=True,
-    )  # fmt: skip
+        0.0,
+        "difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point",
+        at_least=0,
+        below=1,
+        group="test",
+        common=True,
+    )
     seed: int = setting(0, "seed of the order of the images", at_least=0, at_most=LARGEST_SEED, group="test")
-    batch_size: int = setting(64, "images a step", flags=("-b",), metavar="B", at_least=1)
+    batch_size: int = setting(64, "images in a step", flags=("-b",), metavar="B", at_least=1)
     workers: int = setting(2, "processes that load images", flags=("-j",), metavar="N", at_least=0, at_most=4096)
-    threads: int | None = setting(None, "threads of PyTorch on the CPU", metavar="N", at_least=1, at_most=4096)
-    quiet: bool = setting(False, "show errors and results only")
+    threads: int | None = setting(
+        None, "threads of PyTorch on the CPU; by default PyTorch's choice", metavar="N", at_least=1, at_most=4096
+    )
+    quiet: bool = setting(False, "show only errors and results")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -614,19 +799,19 @@ class PredictionsConfig(PredictConfig):
 
     root: str | None = setting(
         None,
-        "pictures: a folder of any depth, an image list, or with --data and --target the folder of a dataset",
+        "pictures: a folder, with its subfolders, an image list, or with --data and --target the folder of a dataset",
         metavar="IMAGES",
         group="pictures",
         common=True,
     )
     out: str = setting(
         "predictions.csv",
-        "file to write, .csv, .parquet or .npz by its ending; - shows them",
+        "file to write, as .csv, .parquet or .npz by its ending; - writes CSV to standard output",
         metavar="FILE",
         group="predictions",
         common=True,
     )
-    probabilities: bool = setting(False, "the probability of every class, too", group="predictions", common=True)
+    probabilities: bool = setting(False, "write the probability of every class, too", group="predictions", common=True)
     overwrite: bool = setting(False, "replace the file if it exists", group="predictions", common=True)
 
 
@@ -636,9 +821,12 @@ class ExportConfig(Config):
 
     run: str = setting(help="run directory, or a checkpoint in one", metavar="RUN", group="model", common=True)
     format: str = setting(
-        "onnx", "form of the file", choices=("onnx", "torch-export", "torchscript", "state-dict"), group="file",
+        "onnx",
+        "format of the file",
+        choices=("onnx", "torch-export", "torchscript", "state-dict"),
+        group="file",
         common=True,
-    )  # fmt: skip
+    )
     out: str = setting(help="file to write", metavar="FILE", group="file", common=True)
     overwrite: bool = setting(False, "replace the file if it exists", group="file")
 

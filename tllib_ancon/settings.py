@@ -74,6 +74,12 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def redefined(owner: type, name: str, default: Any = None, **changes: Any) -> Any:
+    """The setting of a base class with another default or other attributes of its :class:`Spec`, for a subclass."""
+    described = dataclasses.replace(spec(settings_of(owner)[name]), **changes)
+    return dataclasses.field(default=default, metadata={"spec": described})
+
+
 def spec(field: Field[Any]) -> Spec:
     """The :class:`Spec` of a field that :func:`setting` made."""
     described: Spec = field.metadata["spec"]

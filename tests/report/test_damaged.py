@@ -73,7 +73,7 @@ JUNK = st.sampled_from([None, True, -1, 1e308, math.nan, "", "x" * 900, "\ud800"
 @given(data=st.data())
 def test_any_entry_of_any_file_may_be_anything(tmp_path: Path, monkeypatch, data: st.DataObject) -> None:
     """The report is made, or one line says why not."""
-    monkeypatch.setattr("tllib_ancon.report.figures.figures", lambda *_: ([], []))
+    monkeypatch.setattr("tllib_ancon.report.report.figures", lambda *_: ([], []))
     write_run(tmp_path / "runs", "ancon", "D-A")
     run = write_run(tmp_path / "runs", "ancon", "A-D")
     name = data.draw(st.sampled_from(["config.json", "result.json", "metrics.jsonl"]))

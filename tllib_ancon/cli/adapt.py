@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import checked
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import AdaptConfig
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 LOG = "runs/adapted"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     stages.adapt_flags().add(parser)
     stages.add_config_argument(parser)
     parser.epilog = (

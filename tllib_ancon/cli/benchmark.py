@@ -13,34 +13,50 @@ from typing import Any
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import Flags, checked
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import engines
 from tllib_ancon.paper import plan as plans
+from tllib_ancon.paper.driver import RECORD
 from tllib_ancon.paper.engines import Engine, EngineConfig
 from tllib_ancon.paper.plan import Overrides, Plan, Run
 from tllib_ancon.settings import settings_of, types_of
 
-RECORD = "benchmark.json"
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help=f"{', '.join(plans.tables())}; or a plan of your own, FILE.toml")
-    parser.add_argument("root", metavar="ROOT", help="folder of the dataset")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run directories; by default runs/TABLE")
-    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="by default the paper's")
+def add_arguments(parser: Parser) -> None:
+    tables = ", ".join(plans.tables())
+    parser.add_argument("table", metavar="TABLE", help=f"{tables}; or a plan of your own, FILE.toml (needed)")
+    parser.add_argument("root", metavar="ROOT", help="folder of the dataset (needed)")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run directories (default: runs/TABLE)")
+    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="methods to run (default: those of the plan)")
     parser.add_argument(
-        "--pairs", nargs="+", metavar="PAIR", help="names, patterns ('A-*', '*/5') or groups of the plan"
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="by default three: 0 1 2")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check the data and show the plan and its time; run nothing"
+        "--pairs",
+        nargs="+",
+        metavar="PAIR",
+        help="pairs of domains to run: names, patterns ('A-*', '*/5') or groups of the plan (default: all)",
     )
     parser.add_argument(
-        "--print-commands", action="store_true", help="print one command a run, in the order to make them"
+        "--seeds", type=int, nargs="+", metavar="N", help="seeds to run (at least 0; default: those of the plan, 0 1 2)"
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the data, show the plan and estimate its time, and run nothing (default: off)",
+    )
+    parser.add_argument(
+        "--print-commands",
+        action="store_true",
+        help="print the command of each run, in an order in which they can be made, and run nothing (default: off)",
     )
     _engine_flags().add(parser)
     for flags in _override_flags().values():
-        flags.add(parser)
+        flags.add(parser, common=False)
+    parser.usage = "%(prog)s TABLE ROOT [flags]"
+    parser.epilog = (
+        "Every setting of a run is a flag as well and wins over the plan: a bare one for the source models and for "
+        "what both stages share, --adapt-X for the adaptations, --both-X for both stages. A flag that is left out "
+        "has the plan's value, or where the plan has none the default that is shown."
+    )
 
 
 def run(args: argparse.Namespace) -> int:

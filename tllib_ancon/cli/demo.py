@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tllib_ancon.cli.parser import Parser
+
 if TYPE_CHECKING:
     from tllib_ancon.paper.demo import Demo
 
@@ -22,14 +24,44 @@ TITLES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default="ancon-demo", metavar="DIR", help="folder for data, runs and results")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="each has a source model")
-    parser.add_argument("--source-epochs", type=int, default=10, help="of each source model")
-    parser.add_argument("--epochs", type=int, default=20, help="of each adaptation")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes, of one thread each; by default one a core")
-    parser.add_argument("--overwrite", action="store_true", help="start every run anew")
-    parser.add_argument("--quiet", action="store_true", help="show the tables only")
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--out",
+        default="ancon-demo",
+        metavar="DIR",
+        help="folder of the data, the runs and the results (default: ancon-demo)",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2, 3, 4],
+        metavar="N",
+        help="seeds, each with a source model of its own (at least 0; default: 0 1 2 3 4)",
+    )
+    parser.add_argument(
+        "--source-epochs",
+        type=int,
+        default=10,
+        metavar="N",
+        help="passes over the images for each source model (at least 1; default: 10)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=20,
+        metavar="N",
+        help="passes over the images for each adaptation (at least 1; default: 20)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes at a time, of one thread each (at least 1; by default the number of cores)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace every run of an earlier demo (default: off)")
+    parser.add_argument("--quiet", action="store_true", help="show only the tables (default: off)")
+    parser.usage = "%(prog)s [flags]"
 
 
 def run(args: argparse.Namespace) -> int:

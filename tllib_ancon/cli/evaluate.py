@@ -10,22 +10,38 @@ from typing import Any
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import Flags, checked
-from tllib_ancon.config import PredictConfig
+from tllib_ancon.cli.parser import Parser
+from tllib_ancon.config import CRITERIA_OF_AN_EPOCH, PredictConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of, types_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from tllib_ancon.selection import CRITERIA
-
+def add_arguments(parser: Parser) -> None:
     _flags().add(parser)
-    parser.add_argument("--per-class-eval", action="store_true", help="also the accuracy of each class")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers to this file")
+    parser.add_argument(
+        "--per-class-eval", action="store_true", help="show the accuracy of each class, too (default: off)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="JSON file to write the numbers to (default: none)")
     stages.add_config_argument(parser)
     group = parser.add_argument_group("selection among the epochs of a finished run, without data or training")
-    group.add_argument("--select", metavar="RUN_DIR", help="show the epoch that each criterion chooses in this run")
-    group.add_argument("--criterion", choices=tuple(CRITERIA), default="infomax", help="whose choice --out writes")
-    group.add_argument("--out", metavar="FILE", help="write the chosen model here; see adapt --save-epochs")
+    group.add_argument(
+        "--select", metavar="RUN_DIR", help="show the epoch that each criterion chooses in this run (default: none)"
+    )
+    group.add_argument(
+        "--criterion",
+        choices=CRITERIA_OF_AN_EPOCH,
+        default="infomax",
+        help="criterion whose epoch --out writes (default: infomax)",
+    )
+    group.add_argument(
+        "--out",
+        metavar="FILE",
+        help="file to write the chosen model to, of a run with adapt --save-epochs (default: none)",
+    )
+    parser.usage = (
+        "%(prog)s ROOT -d DATA -t TARGET --checkpoint FILE [flags]\n"
+        "       %(prog)s --select RUN_DIR [--criterion NAME] [--out FILE]"
+    )
 
 
 def _flags() -> Flags:

@@ -6,11 +6,12 @@ import argparse
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import Flags, checked
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import ExportConfig
 from tllib_ancon.settings import settings_of, types_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     _flags().add(parser)
     stages.add_config_argument(parser)
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field
 from typing import Any, Union, get_args, get_origin
 
+from tllib_ancon.cli.parser import Parser, Switch
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import Spec, default_of, spec
 
@@ -53,6 +54,7 @@ class Flags:
         prefixes: the prefixes under which a setting has a flag, by its name; by default the empty one alone
         positional: settings that are given without a flag
         required: settings that must be given on the command line
+        needed: settings that must be given there or in a file; the usage line shows them
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Flags:
         prefixes: Callable[[str], tuple[str, ...]] = lambda name: ("",),
         positional: Collection[str] = (),
         required: Collection[str] = (),
+        needed: Collection[str] = (),
     ):
         self.settings = settings
         self.kinds = kinds
@@ -70,27 +73,40 @@ class Flags:
         self.prefixes = prefixes
         self.positional = positional
         self.required = required
+        self.needed = needed or required
 
     def without(self, *names: str) -> Flags:
         """The same flags but for those of these settings."""
         kept = {name: field for name, field in self.settings.items() if name not in names}
-        positional = [name for name in self.positional if name in kept]
-        return Flags(kept, self.kinds, self.names, self.prefixes, positional, self.required)
+        positional, required, needed = (
+            [name for name in listed if name in kept] for listed in (self.positional, self.required, self.needed)
+        )
+        return Flags(kept, self.kinds, self.names, self.prefixes, positional, required, needed)
 
-    def add(self, parser: argparse.ArgumentParser, show_all: bool = True) -> None:
-        """Add every flag to a parser, in groups; unless ``show_all``, its help lists the common ones alone."""
+    def add(self, parser: Parser, common: bool = True) -> None:
+        """Add every flag to a parser, in groups, and what is needed to its usage line.
+
+        Args:
+            common: its short help text lists the common ones; else none of these flags
+        """
+        if self.needed:
+            parser.usage = f"%(prog)s {self._usage()} [flags]"
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, field in self.settings.items():
             described = spec(field)
             title = described.group or "other settings"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
-            shown = show_all or described.common or name in self.required
-            options = self._options(name, field, described, shown)
+            options = self._options(name, field)
             if name in self.positional:
-                groups[title].add_argument(name, nargs=None if name in self.required else "?", **options)
+                action = groups[title].add_argument(name, nargs=None if name in self.required else "?", **options)
             elif words := self._words(name, described):
-                groups[title].add_argument(*words, dest=self._dest(name), required=name in self.required, **options)
+                required = name in self.required
+                action = groups[title].add_argument(*words, dest=self._dest(name), required=required, **options)
+            else:
+                continue
+            if not (common and (described.common or name in self.needed)):
+                parser.further.add(action)
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         """The settings that were given, by name."""
@@ -110,6 +126,14 @@ class Flags:
             return str(described.metavar or name.upper())
         return "/".join(self._words(name, spec(self.settings[name])))
 
+    def _usage(self) -> str:
+        """What is needed, as it is given: ``ROOT -t TARGET``."""
+        parts = []
+        for name in self.needed:
+            words = [] if name in self.positional else [self._words(name, spec(self.settings[name]))[0]]
+            parts += [*words, str(self._metavar(name))]
+        return " ".join(parts)
+
     def _dest(self, name: str) -> str:
         return name if name in self.positional else f"{'/'.join(self.prefixes(name))}{self.names.get(name, name)}"
 
@@ -121,35 +145,47 @@ class Flags:
             words += further if not prefix else [f"--{prefix}{word[2:]}" for word in further if word.startswith("--")]
         return sorted(words, key=lambda word: word.startswith("--"))
 
-    def _options(self, name: str, field: Field[Any], described: Spec, shown: bool) -> dict[str, Any]:
-        text = help_text(field).replace("%", "%%") if shown else argparse.SUPPRESS
+    def _options(self, name: str, field: Field[Any]) -> dict[str, Any]:
+        text = help_text(field, name in self.needed).replace("%", "%%")
         kind, count = parser_of(self.kinds[name])
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
         if kind is bool:
-            positive = argparse.BooleanOptionalAction if not name.startswith("no_") else "store_true"
-            return {**options, "action": positive}
+            if name.startswith("no_"):
+                return {**options, "action": "store_true"}
+            return {**options, "action": Switch, "on": default_of(field) is True}
         if count is not None:
             options["nargs"] = count
-        metavar = described.metavar
-        if metavar is None and described.choices is not None:
-            metavar = "{" + ",".join(map(str, described.choices)) + "}"
-        fallback = name.upper() if name in self.positional or kind is str else "N" if kind is int else "X"
-        return {**options, "type": kind, "metavar": metavar or fallback}
+        return {**options, "type": kind, "metavar": self._metavar(name)}
+
+    def _metavar(self, name: str) -> str | tuple[str, ...]:
+        described, kinds = spec(self.settings[name]), numbers_in(self.kinds[name])
+        if described.metavar is not None:
+            return described.metavar
+        if described.choices is not None:
+            return "{" + ",".join(map(str, described.choices)) + "}"
+        return "X" if float in kinds else "N" if kinds else name.upper()
 
 
-def help_text(field: Field[Any]) -> str:
+def help_text(field: Field[Any], needed: bool = False) -> str:
     """What a setting is, its range and its default, in one line."""
-    described, default = spec(field), default_of(field)
-    notes = [described.range] if described.range else []
-    if described.defaults is not None:
-        by_method = [f"{method} {_shown(value)}" for method, value in described.defaults.items() if value is not None]
-        if by_method and len(set(described.defaults.values())) > 1:
-            notes.append("default: " + ", ".join(by_method))
-        elif by_method:
-            notes.append(f"default: {_shown(next(iter(described.defaults.values())))}")
-    elif default is not MISSING and default is not None and default != () and default is not False:
-        notes.append(f"default: {_shown(default)}")
+    described = spec(field)
+    notes = [note for note in (described.range, "needed" if needed else _default(field)) if note]
     return described.help + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _default(field: Field[Any]) -> str:
+    """The default in words; empty where the help text tells it."""
+    described, default = spec(field), default_of(field)
+    if described.defaults is not None:
+        by_method = {method: value for method, value in described.defaults.items() if value is not None}
+        if len(set(described.defaults.values())) == 1:
+            return f"default: {_shown(next(iter(by_method.values())))}"
+        return "default: " + ", ".join(f"{method} {_shown(value)}" for method, value in by_method.items())
+    if default is MISSING:
+        return "needed"
+    if default is None or default == ():
+        return "" if "default" in described.help else "default: none"
+    return f"default: {_shown(default)}"
 
 
 def parser_of(kind: Any) -> tuple[Callable[[str], Any], int | str | None]:
@@ -176,10 +212,19 @@ def _word_as(*kinds: Any) -> Callable[[str], Any]:
     return value
 
 
+def numbers_in(kind: Any) -> set[type]:
+    """Which of ``int`` and ``float`` a type is made of: ``tuple[float, float] | None`` -> ``{float}``"""
+    if get_args(kind):
+        return set().union(*(numbers_in(item) for item in get_args(kind)))
+    return {kind} if kind in NUMBERS else set()
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(_shown(item) for item in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @contextmanager

@@ -10,26 +10,26 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
 from tllib_ancon.cli import many_processes
 from tllib_ancon.cli.flags import spelled
+from tllib_ancon.cli.parser import Parser, parsed
 from tllib_ancon.errors import Interrupted, ProcessLost, UserError, unknown_name
 
 COMMANDS = {
-    "demo": "rendered digits -> handwritten digits: source-only, self-training, ELR, AnCon; no download",
+    "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",
     "pretrain": "train a source model",
     "adapt": "adapt a source model to the unlabelled images of a target domain",
     "run": "train a source model and adapt it, in one run directory",
-    "script": "run an example script of TLLib unmodified, and adapt the model that it leaves",
-    "evaluate": "accuracy, per-class accuracy and calibration of a checkpoint",
-    "predict": "what a model says of pictures: CSV, Parquet or NPZ, a row a picture",
-    "export": "the model of a run as ONNX, a torch.export program, TorchScript, or weights in the layout they came in",
-    "certify": "which of a run's two models is better, by labels of a few images on which they disagree",
-    "benchmark": "the runs of a table of the paper",
-    "report": "tables, figures and one HTML page of finished runs, beside the paper's numbers",
+    "script": "run an example script of TLLib unmodified, and adapt the model that it trains",
+    "evaluate": "measure the accuracy and the calibration of a checkpoint, or choose again among the epochs of a run",
+    "predict": "write the predictions for pictures to a CSV, Parquet or NPZ file, one row for each picture",
+    "export": "write the model of a run as ONNX, a torch.export program, TorchScript, or weights in their first layout",
+    "certify": "tell which of a run's two models is better, from labels of a few images on which they disagree",
+    "benchmark": "make the runs of a table of the paper",
+    "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
 """Each is a module of :mod:`tllib_ancon.cli` with ``add_arguments(parser)`` and ``run(args) -> int``."""
 
@@ -96,58 +96,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="tllib-ancon",
-        description="Anchored Confidence (AnCon) for models that meet images of another domain.",
-        epilog="tllib-ancon COMMAND --help tells a command's arguments.",
+        usage="%(prog)s COMMAND [flags]",
+        description="Adapt image classifiers to another domain without labels, by Anchored Confidence (AnCon).",
+        epilog="tllib-ancon COMMAND --help tells the flags that people set first, --help-all every flag.",
     )
     parser.add_argument("--version", action="version", version=f"tllib-ancon {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    subparsers = parser.add_subparsers(prog="tllib-ancon", metavar="COMMAND", required=True, title="commands")
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     if chosen is not None and chosen not in COMMANDS:
         raise unknown_name("command", chosen, COMMANDS)
     asked = parser
     for name, help_text in COMMANDS.items():
-        subparser = subparsers.add_parser(
-            name, help=help_text, description=help_text, formatter_class=argparse.HelpFormatter
-        )
+        subparser = subparsers.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         if name == chosen:
             module = importlib.import_module(f"tllib_ancon.cli.{name}")
             module.add_arguments(subparser)
             subparser.set_defaults(module=module)
             asked = subparser
     return parsed(parser, arguments, asked)
-
-
-def parsed(
-    parser: argparse.ArgumentParser, words: list[str], asked: argparse.ArgumentParser | None = None
-) -> argparse.Namespace:
-    """The arguments in these words.
-
-    Args:
-        asked: the parser of the subcommand, whose flags an unknown one is compared with
-
-    Raises:
-        UserError: an unknown flag (the nearest one)
-    """
-    args, unknown = parser.parse_known_args(words)
-    if unknown:
-        _refuse(unknown, asked or parser)
-    return args
-
-
-def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
-    flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-    if not flags:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    known = parser._option_string_actions
-    prefixed = sorted(flag for flag in known if flags[0][:2] == "--" and flag.endswith(flags[0][1:]))
-    if prefixed:
-        raise UserError(f"unknown flag of {parser.prog}: {flags[0]!r}; did you mean {' or '.join(prefixed)}?")
-    raise unknown_name(f"flag of {parser.prog}:", flags[0], known)
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; {self.prog} --help tells its arguments")
 
 
 def _say(text: str) -> None:

@@ -7,11 +7,12 @@ import sys
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import Flags, checked
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import STANDARD_OUTPUT, PredictionsConfig
 from tllib_ancon.settings import settings_of, types_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     _flags().add(parser)
     stages.add_config_argument(parser)
 
@@ -33,4 +34,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _flags() -> Flags:
-    return Flags(settings_of(PredictionsConfig), types_of(PredictionsConfig), positional=("root",)).without("source")
+    settings, kinds = settings_of(PredictionsConfig), types_of(PredictionsConfig)
+    return Flags(settings, kinds, positional=("root",), needed=("root", "checkpoint")).without("source")

@@ -8,12 +8,13 @@ from typing import Any
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import checked
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import PretrainConfig
 
 LOG = "runs/source"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     stages.pretrain_flags().add(parser)
     stages.add_config_argument(parser)
     parser.epilog = (

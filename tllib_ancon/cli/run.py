@@ -7,12 +7,13 @@ import argparse
 from tllib_ancon.cli import pretrain, stages
 from tllib_ancon.cli.adapt import draw
 from tllib_ancon.cli.flags import Flags, checked
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 
 LOG = "runs/both"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     _first_flags().add(parser)
     stages.second_stage_flags().add(parser)
     stages.add_config_argument(parser)
@@ -55,4 +56,4 @@ def configured(args: argparse.Namespace) -> AdaptConfig:
 
 
 def _first_flags() -> Flags:
-    return stages.pretrain_flags(names={"method": "pretrain"})
+    return stages.pretrain_flags(names={"method": "pretrain"}, needed=("root", "data", "source", "target"))

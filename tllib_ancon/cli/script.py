@@ -13,6 +13,7 @@ from typing import Any
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import checked
+from tllib_ancon.cli.parser import Parser, parsed
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 
@@ -25,22 +26,30 @@ NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", metavar="PATH", help=".../examples/domain_adaptation/image_classification/cdan.py")
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "script",
+        metavar="PATH",
+        help="the script, such as Transfer-Learning-Library/examples/domain_adaptation/image_classification/cdan.py",
+    )
     parser.add_argument(
         "arguments",
         nargs=argparse.REMAINDER,
         metavar="...",
         help="the script's own arguments; then, to adapt, --method METHOD and flags of the adaptation",
     )
-    parser.epilog = "tllib-ancon script PATH --method METHOD --help tells the flags of the adaptation."
+    parser.usage = "%(prog)s PATH [the script's own arguments] [--method METHOD [flags of the adaptation]]"
+    parser.epilog = (
+        "The adaptation takes what its flags do not say from the script's arguments. tllib-ancon script PATH --method "
+        "METHOD --help tells the flags of the adaptation that people set first, --help-all every one."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     own, ours = _split(args.arguments)
     if not ours:
         return _run_script(args.script, own)[0]
-    second = _parse_second_stage(ours)
+    second = parsed(second_stage_parser(), ours)
     with checked(stages.second_stage_flags()):
         AdaptConfig(**_given(second))
     log = _log_of(args.script, own)
@@ -161,26 +170,32 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:border], words[border:]
 
 
-def _parse_second_stage(words: list[str]) -> argparse.Namespace:
-    from tllib_ancon.cli.main import Parser, parsed
-
+def second_stage_parser() -> Parser:
+    """The parser of what follows the script's own arguments, from ``--method`` on."""
     parser = Parser(
         prog="tllib-ancon script PATH ...",
+        usage="%(prog)s --method METHOD [flags]",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
     stages.second_stage_flags().add(parser)
     group = parser.add_argument_group("run")
     group.add_argument(
-        "--start", default="latest", choices=STARTS, help="the script's checkpoint; best was chosen on target labels"
+        "--start",
+        default="latest",
+        choices=STARTS,
+        help="the checkpoint of the script to adapt; best was chosen on target labels (default: latest)",
     )
     group.add_argument(
         "--overwrite",
         action="store_true",
-        help="run both stages anew where they have run; cut off, the same command goes on",
+        help="replace both stages of an earlier run; if they are cut off, the same command continues them "
+        "(default: off)",
     )
-    group.add_argument("--quiet", action="store_true", help="show errors only")
-    group.add_argument("--verbose", action="store_true", help="a line every --print-freq steps")
-    return parsed(parser, words)
+    group.add_argument("--quiet", action="store_true", help="show only errors (default: off)")
+    group.add_argument(
+        "--verbose", action="store_true", help="show a line of progress every --print-freq steps (default: off)"
+    )
+    return parser
 
 
 def _given(second: argparse.Namespace) -> dict[str, Any]:

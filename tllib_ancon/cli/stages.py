@@ -27,14 +27,17 @@ NOT_SHARED = (*INHERITED, "scratch", "pretrained_weights", "log")
 backbone counts as pre-trained."""
 
 
-def pretrain_flags(names: Mapping[str, str] | None = None, required: tuple[str, ...] = ()) -> Flags:
+def pretrain_flags(
+    names: Mapping[str, str] | None = None, needed: tuple[str, ...] = ("root", "data", "source")
+) -> Flags:
     """The flags of :class:`~tllib_ancon.config.PretrainConfig`."""
-    return Flags(settings_of(PretrainConfig), types_of(PretrainConfig), names, positional=("root",), required=required)
+    return Flags(settings_of(PretrainConfig), types_of(PretrainConfig), names, positional=("root",), needed=needed)
 
 
-def adapt_flags(required: tuple[str, ...] = ()) -> Flags:
+def adapt_flags() -> Flags:
     """The flags of :class:`~tllib_ancon.config.AdaptConfig`, those of every method among them."""
-    return Flags(*_adaptation(), positional=("root",), required=required)
+    needed = ("root", "data", "target", "checkpoint")
+    return Flags(*_adaptation(), positional=("root",), needed=needed)
 
 
 def second_stage_flags(beside: tuple[str, ...] = ("",)) -> Flags:
@@ -66,8 +69,9 @@ def both_flags() -> Flags:
 
 
 def add_config_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--config FILE``."""
     parser.add_argument(
-        "--config", metavar="FILE", help="TOML file of settings, named as the flags are; flags win over it"
+        "--config", metavar="FILE", help="TOML file of settings, named as the flags are; a flag overrides its entry"
     )
 
 

@@ -20,6 +20,8 @@ from tllib_ancon.paper import child
 from tllib_ancon.paper.plan import Run
 
 RESULT = "result.json"
+RECORD = "benchmark.json"
+"""In the folder of the runs: the table, the overrides, and the runs that failed."""
 LOG = "output.txt"
 """In a run's folder: what its command printed."""
 

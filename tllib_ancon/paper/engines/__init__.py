@@ -41,27 +41,42 @@ class EngineConfig(Settings):
     """Which engine, and what a run gets of its machines."""
 
     engine: str = setting(
-        "local", "local: processes on this machine; ray: tasks of Ray, on one machine or a cluster",
-        choices=("local", "ray"), group="engine",
-    )  # fmt: skip
-    jobs: int | None = setting(
-        None, "runs at a time on this machine; by default as many as its GPUs hold, 1 without a GPU",
-        at_least=1, metavar="N", group="engine",
-    )  # fmt: skip
-    gpus_per_run: float | None = setting(
-        None, "GPUs of a run: a whole number or a share of one; by default 1, less if more runs are made at a time "
-        "than there are GPUs",
-        at_least=0, metavar="X", group="engine",
-    )  # fmt: skip
-    cpus_per_run: int | None = setting(
-        None, "threads of a run on the CPU; by default 1 with Ray, and elsewhere its share where runs have GPUs",
-        at_least=1, at_most=4096, metavar="N", group="engine",
-    )  # fmt: skip
-    address: str | None = setting(
-        None, "of a Ray cluster: host:port, or auto for the one that this machine belongs to; by default $RAY_ADDRESS, "
-        "or else this machine alone",
+        "local",
+        "what makes the runs; local: processes on this machine; ray: tasks of Ray, here or on a cluster",
+        choices=("local", "ray"),
         group="engine",
-    )  # fmt: skip
+        common=True,
+    )
+    jobs: int | None = setting(
+        None,
+        "runs at a time on this machine; by default as many as its GPUs hold, 1 without a GPU",
+        at_least=1,
+        metavar="N",
+        group="engine",
+        common=True,
+    )
+    gpus_per_run: float | None = setting(
+        None,
+        "GPUs of a run: a whole number or a share of one; by default 1, less if more runs are made at a time "
+        "than there are GPUs",
+        at_least=0,
+        metavar="X",
+        group="engine",
+    )
+    cpus_per_run: int | None = setting(
+        None,
+        "threads of a run on the CPU; by default 1 with Ray, and elsewhere its share where runs have GPUs",
+        at_least=1,
+        at_most=4096,
+        metavar="N",
+        group="engine",
+    )
+    address: str | None = setting(
+        None,
+        "address of a Ray cluster: host:port, or auto for the one that this machine belongs to; by default "
+        "$RAY_ADDRESS, or else this machine alone",
+        group="engine",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
