@@ -672,6 +672,14 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         group="method",
     )
     dropout: bool = setting(False, "leave the network's dropout on while pseudo-labels are taken", group="method")
+    record_every: int = setting(
+        1,
+        "epochs between passes over the whole target for the record, where it has labels; start, selected and last "
+        "epoch are recorded too",
+        metavar="N",
+        at_least=1,
+        group="method",
+    )
     save_epochs: bool = setting(False, "keep the model of every epoch in the run directory", group="method")
     save_predictions: bool = setting(
         False, "keep logits, features and votes of every image as predictions.npz", group="method"

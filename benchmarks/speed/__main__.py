@@ -30,12 +30,24 @@ from benchmarks.speed import (
     search,
     step,
     votes,
+    writes,
 )
 from benchmarks.speed.timing import Row
 from tllib_ancon.training.run_directory import versions
 
 Measurement = Callable[[], Iterable[Row]]
-MEASUREMENTS = ("step", "votes", "search", "images", "augmentation", "processes", "epochs", "predictions", "peak")
+MEASUREMENTS = (
+    "step",
+    "votes",
+    "search",
+    "images",
+    "augmentation",
+    "processes",
+    "epochs",
+    "writes",
+    "predictions",
+    "peak",
+)
 HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
 
 
@@ -74,6 +86,7 @@ def _measurements(args: argparse.Namespace) -> dict[str, Measurement]:
         "augmentation": augmentation.measure,
         "processes": processes.measure,
         "epochs": lambda: epochs.measure(workers=args.workers),
+        "writes": writes.measure,
         "predictions": lambda: predictions.measure(args.office31, workers=args.workers),
         "peak": peak.measure,
     }

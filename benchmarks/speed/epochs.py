@@ -24,7 +24,7 @@ from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.passes import Predictions
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import RunDirectory
+from tllib_ancon.training.run_directory import Run, RunDirectory
 
 NUM_CLASSES = 31
 WARMUP = 2
@@ -103,22 +103,25 @@ def compare(scene: Scene, ways: list[Way], rounds: int, workers: int) -> list[Ro
         folder = Path(name)
         domain = draw_domain(folder, scene.num_images)
         usual = UsualLoop(scene.model(), domain, folder, scene.transforms, scene.batch_size, workers)
-        ours = [_adaptation(scene, way, domain, folder, workers) for way in ways]
-        epochs = {way.name: partial(next, adaptation.epochs()) for way, adaptation in zip(ways, ours, strict=True)}
+        ours = [adaptation(scene, way, domain, folder, workers) for way in ways]
+        epochs = {way.name: partial(next, our.epochs()) for way, our in zip(ways, ours, strict=True)}
         seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
     theirs = [value / usual.images for value in seconds["usual"]]
     rows = [row(f"epoch of the usual loop, {scene.title}", [1 / value for value in theirs], "images/s")]
-    for way, adaptation in zip(ways, ours, strict=True):
-        images = len(adaptation.train_loader) * scene.batch_size
+    for way, our in zip(ways, ours, strict=True):
+        images = len(our.train_loader) * scene.batch_size
         rows.append(ratio(way.name, theirs, [value / images for value in seconds[way.name]], **way.limits))
     return rows
 
 
-def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
-    """An adaptation of more epochs than will be measured."""
+def adaptation(
+    scene: Scene, way: Way, domain: Domain, folder: Path, workers: int, run: Run | None = None
+) -> Adaptation:
+    """An adaptation of more epochs than will be measured, kept in a new run directory, or in ``run``."""
     options = AdaptConfig(epochs=10**6, batch_size=scene.batch_size, workers=workers, **way.options)
-    run = RunDirectory(Path(tempfile.mkdtemp(dir=folder)))
-    run.begin({})
+    if run is None:
+        run = RunDirectory(Path(tempfile.mkdtemp(dir=folder)))
+        run.begin({})
     train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)
     evaluation = evaluation_transform(scene.transforms)
     if way.fast_images:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -34,44 +36,82 @@ def server() -> Any:
     return context
 
 
-def start(arguments: list[str], events_until_kill: int | None = None, errors: Path | None = None) -> BaseProcess:
+def start(
+    arguments: list[str],
+    events_until_kill: int | None = None,
+    errors: Path | None = None,
+    writes_until_kill: int | None = None,
+) -> BaseProcess:
     """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun.
 
     Args:
         errors: gets what it writes to standard error; it is in a group of processes of its own then
+        writes_until_kill: file operations of the thread that writes epochs; the last waits for a step of the next epoch
     """
-    process = server().Process(target=run, args=(arguments, events_until_kill, errors))
+    process = server().Process(target=run, args=(arguments, events_until_kill, errors, writes_until_kill))
     process.start()
     return process
 
 
-def run(arguments: list[str], events_until_kill: int | None = None, errors: Path | None = None) -> None:
+def run(
+    arguments: list[str],
+    events_until_kill: int | None = None,
+    errors: Path | None = None,
+    writes_until_kill: int | None = None,
+) -> None:
     if errors is not None:
         os.setsid()
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     multiprocessing.set_start_method("fork", force=True)  # of data-loader workers
     RunDirectory.discard_state = lambda self: None  # what the last epoch kept is compared
     if events_until_kill is not None:
-        _kill_at(events_until_kill)
+        _at_each_event(_killing_at(events_until_kill))
+    if writes_until_kill is not None:
+        _at_each_event(_in_writer(_killing_at(writes_until_kill, first=_wait_for_a_step())))
     sys.exit(main(arguments))
 
 
-def _kill_at(events: int) -> None:
-    left = [events]
+def _killing_at(number: int, first: Callable[[], object] = lambda: None) -> Callable[[], None]:
+    """What does something and kills this process when it is called for the time of this number."""
+    events = itertools.count(1)
 
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args)
+    def event() -> None:
+        if next(events) == number:
+            first()
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        return call
+    return event
 
-    Adaptation._step = counted(Adaptation._step)
-    files.HashingFile.write = counted(files.HashingFile.write)
-    os.fsync = counted(os.fsync)
-    os.replace = counted(os.replace)
+
+def _wait_for_a_step() -> Callable[[], None]:
+    """What waits until a step begins; half a second at most, as none does while an epoch is scored."""
+    stepped = threading.Event()
+    Adaptation._step = _before(stepped.set, Adaptation._step)
+
+    def wait() -> None:
+        stepped.clear()
+        stepped.wait(0.5)
+
+    return wait
+
+
+def _in_writer(event: Callable[[], None]) -> Callable[[], None]:
+    return lambda: None if threading.current_thread() is threading.main_thread() else event()
+
+
+def _at_each_event(event: Callable[[], None]) -> None:
+    Adaptation._step = _before(event, Adaptation._step)
+    files.HashingFile.write = _before(event, files.HashingFile.write)
+    os.fsync = _before(event, os.fsync)
+    os.replace = _before(event, os.replace)
+
+
+def _before(event: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        event()
+        return function(*args)
+
+    return call
 
 
 def outcome(run: Path) -> dict[str, Any]:

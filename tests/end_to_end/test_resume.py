@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import differences, outcome, start
@@ -19,6 +21,7 @@ from tllib_ancon.training.run_directory import RunDirectory
 METHODS = ("self-training", "elr", "ancon", "gce", "nrc+ancon")
 KILLS_BY_TIME, KILLS_BY_EVENT = 3, 4
 """Of each method: 35 kills together."""
+KILLS_BY_WRITE, WRITES_OF_AN_EPOCH = 8, 250
 EVENTS = 1200
 """Steps, writes and renames of a run, about."""
 
@@ -72,6 +75,34 @@ def test_the_training_of_a_source_model_continues_too(domains: Path, tmp_path: P
         return arguments("pretrain", domains, tmp_path / name, *more)
 
     _kill_and_compare(command, tmp_path, random.Random(0), 1, 2)
+
+
+def test_a_run_that_is_killed_while_it_writes_an_epoch_and_trains_the_next(
+    domains: Path, source_checkpoint: Path, tmp_path: Path
+) -> None:
+    def command(name: str) -> list[str]:
+        more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "--method", "ancon", "--save-epochs")
+        return arguments("adapt", domains, tmp_path / name, *more, "--save-predictions", "--save-logits")
+
+    finish(command("whole"))
+    generator = random.Random(0)
+    for _ in range(KILLS_BY_WRITE):
+        process = start(command("cut"), writes_until_kill=generator.randrange(1, WRITES_OF_AN_EPOCH))
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    finish(command("cut"))
+    assert differences(*(outcome(tmp_path / name) for name in ("whole", "cut"))) == []
+    assert differences(*(arrays(tmp_path / name) for name in ("whole", "cut"))) == []
+
+
+def arrays(run: Path) -> dict[str, Any]:
+    """What it keeps beside its checkpoints."""
+    found = {}
+    for path in sorted(run.rglob("*.npz")):
+        with np.load(path) as file:
+            numbers = {name: torch.from_numpy(file[name]) for name in file.files if file[name].dtype.kind in "if"}
+        found[path.relative_to(run).as_posix()] = numbers
+    return found
 
 
 def _kill_and_compare(command, tmp_path: Path, generator: random.Random, by_time: int, by_event: int) -> None:

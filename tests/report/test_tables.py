@@ -18,6 +18,7 @@ from tllib_ancon.report.tables import (
     Comparison,
     Line,
     Quantity,
+    accuracies_by_criterion,
     by_class,
     mce_table,
     selection_table,
@@ -136,6 +137,19 @@ def test_selection_by_each_criterion(tmp_path: Path) -> None:
     assert means == {"infomax": 20.0, "corr_c": 30.0, "mean_entropy": 20.0, "largest change": 10.0}
     assert list(made.columns) == ["infomax", "corr_c", "mean_entropy", "largest change"]
     assert selection_table(read_runs([write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))])[0]) is None
+
+
+def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    del lines[1]["accuracy"], lines[1]["ece"]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (read,) = read_runs([tmp_path])[0]
+    assert accuracies_by_criterion(read) == {"infomax": 20.0, "mean_entropy": 20.0}
+    assert list(selection_table([read]).columns) == ["infomax", "mean_entropy"]
+    del lines[2]["accuracy"], lines[2]["ece"]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert selection_table(read_runs([tmp_path])[0]) is None
 
 
 def test_mce_needs_all_corruptions(tmp_path: Path) -> None:

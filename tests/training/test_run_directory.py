@@ -6,6 +6,8 @@ import os
 import pickle
 import resource
 import shutil
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +34,20 @@ def weights(epoch: int) -> dict[str, torch.Tensor]:
 
 def train(path: Path, config: dict[str, Any] = CONFIG, **options: bool) -> RunDirectory:
     """A run whose model is its epoch; it continues what is there."""
-    run = RunDirectory(path)
-    run.begin(config, **options)
-    if run.finished:
+    with closing(RunDirectory(path)) as run:
+        run.begin(config, **options)
+        if run.finished:
+            return run
+        kept = run.resume()
+        metrics = [] if kept is None else kept[1]
+        if kept is not None:
+            assert_agreement(path, metrics)
+            assert torch.equal(kept[0]["parts"]["model"]["weight"], weights(len(metrics) - 1)["weight"])
+        for epoch in range(len(metrics), EPOCHS + 1):
+            metrics = [*metrics, {"epoch": epoch}]
+            run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
+        run.finish({"last": metrics[-1]})
         return run
-    kept = run.resume()
-    metrics = [] if kept is None else kept[1]
-    if kept is not None:
-        assert_agreement(path, metrics)
-        assert torch.equal(kept[0]["parts"]["model"]["weight"], weights(len(metrics) - 1)["weight"])
-    for epoch in range(len(metrics), EPOCHS + 1):
-        metrics = [*metrics, {"epoch": epoch}]
-        run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
-    run.finish({"last": metrics[-1]})
-    return run
 
 
 def assert_agreement(path: Path, metrics: list[dict[str, Any]]) -> None:
@@ -185,12 +187,77 @@ def cut_or_whole(path: Path, finished: bool, epochs: int = 3) -> None:
     if finished:
         train(path)
         return
-    run = RunDirectory(path)
+    with closing(RunDirectory(path)) as run:
+        run.begin(CONFIG)
+        for epoch in range(epochs):
+            metrics = [{"epoch": number} for number in range(epoch + 1)]
+            run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
+
+
+class HeldBack:
+    """Lets the writer write no file until :meth:`set`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.go = threading.Event()
+        replace = os.replace
+        monkeypatch.setattr(files.os, "replace", lambda *paths: (self.go.wait(10), replace(*paths)))
+
+
+def test_an_epoch_is_written_while_the_caller_changes_its_weights(tmp_path: Path, monkeypatch) -> None:
+    run = RunDirectory(tmp_path)
     run.begin(CONFIG)
-    for epoch in range(epochs):
-        run.save_epoch(
-            {"parts": {"model": weights(epoch)}}, [{"epoch": e} for e in range(epoch + 1)], epoch in SELECTED
-        )
+    held_back = HeldBack(monkeypatch)
+    model, metrics = weights(1), [{"epoch": 0}, {"epoch": 1}]
+    run.save_epoch({"parts": {"model": model}}, metrics, True)
+    run.keep_epoch(1)
+    model["weight"].fill_(2)
+    metrics.append({"epoch": 2})
+    assert not (tmp_path / "checkpoints" / STATE).exists()
+    held_back.go.set()
+    run.save_epoch({"parts": {"model": model}}, metrics, False)
+    assert run.load(LATEST)["weight"][0] == 2
+    assert run.load(BEST)["weight"][0] == 1
+    assert run.load("epoch-001.pth")["weight"][0] == 1
+    run.close()
+
+
+def test_what_is_written_after_an_epoch_waits_for_its_state(tmp_path: Path, monkeypatch) -> None:
+    run = RunDirectory(tmp_path)
+    run.begin(CONFIG)
+    held_back, found = HeldBack(monkeypatch), []
+    run.save_epoch({"parts": {"model": weights(0)}}, [{"epoch": 0}], True)
+    run.then(lambda: found.extend(path.name for path in sorted(tmp_path.rglob("*.*"))))
+    assert found == []
+    held_back.go.set()
+    run.wait()
+    assert {"state.pth", "best.pth", "latest.pth", "metrics.jsonl"} <= set(found)
+    run.close()
+
+
+@pytest.mark.parametrize("call", ["wait", "last_good", "save_epoch", "finish", "load"])
+def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeypatch, call: str) -> None:
+    arguments: dict[str, Any] = {
+        "last_good": [0],
+        "save_epoch": [{"parts": {"model": weights(1)}}, [{"epoch": 0}, {"epoch": 1}], True],
+        "finish": [{}],
+        "load": [LATEST],
+    }
+    run = RunDirectory(tmp_path)
+    run.begin(CONFIG)
+    with monkeypatch.context() as patch:
+        after(1, patch, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        run.save_epoch({"parts": {"model": weights(0)}}, [{"epoch": 0}], True)
+        run.keep_epoch(0)
+        with pytest.raises(UserError, match="No space left on device"):
+            getattr(run, call)(*arguments.get(call, []))
+    run.close()
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == [".lock", "config.json"]
+
+
+def test_a_closed_directory_is_free_for_another(tmp_path: Path) -> None:
+    cut_or_whole(tmp_path, finished=False)
+    assert_agreement(tmp_path, [{"epoch": epoch} for epoch in range(3)])
+    RunDirectory(tmp_path).begin(CONFIG)
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.training.snapshot import require_numbers, restore_snapshot, take_snapshot
+from tllib_ancon.training.snapshot import copy_to_cpu, require_numbers, restore_snapshot, take_snapshot
 
 
 def parts(width: int = 2) -> dict[str, Any]:
@@ -107,3 +107,32 @@ def test_a_part_that_is_missing_is_named() -> None:
     del snapshot["parts"]["model"]
     with pytest.raises(UserError, match="does not fit its model"):
         restore_snapshot(parts(), snapshot)
+
+
+def test_a_copy_is_not_changed_by_what_is_trained_on() -> None:
+    trained = parts()
+    trained["model"](torch.ones(1, 2)).sum().backward()
+    trained["optimizer"].step()
+    copied = copy_to_cpu(take_snapshot(trained))
+    weight = trained["model"].weight.detach().clone()
+    momentum = trained["optimizer"].state[trained["model"].weight]["momentum_buffer"].clone()
+    trained["optimizer"].param_groups[0]["lr"] = 7
+    trained["optimizer"].step()
+    assert not torch.equal(trained["model"].weight, weight)
+    new = parts()
+    restore_snapshot(new, copied)
+    assert torch.equal(new["model"].weight, weight)
+    assert torch.equal(new["optimizer"].state[new["model"].weight]["momentum_buffer"], momentum)
+    assert new["optimizer"].param_groups[0]["lr"] == 2
+
+
+def test_a_copy_keeps_ties_versions_and_layouts() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model[1].weight = model[0].weight
+    state = model.state_dict()
+    copied = copy_to_cpu(state)
+    assert copied["0.weight"] is copied["1.weight"]
+    assert copied["0.bias"] is not copied["1.bias"]
+    assert copied._metadata == state._metadata
+    last = torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    assert copy_to_cpu([(last, "text", 3)])[0][0].stride() == last.stride()

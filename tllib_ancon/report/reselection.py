@@ -68,18 +68,21 @@ def spread(metrics: list[dict[str, Any]], criteria: Iterable[str] = PAPER_CRITER
 
 
 def table(metrics: list[dict[str, Any]]) -> str:
-    """A row a criterion: the epoch it chooses, its score there, and accuracy and ECE where the target had labels."""
-    labelled = all("accuracy" in line and "ece" in line for line in metrics)
+    """A row a criterion: the epoch it chooses, its score there, and accuracy and ECE where they are on record."""
+    labelled = any(map(_is_labelled, metrics))
     adapted = [line for line in metrics if line["epoch"] > 0]
     scored = [name for name in CRITERIA if any(not math.isnan(line.get(name, math.nan)) for line in adapted)]
     rows = [f"{'criterion':<18}{'epoch':>6}{'score':>10}" + (f"{'accuracy':>10}{'ECE':>8}" if labelled else "")]
     start = next((line for line in metrics if line["epoch"] == 0), None)
     if start is not None and labelled:
         rows.append(_row("(start)", start, None))
-    rows += [_row(name, choice.metrics, choice.score) for name in scored for choice in [choose_epoch(metrics, name)]]
+    choices = {name: choose_epoch(metrics, name) for name in scored}
+    rows += [_row(name, choice.metrics, choice.score) for name, choice in choices.items()]
     if labelled:
         rows.append(_row("(last)", metrics[-1], None))
-    if labelled and set(PAPER_CRITERIA) <= set(scored):
+    if labelled and not all(_is_labelled(choice.metrics) for choice in choices.values()):
+        rows += ["", "an epoch without accuracy and ECE is not on record: the run recorded some epochs (record_every)"]
+    elif labelled and set(PAPER_CRITERIA) <= set(scored):
         rows += ["", "maximum performance change under different selection methods, in points of accuracy:"]
         rows.append(f"{spread(metrics):.2f} for {', '.join(PAPER_CRITERIA)}; {spread(metrics, scored):.2f} for all")
         rows.append("accuracy in %; ECE with 15 bins over [0, 1]; neither was used to choose")
@@ -106,6 +109,8 @@ def chosen_checkpoint(run: RunDirectory, epoch: int) -> Path:
 
 def _row(name: str, metrics: dict[str, Any], score: float | None) -> str:
     text = f"{name:<18}{metrics['epoch']:>6}" + (f"{'':>10}" if score is None else f"{score:>10.4f}")
-    return text + (
-        f"{metrics['accuracy']:>10.2f}{metrics['ece']:>8.4f}" if {"accuracy", "ece"} <= metrics.keys() else ""
-    )
+    return text + (f"{metrics['accuracy']:>10.2f}{metrics['ece']:>8.4f}" if _is_labelled(metrics) else "")
+
+
+def _is_labelled(metrics: dict[str, Any]) -> bool:
+    return "accuracy" in metrics and "ece" in metrics

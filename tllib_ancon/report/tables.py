@@ -198,7 +198,7 @@ def table(
 
 def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
     """Accuracy of the epoch that each criterion selects, and by how much the paper's three disagree; None where no run
-    has two epochs to choose from."""
+    has two epochs to choose from, or no chosen one is on record."""
     scored = compared_everywhere([run for run in runs if run.labelled and len(run.metrics) > 2])
     if not scored:
         return None
@@ -206,6 +206,8 @@ def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
     for run in scored:
         by_method.setdefault(run.method, []).append(accuracies_by_criterion(run))
     shared = set.intersection(*(set(one) for chosen in by_method.values() for one in chosen))
+    if not shared:
+        return None
     paper = [name for name in selection.PAPER_CRITERIA if name in shared]
     others = [name for name in selection.CRITERIA if name in shared and name not in paper]
     lines = []
@@ -228,13 +230,15 @@ def paper_spread(accuracies: Mapping[str, float]) -> float:
 
 
 def accuracies_by_criterion(run: AdaptedRun) -> dict[str, float]:
-    """Criterion -> accuracy of the epoch it selects, without training again."""
-    epochs = [line for line in run.metrics[1:] if "accuracy" in line]
-    return {
-        name: epochs[selection.best_epoch([line[name] for line in epochs], name)]["accuracy"]
+    """Criterion -> accuracy of the epoch it selects, without training again; without criteria that select an epoch
+    whose accuracy is not on record."""
+    epochs = run.metrics[1:]
+    chosen = {
+        name: epochs[selection.best_epoch([line[name] for line in epochs], name)]
         for name in selection.CRITERIA
         if epochs and all(name in line and not math.isnan(line[name]) for line in epochs)
     }
+    return {name: line["accuracy"] for name, line in chosen.items() if "accuracy" in line}
 
 
 def mce_table(runs: Sequence[AdaptedRun]) -> Table | None:

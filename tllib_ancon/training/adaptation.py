@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -23,14 +24,13 @@ from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.interruption import Interruption
-from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
 from tllib_ancon.training.passes import RECORDED, Predictions, Record, evaluation_loader, predict_domain
 from tllib_ancon.training.precision import advance, create_accelerator, lay_out, prepare, synchronize_batch_norm
 from tllib_ancon.training.progress import Meters, Progress, epoch_summary
 from tllib_ancon.training.reproducibility import separate_noise
-from tllib_ancon.training.run_directory import Run
-from tllib_ancon.training.snapshot import Stateful, require_numbers, restore_snapshot, take_snapshot
+from tllib_ancon.training.run_directory import BEST, Run
+from tllib_ancon.training.snapshot import Stateful, copy_to_cpu, require_numbers, restore_snapshot, take_snapshot
 
 Keep = Callable[[Predictions, Tensor | None], None]
 """Keeps a model's predictions on the whole target, and f̄ of its images (N, K) where a part of the method counts votes:
@@ -53,7 +53,8 @@ class Adaptation:
         options: how to adapt
         run: where configuration, metrics and checkpoints go; already begun
         train_transform, evaluation_transform: PIL image -> tensor
-        record: scores the predictions on the whole target for the record, where labels exist
+        record: scores the predictions on the whole target for the record, where labels exist; of the start, of every
+            ``options.record_every``-th epoch, of the selected and of the last one
         keep: keeps predictions and votes of the selected epoch
         keep_logits: keeps the predictions of every epoch, the start's too
         progress: what the person sees
@@ -130,11 +131,13 @@ class Adaptation:
 
     def __call__(self) -> dict[str, Any]:
         """Adapt, or finish the adaptation that was cut off in this run directory; returns ``result.json``."""
-        with self.interruption:
-            for _ in self.epochs():
-                pass
-        result = self._result()
-        self.run.finish(result)
+        with closing(self.run):
+            with self.interruption:
+                for _ in self.epochs():
+                    pass
+                self.run.wait()
+            result = self._result()
+            self.run.finish(result)
         return result
 
     def epochs(self) -> Iterator[dict[str, Any]]:
@@ -223,16 +226,39 @@ class Adaptation:
             )
         metrics |= selection.score_all(held_out.logits.softmax(1))
         metrics["changed"] = self.first_labels.changed(held_out.logits)
-        predictions = None
-        if self.record is not None:
-            predictions = self._predict(self.target_loader, metrics["epoch"])
-            metrics |= self.record(predictions)
         self.metrics.append(metrics)
-        self._save(metrics["epoch"], predictions)
+        self._save(metrics["epoch"], self._record(metrics["epoch"]))
         if self.follow is not None:
             self.follow(metrics)
         self.progress.line(epoch_summary(metrics, self.options.epochs))
         return metrics
+
+    def _record(self, epoch: int) -> Predictions | None:
+        """Score an epoch for the record, if its turn has come or its predictions are kept anyway; returns these."""
+        scored = self._is_recorded(epoch) or self._keeps_predictions(epoch)
+        predictions = self._predict(self.target_loader, epoch) if scored else None
+        if self.record is not None and predictions is not None:
+            self.metrics[epoch] |= self.record(predictions)
+        if epoch == self.options.epochs:
+            self._record_selected()
+        return predictions
+
+    def _is_recorded(self, epoch: int) -> bool:
+        """Whether its turn has come."""
+        return self.record is not None and (epoch == self.options.epochs or epoch % self.options.record_every == 0)
+
+    def _record_selected(self) -> None:
+        """Score the selected epoch for the record, if its turn did not come: what the start has, it has then."""
+        selected = self.metrics[self._selected_epoch()]
+        if self.record is None or self.metrics[0].keys() <= selected.keys():
+            return
+        last = copy_to_cpu(self.network.state_dict())
+        self.network.load_state_dict(self.run.load(BEST))
+        selected |= self.record(self._predict(self.target_loader, self.options.epochs))
+        self.network.load_state_dict(last)
+
+    def _keeps_predictions(self, epoch: int) -> bool:
+        return self.keep_logits is not None or (self.keep is not None and self._is_selected(epoch))
 
     def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
         with self.accelerator.autocast():
@@ -246,13 +272,12 @@ class Adaptation:
         """Keep what was asked for beside the state; done again when the run continues after this epoch."""
         if self.options.save_epochs:
             self.run.keep_epoch(epoch)
-        keeps = self.keep is not None and self._is_selected(epoch)
-        if keeps or self.keep_logits is not None:
+        if self._keeps_predictions(epoch):
             predictions = predictions or self._predict(self.target_loader, epoch)
             if self.keep_logits is not None:
-                on_first(self.keep_logits)(epoch, predictions)
-            if self.keep is not None and keeps:
-                on_first(self.keep)(predictions, self._votes(len(predictions.indices)))
+                self.run.then(partial(self.keep_logits, epoch, predictions))
+            if self.keep is not None and self._is_selected(epoch):
+                self.run.then(partial(self.keep, predictions, self._votes(len(predictions.indices))))
 
     def _resume(self) -> bool:
         kept = self.run.resume()
@@ -260,7 +285,9 @@ class Adaptation:
             return False
         snapshot, self.metrics = kept
         scores = [self.options.criterion] * (self.options.criterion in selection.CRITERIA)
-        require_numbers(self.metrics, [*scores, *RECORDED * (self.record is not None)], first=0)
+        require_numbers(self.metrics, scores, first=0)
+        for epoch, line in enumerate(self.metrics):
+            require_numbers([line], RECORDED * self._is_recorded(epoch), first=epoch)
         restore_snapshot(self._parts(), snapshot)
         self._keep(self.metrics[-1]["epoch"])
         self.progress.line(f"continuing {self.run.path} after epoch {self.metrics[-1]['epoch']}")

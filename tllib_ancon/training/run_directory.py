@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -17,12 +17,13 @@ from tllib_ancon._version import __version__
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of, spec
+from tllib_ancon.training.background import Background
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
 from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
 from tllib_ancon.training.saved_logits import remove_logits
 from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
-from tllib_ancon.training.snapshot import LARGEST
+from tllib_ancon.training.snapshot import LARGEST, copy_to_cpu
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
@@ -42,12 +43,16 @@ class Run(Protocol):
 
     @property
     def path(self) -> Any: ...
+    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]: ...
     def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None: ...
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None: ...
     def keep_epoch(self, epoch: int) -> None: ...
+    def then(self, write: Callable[[], object]) -> None: ...
+    def wait(self) -> None: ...
     def load(self, name: str) -> dict[str, Any]: ...
     def last_good(self, epoch: int) -> str: ...
     def finish(self, result: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...
 
 
 class RunDirectory:
@@ -57,10 +62,13 @@ class RunDirectory:
     ``predictions.npz`` if it was asked for, ``result.json`` (written last: its presence means that the run is
     finished), ``checkpoints/`` and ``visualize/``.
 
-    A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch and
-    :meth:`finish` at the end. An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it;
-    ``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so
-    that whenever the process is killed, they agree as soon as the run continues.
+    A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch,
+    :meth:`finish` at the end and :meth:`close` whatever happened. A copy of an epoch on the host is written while the
+    next epoch is trained; what reads the files here waits for it, and its error is that of the next call.
+
+    An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it; ``latest.pth``, ``best.pth`` and
+    ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so that whenever the process is killed,
+    they agree as soon as the run continues.
 
     Of many processes the first alone reads and writes; each of them calls the same methods, and gets what the first one
     read, or the error that it met.
@@ -76,6 +84,7 @@ class RunDirectory:
         self.part_of = Path(part_of or path)
         self._lock: FolderLock | None = None
         self._sha256: dict[str, str] = {}
+        self._writing = Background()
 
     @property
     def checkpoints(self) -> Path:
@@ -161,6 +170,7 @@ class RunDirectory:
     @on_first
     def load(self, name: str) -> dict[str, Any]:
         """The weights that :meth:`save` wrote as ``checkpoints/name``; no code of the file is run."""
+        self._writing.wait()
         weights: dict[str, Any] = torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
         return weights
 
@@ -168,17 +178,20 @@ class RunDirectory:
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
         """Keep an epoch: the state to continue from, then ``latest.pth``, ``best.pth`` and ``metrics.jsonl``.
 
+        It returns once the epoch before is written and this one is copied.
+
         Args:
             snapshot: of :func:`~tllib_ancon.training.snapshot.take_snapshot`; its part ``model`` is the checkpoint
             metrics: of all epochs so far
             selected: the model of this epoch is the best so far
 
         Raises:
-            UserError: a file could not be written (why); the epoch before is kept
+            UserError: a file of the epoch before could not be written (why); the one before that is kept
         """
+        self._writing.wait()
         state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._sha256.get(BEST)}
-        write_whole(self.checkpoints / STATE, lambda file: _write_sealed(file, state))
-        self._write_what_follows(state)
+        copied: dict[str, Any] = copy_to_cpu(state)
+        self._writing.do(lambda: self._write_epoch(copied))
 
     @on_first
     def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
@@ -201,24 +214,53 @@ class RunDirectory:
 
     @on_first
     def keep_epoch(self, epoch: int) -> None:
-        """Keep a copy of ``latest.pth`` as the model of this epoch."""
-        copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch))
+        """Keep a copy of ``latest.pth`` as the model of this epoch, the last that was given to :meth:`save_epoch`."""
+        self._writing.do(lambda: copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch)))
+
+    @on_first
+    def then(self, write: Callable[[], object]) -> None:
+        """Write something after the files of the last epoch."""
+        self._writing.do(write)
+
+    @on_first
+    def wait(self) -> None:
+        """Until all is written.
+
+        Raises:
+            UserError: a file could not be written (why); the epoch before is kept
+        """
+        self._writing.wait()
 
     @on_first
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
+        """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory.
+
+        Raises:
+            UserError: a file could not be written (why)
+        """
+        self._writing.wait()
         kept = [path.name for path in self.checkpoints.glob("epoch-*.pth")]
         written = [name for name in (LATEST, BEST) if name in self._sha256]
         optional = {PREDICTIONS} if (self.path / PREDICTIONS).is_file() else set()
         names = {f"{CHECKPOINTS}/{name}" for name in (*written, *kept)} | {METRICS} | optional
         self.write_json(RESULT, {**result, "sha256": {name: sha256(self.path / name) for name in sorted(names)}})
         self.discard_state()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the directory, once all is written that can be."""
+        self._writing.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def last_good(self, epoch: int) -> str:
-        """Where the model of an epoch is kept, as a part of a message."""
+        """Where the model of the last epoch is kept, as a part of a message.
+
+        Raises:
+            UserError: it could not be written (why)
+        """
+        self._writing.wait()
         return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
 
     def discard_state(self) -> None:
@@ -249,6 +291,10 @@ class RunDirectory:
     def _read_result(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.path / RESULT).read_text())
         return content
+
+    def _write_epoch(self, state: Mapping[str, Any]) -> None:
+        write_whole(self.checkpoints / STATE, lambda file: _write_sealed(file, state))
+        self._write_what_follows(state)
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""

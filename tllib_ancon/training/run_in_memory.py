@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tllib_ancon.errors import UserError
@@ -37,6 +37,13 @@ class RunInMemory:
     def keep_epoch(self, epoch: int) -> None:
         raise UserError("`save_epochs` needs a run directory; pass `log`")
 
+    def then(self, write: Callable[[], object]) -> None:
+        """Write it now: nothing is written before."""
+        write()
+
+    def wait(self) -> None:
+        """Nothing is being written."""
+
     def load(self, name: str) -> dict[str, Any]:
         """The weights that :meth:`save_epoch` kept as the best."""
         return self._models[name]
@@ -47,3 +54,6 @@ class RunInMemory:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Nothing is to be closed."""
+
+    def close(self) -> None:
+        """Nothing is to be let go of."""

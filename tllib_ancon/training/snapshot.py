@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,29 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     private = own | {"parts": {name: _on_cpu(part) for name, part in own["parts"].items() if name in PRIVATE_PARTS}}
     first, *others = collect(private) or [private]
     return own | {OTHERS: [other | {"parts": _differing(other["parts"], first["parts"])} for other in others]}
+
+
+def copy_to_cpu(value: Any) -> Any:
+    """A snapshot, or a part of one, that no later step changes: its containers, and its tensors on the CPU.
+
+    Tensors that are views of the same memory, as tied weights are, stay one.
+    """
+    return _copy(value, {})
+
+
+def _copy(value: Any, copied: dict[tuple[Any, ...], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if place not in copied:
+            copied[place] = value.detach().to("cpu", copy=True)
+        return copied[place]
+    if isinstance(value, list | tuple):
+        return type(value)(_copy(entry, copied) for entry in value)
+    if isinstance(value, dict):
+        same = copy.copy(value)  # with what a state dict says of its modules' versions
+        same.update((name, _copy(entry, copied)) for name, entry in value.items())
+        return same
+    return value
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:

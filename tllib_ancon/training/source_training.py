@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from torch import Tensor, nn
@@ -85,12 +86,14 @@ class SourceTraining(ABC):
 
     def __call__(self) -> dict[str, Any]:
         """Train, or finish the training that was cut off in this run directory; returns ``result.json``."""
-        with self.interruption:
-            self._resume()
-            for epoch in range(len(self.metrics) + 1, self.options.epochs + 1):
-                self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch), **self._scores(epoch)})
-        result = self._result()
-        self.run.finish(result)
+        with closing(self.run):
+            with self.interruption:
+                self._resume()
+                for epoch in range(len(self.metrics) + 1, self.options.epochs + 1):
+                    self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch), **self._scores(epoch)})
+                self.run.wait()
+            result = self._result()
+            self.run.finish(result)
         return result
 
     @abstractmethod

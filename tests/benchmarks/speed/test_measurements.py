@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.speed import augmentation, epochs, images, peak, predictions, processes, scaling, search, step, votes
+from benchmarks.speed import (
+    augmentation,
+    epochs,
+    images,
+    peak,
+    predictions,
+    processes,
+    scaling,
+    search,
+    step,
+    votes,
+    writes,
+)
 from benchmarks.speed.__main__ import line, main
 from benchmarks.speed.timing import Row
 from benchmarks.speed.usual_loop import UsualLoop
@@ -99,6 +111,20 @@ def test_epochs_are_compared_image_by_image() -> None:
     assert all(row.value > 0 for row in (usual, plain, fast))
 
 
+def test_epochs_are_written_in_each_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "EPOCHS", 2)
+    seconds, meanwhile, never = writes.compare(SCENE, tmp_path, rounds=1, workers=0)
+    assert (seconds.unit, meanwhile.unit, never.unit) == ("s", "x", "x")
+    kept = [len(path.read_text().splitlines()) for path in tmp_path.rglob("metrics.jsonl")]
+    assert kept == [4, 4]  # a round for warming up
+
+
+def test_what_waits_keeps_files_of_the_size_of_a_networks() -> None:
+    model = writes.Beside("", "", 32, 256, 32).model()
+    assert sum(tensor.nbytes for tensor in model.state_dict().values()) > 60e6
+    assert sum(parameter.numel() for parameter in model.parameters()) < 1e6
+
+
 def test_predict_says_what_the_usual_loop_says(tmp_path: Path) -> None:
     usual, faster, difference = predictions.compare("test_resnet", images.draw_domain(tmp_path, 5), rounds=1, workers=0)
     assert (usual.unit, faster.unit, faster.at_least) == ("images/s", "x", 1.5)
@@ -126,7 +152,7 @@ def test_a_line_says_whether_the_claim_holds(interval: tuple[float, float] | Non
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (step, votes, search, images, augmentation, processes, epochs, predictions, peak):
+    for module in (step, votes, search, images, augmentation, processes, epochs, writes, predictions, peak):
         monkeypatch.setattr(module, "measure", lambda *_, **__: [Row("speed", 2.0, 1.5, 2.5, "x", at_least=3)])
     monkeypatch.setattr(scaling, "VOTE_SIZES", {"N": (50, 60), "K": (300, 400), "B": (4, 8)})
     monkeypatch.setattr(scaling, "SEARCH_SIZES", {"N": (300, 400), "B": (4, 8)})
@@ -147,6 +173,7 @@ def test_the_command_prints_a_table_and_writes_it(quick: None, tmp_path: Path, c
         "augmentation",
         "processes",
         "epochs",
+        "writes",
         "predictions",
         "peak",
     }
