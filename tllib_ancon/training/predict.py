@@ -116,10 +116,17 @@ def probabilities(
     network.eval()
     try:
         for _, batch in evaluation_loader(domain, transform, batch_size, workers):
-            logits = network(batch.to(place, non_blocking=True))
+            logits = network(_laid_out(batch.to(place, non_blocking=True)))
             if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(batch):
                 raise UserError("the model's output is not one row of logits an image, (B, K)")
             yield logits.float().softmax(1).cpu().numpy()
     finally:
         for module in training:
             module.training = True
+
+
+def _laid_out(images: torch.Tensor) -> torch.Tensor:
+    """Images for the layout that convolutions are faster in on a CPU, whatever that of their weights."""
+    if images.ndim == 4 and images.device.type == "cpu":
+        return images.contiguous(memory_format=torch.channels_last)
+    return images
