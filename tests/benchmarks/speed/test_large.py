@@ -42,9 +42,9 @@ def test_a_clock_ends_what_it_measures() -> None:
 
 def test_memory_is_counted_from_where_it_is_asked_for() -> None:
     before = large.memory()
-    block = torch.ones(2**22)  # 16 MiB
+    block = torch.ones(2**24)  # 67 MB: beyond what malloc ever takes from memory that is free already
     del block
-    assert 15e6 < large.peak_memory() - before < 40e6
+    assert 60e6 < large.peak_memory() - before < 100e6
 
 
 def test_an_adaptation_is_measured_and_continues(tmp_path: Path) -> None:
