@@ -17,8 +17,8 @@ from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import as_domain
 from tllib_ancon.errors import UserError
+from tllib_ancon.given_paths import IMAGENET
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.settings import settings_of
 from tllib_ancon.training import inputs
 from tllib_ancon.training.files import sha256

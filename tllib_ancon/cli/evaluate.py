@@ -49,9 +49,9 @@ def _flags() -> Flags:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tllib_ancon.training import launch
-
     if args.select is not None:
+        from tllib_ancon.training import launch
+
         return launch.on_first(select)(args)
     with checked(_flags()):
         file = stages.from_file(args, PredictConfig)
@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(
                 f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}"
             )
+        stages.require_paths(config)
         if args.out is not None:
             raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
 

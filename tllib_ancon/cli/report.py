@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tllib_ancon.cli.parser import Parser
+from tllib_ancon.given_paths import folder_of_runs
 from tllib_ancon.paper import plan as plans
 
 
@@ -25,6 +26,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    for folder in args.folders:
+        folder_of_runs(folder)
+
     from tllib_ancon.report.report import write_report
 
     print(write_report(args.folders, args.paper, args.out))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.config import INHERITED, AdaptConfig, Config, PretrainConfig, read_file
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.given_paths import IMAGENET, checkpoint_or_run, dataset_root
 from tllib_ancon.settings import grouped, settings_of, spec, types_of
 
 SECOND = "adapt-"
@@ -128,6 +130,20 @@ def require(config: Config, flags: Flags, prog: str, *names: str) -> None:
         raise UserError(
             f"the following arguments are required: {', '.join(missing)}; {command} --help tells its arguments"
         )
+    require_paths(config)
+
+
+def require_paths(config: Any) -> None:
+    """Refuse a dataset or a checkpoint that is not there, before what would read it is imported.
+
+    Raises:
+        UserError: which is not there
+    """
+    if config.root is not None and not str(config.data).startswith("hf:") and not Path(config.root).exists():
+        dataset_root(config.root)
+    checkpoint = getattr(config, "checkpoint", None)
+    if checkpoint not in (None, IMAGENET):
+        checkpoint_or_run(checkpoint)
 
 
 def second_stage(source: PretrainConfig, given: Mapping[str, Any], log: str | None) -> AdaptConfig:

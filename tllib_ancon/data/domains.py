@@ -29,6 +29,7 @@ from tllib_ancon.data.paths import Paths
 from tllib_ancon.data.pictures import DatasetPictures, FilePictures
 from tllib_ancon.data.unreadable import require_files, without_unreadable
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.given_paths import dataset_root
 
 IMAGE_LIST = "ImageList"
 """Name of the generic dataset: ``ROOT/image_list/<domain>.txt``, and class names in ``image_list/classes.txt``."""
@@ -91,7 +92,7 @@ def open_domain(
         name = _path_or_name(Path(root), dataset.removeprefix(HUGGING_FACE))
         domain = open_hugging_face(name, codes, classes, image_column, label_column, allow_download)
     else:
-        domain = _open_folder(_existing(root), dataset, codes, split, num_classes, allow_outside, subset, classes)
+        domain = _open_folder(dataset_root(root), dataset, codes, split, num_classes, allow_outside, subset, classes)
     return without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
 
 
@@ -154,12 +155,6 @@ def _looks_like(root: Path) -> str | None:
     if pictures_in(root):
         return FOLDER
     return IMAGE_FOLDER if subfolders(root) else None
-
-
-def _existing(root: str | Path) -> Path:
-    if not Path(root).is_dir():
-        raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
-    return Path(root)
 
 
 def _path_or_name(root: Path, name: str) -> str:
@@ -294,7 +289,7 @@ def _of_python(images: Any, classes: Sequence[str] | None, labels: Any, name: st
     if isinstance(images, Domain):
         return images
     if isinstance(images, str | os.PathLike):
-        return _of_folder(_existing(os.fspath(images)), classes, labels is False)
+        return _of_folder(dataset_root(os.fspath(images)), classes, labels is False)
     if type(images).__module__.partition(".")[0] == "datasets":
         return from_hugging_face(images, name or "the dataset", classes)
     name = name or type(images).__name__

@@ -9,15 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.given_paths import IMAGENET
 from tllib_ancon.models.any_network import find_head
 from tllib_ancon.models.backbones import Backbone, create_backbone
 from tllib_ancon.models.checkpoints import recognize, require_classes, start_model
 from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
 from tllib_ancon.models.networks import create_network, has_own_head
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, some_names, without_prefix
-
-IMAGENET = "imagenet"
-"""The ``checkpoint`` that stands for an architecture with the ImageNet classifier of its model zoo."""
 
 
 def load(

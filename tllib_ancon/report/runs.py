@@ -13,6 +13,7 @@ from typing import Any
 
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.given_paths import folder_of_runs
 from tllib_ancon.selection import CRITERIA
 from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
 from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
@@ -165,9 +166,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
     """
     found: dict[Path, AdaptedRun] = {}
     left_out: dict[Path, str] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder} is not a folder; give run directories or folders that hold them")
+    for folder in map(folder_of_runs, folders):
         for path in sorted(result.parent for result in folder.rglob(RESULT)):
             try:
                 run = _read(path)

@@ -28,8 +28,9 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.given_paths import IMAGENET, checkpoint_or_run
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.loading import IMAGENET, load
+from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.preprocessing import Preprocessing
 from tllib_ancon.training.files import sha256
@@ -100,11 +101,9 @@ def find_start(checkpoint: str) -> Start:
     """
     if checkpoint == IMAGENET:
         return Start(checkpoint, None, None)
-    path = Path(checkpoint)
+    path = checkpoint_or_run(checkpoint)
     if path.is_dir():
         path = _checkpoint_of(RunDirectory(path))
-    if not path.is_file():
-        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
     run = path.resolve().parent.parent
     try:
         return Start(str(path), run, RunDirectory(run).config())
