@@ -66,7 +66,7 @@ def _evaluate(
     model: Classifier, target: Domain, labels: torch.Tensor, transform: Transform, config: AdaptConfig
 ) -> float:
     loader = evaluation_loader(target, transform, config.batch_size, config.workers)
-    predictions = predict_domain(model, loader, torch.device("cpu")).logits.argmax(1)
+    predictions = predict_domain(model, loader, torch.device("cpu"), loader.num_images).logits.argmax(1)
     return 100 * float((predictions == labels).float().mean())
 
 

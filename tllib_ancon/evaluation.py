@@ -5,6 +5,7 @@ Accuracies are in percent. The expected calibration error (ECE) is in [0, 1].
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,12 @@ from tllib_ancon.selection import checked_probabilities
 
 NUM_BINS = 15
 """Equal-width confidence bins over [0, 1]. The paper does not state its number."""
+
+BELOW_ONE = 1 - 2**-24
+"""The float32 below 1."""
+
+ROWS_AT_ONCE = 4096
+"""Of logits, whose intermediates :func:`summarize` holds."""
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> float:
@@ -108,11 +115,8 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
     keeps a confidence of exactly 1 in a bin of its own; here it is lowered to the float32 below 1, into the
     last bin.
     """
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
-    probabilities = _labelled_probabilities(probabilities, labels, num_bins)
-    num_classes = probabilities.shape[1]
-    return float(multiclass_calibration_error(probabilities, labels, num_classes, num_bins, "l1", validate_args=False))
+    confidences, predictions = _labelled_probabilities(probabilities, labels, num_bins).max(dim=1)
+    return _calibration_error(confidences, predictions.eq(labels), num_bins)
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     Outputs: ``accuracy`` (percent), ``mean_class_accuracy`` (percent, over the classes present), ``ece``
     (15 bins, in [0, 1]), ``per_class_accuracy`` (K percents; None for a class that no label has).
 
-    Shape: logits (N, K) float; labels (N,) integer in [0, K).
+    Shape: logits (N, K) float; labels (N,) integer in [0, K). Memory beside them does not grow with K.
 
     Raises:
         UserError: for other shapes, no sample, logits that are not finite, or labels out of range.
@@ -222,18 +226,24 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     if logits.shape[1] != num_classes:
         raise UserError(f"logits have {logits.shape[1]} columns but there are {num_classes} classes")
     by_class = per_class_accuracy(predictions, labels, num_classes)
+    right = predictions.eq(labels)
+    confidences = torch.cat([rows.float().softmax(dim=1).amax(dim=1) for rows in _in_chunks(logits)])
     return {
-        "accuracy": accuracy(logits, labels),
-        "mean_class_accuracy": mean_class_accuracy(predictions, labels, num_classes),
-        "ece": expected_calibration_error(logits.float().softmax(dim=1), labels),
+        "accuracy": 100 * float(right.double().mean()),
+        "mean_class_accuracy": float(by_class.nanmean()),
+        "ece": _calibration_error(confidences.clamp(max=BELOW_ONE), right, NUM_BINS),
         "per_class_accuracy": [None if value.isnan() else float(value) for value in by_class],
     }
+
+
+def _in_chunks(outputs: Tensor) -> Iterator[Tensor]:
+    return (outputs[start : start + ROWS_AT_ONCE] for start in range(0, len(outputs), ROWS_AT_ONCE))
 
 
 def _predictions(outputs: Tensor) -> Tensor:
     if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
         raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
-    if not outputs.isfinite().all():
+    if not all(rows.isfinite().all() for rows in _in_chunks(outputs)):
         raise UserError("outputs are not finite; the model has probably diverged (try a lower learning rate)")
     return outputs.argmax(dim=1)
 
@@ -254,4 +264,11 @@ def _labelled_probabilities(probabilities: Tensor, labels: Tensor, num_bins: int
         raise UserError(f"the calibration error needs at least one bin, got num_bins={num_bins}")
     probabilities = checked_probabilities(probabilities).float()
     _check_classes("labels", labels, probabilities.shape[1], len(probabilities))
-    return probabilities.clamp(max=1 - 2**-24)
+    return probabilities.clamp(max=BELOW_ONE)
+
+
+def _calibration_error(confidences: Tensor, right: Tensor, num_bins: int) -> float:
+    """Of confidences (N,) float32 and whether the predictions are right, (N,)."""
+    from torchmetrics.functional.classification import binary_calibration_error
+
+    return float(binary_calibration_error(confidences, right.long(), num_bins, "l1", validate_args=False))

@@ -146,7 +146,8 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
 @torch.inference_mode()
 def measured(model: Classifier, target: Target) -> SavedLogits:
     """What a model says of all images, under dropout, and of mixtures."""
-    predictions = predict_domain(model, target.loader(), device())
+    loader = target.loader()
+    predictions = predict_domain(model, loader, device(), loader.num_images)
     head = model.head
     if head is None:
         raise UserError("the model has no head: nothing to apply dropout before")

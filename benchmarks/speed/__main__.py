@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("-t", "--target", default="W", help="domain of Office-31")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
     parser.add_argument("--scaling", action="store_true", help="instead: time and memory by N, K and batch")
-    parser.add_argument("--large", action="store_true", help="instead: a million pictures, for half an hour")
+    parser.add_argument(
+        "--large", nargs="*", choices=large.MEASUREMENTS, metavar="WHAT",
+        help=f"instead: a million pictures, for an hour; of {', '.join(large.MEASUREMENTS)}, by default all",
+    )  # fmt: skip
     args = parser.parse_args(words)
     args.out.mkdir(parents=True, exist_ok=True)
     threads = torch.get_num_threads()
@@ -70,7 +74,9 @@ def main(words: Sequence[str] | None = None) -> int:
         if args.scaling:
             _scaling(args.out)
         else:
-            _figures(args.out, {"large": large.measure} if args.large else _measurements(args))
+            _figures(
+                args.out, _measurements(args) if args.large is None else {"large": partial(large.measure, args.large)}
+            )
     finally:
         torch.set_num_threads(threads)
     return 0

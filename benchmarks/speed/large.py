@@ -9,7 +9,7 @@ import contextlib
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,10 @@ from benchmarks.speed.epochs import Scene
 from benchmarks.speed.timing import Row, exactly
 
 SIZES = (10_000, 1_000_000)
-SMALLER = (10_000, 100_000)
-"""Of what goes through all pictures, or writes them: a million resized ones of 64² are 12 GB."""
 
 NUM_CLASSES, SIDE, BATCH, STEPS = 1000, 64, 64, 50
 HOLD_OUT = 0.01
-"""Share of the pictures that selects the epoch; one of its criteria, SND, takes time quadratic in their number."""
+"""Share of the pictures that selects the epoch."""
 
 FILES = 1000
 """Picture files, and links to their folder, so that a million paths need few of them."""
@@ -102,23 +100,38 @@ class Drawn(Dataset[Tensor]):
         return torch.from_numpy(generator.random((3, SIDE, SIDE), dtype=np.float32))
 
 
-def measure() -> Iterator[Row]:
-    """Each number in a process of its own, at both sizes."""
+def measure(only: Sequence[str] = ()) -> Iterator[Row]:
+    """Each number in a process of its own, at both sizes; the cache of a million pictures of 64² takes 12 GB of the
+    folder for temporary files.
+
+    Args:
+        only: of :data:`MEASUREMENTS`. Default: all
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        measurements: list[tuple[str, Callable[[int], Figures], tuple[int, int]]] = [
-            ("a list", partial(open_list, folder), SIZES),
-            ("adapt", adapt_some_steps, SIZES),
-            ("adapt that continues", partial(continue_after_an_epoch, folder), SIZES),
-            ("adapt with --cache", partial(adapt_with_cache, folder), SMALLER),
-            ("predict", predict_all, SMALLER),
-            ("predict to a file", partial(write_predictions, folder), SMALLER),
-        ]
-        for what, work, sizes in measurements:
-            for count in sizes:
-                for title, value in in_a_process(work, count).items():
-                    yield _row(f"{what}: {title}", count, value)
+        works: dict[str, Callable[[int], Figures]] = {
+            "list": partial(open_list, folder),
+            "adapt": adapt_some_steps,
+            "continue": partial(continue_after_an_epoch, folder),
+            "cache": partial(adapt_with_cache, folder),
+            "predict": predict_all,
+            "file": partial(write_predictions, folder),
+        }
+        for what in only or works:
+            for count in SIZES:
+                for title, value in in_a_process(works[what], count).items():
+                    yield _row(f"{MEASUREMENTS[what]}: {title}", count, value)
 
+
+MEASUREMENTS = {
+    "list": "a list",
+    "adapt": "adapt",
+    "continue": "adapt that continues",
+    "cache": "adapt with --cache",
+    "predict": "predict",
+    "file": "predict to a file",
+}
+"""Name -> title of its rows."""
 
 LIMITS = {("a list: opened", SIZES[-1]): 30, ("a list: memory", SIZES[-1]): 150}
 """What is asked for, in the row's unit."""

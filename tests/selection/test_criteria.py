@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 import torch
@@ -98,6 +99,26 @@ def test_snd_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     for at_once in (1, 23 * 4, 23 * 22):
         monkeypatch.setattr(criteria, "SIMILARITIES_AT_ONCE", at_once)
         assert snd(probabilities) == pytest.approx(whole, rel=1e-12)
+
+
+def test_snd_of_many_samples_is_that_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    probabilities = random_probabilities(60, 5, seed=1)
+    whole = snd(probabilities)
+    monkeypatch.setattr(criteria, "MOST_COMPARED", 20)
+    state = torch.get_rng_state()
+    some = snd(probabilities)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert some == snd(probabilities) != whole
+    assert 0 < some < math.log(19) < whole
+    monkeypatch.setattr(criteria, "MOST_COMPARED", 60)
+    assert snd(probabilities) == whole
+
+
+def test_snd_of_a_hundred_thousand_samples_takes_seconds() -> None:
+    probabilities = random_probabilities(100_000, 3, seed=0)
+    started = time.process_time()
+    assert 0 < snd(probabilities) < math.log(4095)
+    assert time.process_time() - started < 10
 
 
 def test_the_nuclear_norm_is_its_largest_for_confident_and_spread_predictions() -> None:

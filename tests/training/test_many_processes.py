@@ -209,7 +209,8 @@ def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
     model = BottleneckClassifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
     model.bottleneck.running_mean += processes.rank()
     loaders = {size: evaluation_loader(target.subset(range(size)), to_tensor, 4, 0) for size in sizes}
-    return {size: predict_domain(model, loader, torch.device("cpu")) for size, loader in loaders.items()}
+    cpu = torch.device("cpu")
+    return {size: predict_domain(model, loader, cpu, loader.num_images) for size, loader in loaders.items()}
 
 
 def one_of_many(root: Path, out: Path) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class AdaptedRun:
         transform = inputs.image_transforms(settings, model.preprocessing, self.images).evaluation
         loader = evaluation_loader(self.images, transform, settings.batch_size, settings.workers)
         with Progress(settings.quiet).bar(Path(checkpoint).name, len(loader)) as bar:
-            predictions = predict_domain(model.to(device()), _counted(loader, bar), device())
+            predictions = predict_domain(model.to(device()), _counted(loader, bar), device(), loader.num_images)
         return predictions.logits.argmax(dim=1).cpu().numpy()
 
 

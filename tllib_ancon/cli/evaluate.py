@@ -107,7 +107,7 @@ def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     target = inputs.cached(config, Transforms(transform, transform), target)
     loader = evaluation_loader(target, transform, config.batch_size, config.workers)
     with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
-        predictions = predict_domain(model.to(device()), _counted(loader, bar), device())
+        predictions = predict_domain(model.to(device()), _counted(loader, bar), device(), loader.num_images)
     scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
     record = inputs.recorder(target)
     if record is not None:

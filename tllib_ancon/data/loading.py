@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import copy
+from typing import Protocol
 
 import torch
 from PIL import Image
@@ -14,6 +15,13 @@ from tllib_ancon.data.images import DomainImages
 from tllib_ancon.data.transforms import Bytes, ImageTransform
 from tllib_ancon.data.worker_pool import PixelBatch, Pixels, Reading, WorkerPool
 from tllib_ancon.errors import UserError
+
+
+class Keys(Protocol):
+    """Keys of a dataset, and how many there are."""
+
+    def __iter__(self) -> Iterator[int]: ...
+    def __len__(self) -> int: ...
 
 
 class ImageLoader:
@@ -39,14 +47,14 @@ class ImageLoader:
         dataset: DomainImages,
         batch_size: int,
         workers: int | WorkerPool,
-        sampler: Iterable[int] | None = None,
+        sampler: Keys | None = None,
         drop_last: bool = False,
     ):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be at least 1, got {batch_size}")
         self.dataset = dataset
         self.batch_size = batch_size
-        self.sampler = SequentialSampler(dataset) if sampler is None else sampler
+        self.sampler: Keys = SequentialSampler(dataset) if sampler is None else sampler
         self.batches = BatchSampler(self.sampler, batch_size, drop_last)
         self.transform: ImageTransform | None = None
         if isinstance(dataset.transform, ImageTransform) and not dataset.domain.holds_tensors:
@@ -61,6 +69,12 @@ class ImageLoader:
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    @property
+    def num_images(self) -> int:
+        """Of all batches together."""
+        every = len(self.sampler)
+        return every - every % self.batch_size if self.batches.drop_last else every
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for batch in self.pool.batches(self.reading, self.batches):

@@ -10,6 +10,8 @@ from torch import Tensor
 from tllib_ancon.errors import UserError
 
 ROW_SUM_TOLERANCE = 1e-3
+MOST_COMPARED = 4096
+"""Samples that :func:`snd` compares with each other."""
 SIMILARITIES_AT_ONCE = 2**22
 """Entries of the similarity matrix that :func:`snd` holds at a time: 32 MiB in float64."""
 
@@ -107,7 +109,8 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     .. math:: \frac{1}{N} \sum_i H(P_i), \qquad
         P_{ij} = \frac{\exp(\cos(f_i, f_j) / \tau)}{\sum_{k \ne i} \exp(\cos(f_i, f_k) / \tau)}, \; j \ne i.
 
-    Time grows with N²K; memory does not (rows are compared in chunks).
+    Of more than 4,096 samples, so many are drawn without replacement, by a seed that is the same in every call, and
+    stand for all; else time would grow with N²K. (Memory does not: rows are compared in chunks.)
 
     Args:
         temperature (float): :math:`\tau`, positive.
@@ -115,7 +118,7 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     Inputs:
         - probabilities: one probability vector per sample, at least two samples.
 
-    Outputs: a float in :math:`[0, \log(N-1)]`.
+    Outputs: a float in :math:`[0, \log(N-1)]`, N at most 4,096.
 
     Shape: (N, K), any float dtype; computed in float64.
 
@@ -127,7 +130,7 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     """
     if not temperature > 0:
         raise UserError(f"snd: the temperature is {temperature}; give a positive one (Saito et al. use 0.05)")
-    directions = torch.nn.functional.normalize(checked_probabilities(probabilities), dim=1)
+    directions = torch.nn.functional.normalize(_sample(checked_probabilities(probabilities)), dim=1)
     num_samples = len(directions)
     if num_samples < 2:
         raise UserError("snd: one sample has no neighbors; give the probabilities of at least two")
@@ -250,6 +253,14 @@ def _refuse_rows(bad: Tensor, problem: str, what: str = "probabilities") -> None
 def _entropy(probabilities: Tensor) -> Tensor:
     entropy: Tensor = torch.special.entr(probabilities).sum(dim=-1)
     return entropy
+
+
+def _sample(rows: Tensor) -> Tensor:
+    """The same rows, or :data:`MOST_COMPARED` of them."""
+    if len(rows) <= MOST_COMPARED:
+        return rows
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    return rows[order[:MOST_COMPARED].to(rows.device)]
 
 
 def _neighbor_entropies(directions: Tensor, start: int, buffer: Tensor, temperature: float) -> Tensor:

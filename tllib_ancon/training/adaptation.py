@@ -262,7 +262,8 @@ class Adaptation:
 
     def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
         with self.accelerator.autocast():
-            return predict_domain(self.network, self.interruption.watch(loader, epoch), self.accelerator.device)
+            batches = self.interruption.watch(loader, epoch)
+            return predict_domain(self.network, batches, self.accelerator.device, loader.num_images)
 
     def _save(self, epoch: int, predictions: Predictions | None) -> None:
         self.run.save_epoch(take_snapshot(self._parts()), self.metrics, self._is_selected(epoch))

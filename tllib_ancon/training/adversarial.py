@@ -151,9 +151,9 @@ class AdversarialTraining(SourceTraining):
             raise FloatingPointError from error
 
     def _scores(self, epoch: int) -> dict[str, Any]:
-        target = self.interruption.watch(self.target_loader, epoch)
+        batches, num_images = self.interruption.watch(self.target_loader, epoch), self.target_loader.num_images
         with self.accelerator.autocast():
-            predictions = predict_domain(_Logits(self.network), target, self.device)
+            predictions = predict_domain(_Logits(self.network), batches, self.device, num_images)
         self._require_finite_scores(predictions.logits, epoch)
         scores: dict[str, Any] = selection.score_all(predictions.logits.softmax(1))
         return scores if self.record is None else {**scores, **self.record(predictions)}

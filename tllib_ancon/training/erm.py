@@ -76,9 +76,9 @@ class SourceOnly(SourceTraining):
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
     def _scores(self, epoch: int) -> dict[str, Any]:
-        held_out = self.interruption.watch(self.held_out_loader, epoch)
+        batches, num_images = self.interruption.watch(self.held_out_loader, epoch), self.held_out_loader.num_images
         with self.accelerator.autocast():
-            logits = predict_domain(self.network, held_out, self.device).logits
+            logits = predict_domain(self.network, batches, self.device, num_images).logits
         self._require_finite_scores(logits, epoch)
         predictions = logits.argmax(1).cpu()
         return {"accuracy": 100 * float((predictions == self.held_out_labels).float().mean())}

@@ -47,21 +47,41 @@ def evaluation_loader(
 
 
 @torch.inference_mode()
-def predict_domain(model: Classifier, loader: Iterable[Any], device: torch.device) -> Predictions:
+def predict_domain(model: Classifier, batches: Iterable[Any], device: torch.device, num_images: int) -> Predictions:
     """Evaluate ``model`` on every image of an :func:`evaluation_loader`; the model is left in evaluation mode.
 
     Many processes evaluate the model of the first one, buffers included, and all get the predictions on all images in
     the domain's order.
+
+    Args:
+        batches: of the loader
+        num_images: of all batches together, :attr:`~tllib_ancon.data.loading.ImageLoader.num_images`
     """
     processes.broadcast(model.buffers())
     model.eval()
-    indices, features, logits = [], [], []
-    for batch_indices, images in loader:
+    indices, features, logits = (_Rows(num_images) for _ in Predictions._fields)
+    for batch_indices, images in batches:
         batch_logits, batch_features = model.predict(images.to(device, non_blocking=True))
-        indices.append(batch_indices)
-        features.append(batch_features.float())
-        logits.append(batch_logits.float())
-    return _gather(Predictions(torch.cat(indices), torch.cat(features), torch.cat(logits)))
+        indices.add(batch_indices)
+        features.add(batch_features.float())
+        logits.add(batch_logits.float())
+    return _gather(Predictions(indices.tensor, features.tensor, logits.tensor))
+
+
+class _Rows:
+    """The rows of all batches in one tensor from the first batch on: small tensors that stay between the large ones of
+    the network would keep the memory of these."""
+
+    def __init__(self, count: int):
+        self.count = count
+        self.filled = 0
+        self.tensor = torch.empty(0)
+
+    def add(self, batch: Tensor) -> None:
+        if not self.filled:
+            self.tensor = batch.new_empty(self.count, *batch.shape[1:])
+        self.tensor[self.filled : self.filled + len(batch)] = batch
+        self.filled += len(batch)
 
 
 def _gather(share: Predictions) -> Predictions:

@@ -74,3 +74,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) ->
     assert "a list: opened, N = 1,000,000" in shown
     assert "≤ 150  NOT MET" in shown
     assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 6 * 2 * 2
+    assert main(["--large", "cache", "predict", "--out", str(tmp_path)]) == 0
+    names = {row["name"].split(":")[0] for row in json.loads((tmp_path / "large.json").read_text())["figures"]["large"]}
+    assert names == {"adapt with --cache", "predict"}
