@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.speed.large import in_a_process, memory, peak_memory
 from tllib_ancon.errors import UserError
 from tllib_ancon.evaluation import (
     accuracy,
@@ -135,6 +136,18 @@ def test_a_calibrated_model_has_a_small_error() -> None:
     assert expected_calibration_error(probabilities, labels) < 0.02
     sharpened = probabilities.pow(4) / probabilities.pow(4).sum(dim=1, keepdim=True)
     assert expected_calibration_error(sharpened, labels) > 0.2
+
+
+def test_the_summary_of_many_classes_takes_little_memory_beside_the_logits() -> None:
+    assert in_a_process(memory_of_a_summary, 30_000)["bytes"] < 70e6  # the logits: 120 MB
+
+
+def memory_of_a_summary(count: int) -> dict[str, float]:
+    logits, labels = torch.zeros(count, 1000), torch.zeros(count, dtype=torch.int64)
+    summarize(logits[:9], labels[:9], 1000)
+    before = memory()
+    summarize(logits, labels, 1000)
+    return {"bytes": peak_memory() - before}
 
 
 def test_summarize_is_what_the_functions_say_and_is_json() -> None:

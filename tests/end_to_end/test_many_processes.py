@@ -106,7 +106,7 @@ def test_a_run_whose_one_process_is_killed_ends_soon_and_continues_in_as_many(
     words = arguments(domains, source_checkpoint, log)
     launcher = start(*words)
     wait_for(lambda: (log / "config.json").is_file())
-    second = second_process(launcher)
+    second = process_of_rank(launcher, 1)
     wait_for(lambda: (log / "metrics.jsonl").is_file())
     second.kill()
     killed = time.monotonic()
@@ -133,9 +133,9 @@ def wait_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def second_process(launcher: subprocess.Popen[str]) -> psutil.Process:
-    children = psutil.Process(launcher.pid).children()
-    return next(child for child in children if child.environ().get("RANK") == "1")
+def process_of_rank(launcher: subprocess.Popen[str], rank: int) -> psutil.Process:
+    children = psutil.Process(launcher.pid).children(recursive=True)
+    return next(child for child in children if child.environ().get("RANK") == str(rank))
 
 
 def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Path, tmp_path: Path) -> None:
@@ -162,24 +162,42 @@ def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monke
     assert not (tmp_path / "out").exists()
 
 
-def test_two_stages_that_are_killed_in_the_first_continue_under_another_launcher(domains: Path, tmp_path: Path) -> None:
+CASES = {
+    "CDAN, the second process in the first stage": (("cdan", "--entropy"), ACCELERATE, TORCHRUN, "pretrain", 1),
+    "MDD, the writing process in the second stage": (("mdd",), TORCHRUN, ACCELERATE, "adapt", 0),
+}
+"""Method of the first stage; launcher of the whole run and of the end of the other; launcher of its beginning, where a
+process is killed: in which stage, of which rank."""
+
+
+@pytest.mark.parametrize(("method", "launcher", "first_launcher", "stage", "rank"), CASES.values(), ids=CASES)
+def test_two_stages_that_are_killed_continue_under_another_launcher(
+    domains: Path,
+    tmp_path: Path,
+    method: tuple[str, ...],
+    launcher: tuple[str, ...],
+    first_launcher: tuple[str, ...],
+    stage: str,
+    rank: int,
+) -> None:
     def words(name: str) -> list[str]:
-        stages = ("--pretrain", "cdan", "--entropy", "--epochs", "8", "-i", "4", "--adapt-epochs", "2")
+        stages = ("--pretrain", *method, "--epochs", "8", "-i", "4", "--adapt-epochs", "12")
         batches = ("-t", "dark", "-b", "8", "--adapt-batch-size", "8", "--log", str(tmp_path / name))
         return ["run", *small_arguments(domains), *stages, *batches]
 
-    status, out, errors = finish(start(*words("whole"), launcher=ACCELERATE))
+    status, out, errors = finish(start(*words("whole"), launcher=launcher))
     assert status == 0, errors
-    assert out.count("both stages in") == out.count("cdan, epoch 8") == 1
+    assert out.count("both stages in") == out.count(f"{method[0]}, epoch 8") == 1
 
-    launcher = start(*words("cut"))
-    wait_for(lambda: (tmp_path / "cut" / "pretrain" / "metrics.jsonl").is_file())
-    second_process(launcher).kill()
-    status, _, errors = finish(launcher)
+    begun = start(*words("cut"), launcher=first_launcher)
+    wait_for(lambda: (tmp_path / "cut" / stage / "metrics.jsonl").is_file())
+    process_of_rank(begun, rank).kill()
+    status, _, errors = finish(begun)
     assert status != 0, errors
-    assert not (tmp_path / "cut" / "pretrain" / "result.json").exists()
-    status, _, errors = finish(start(*words("cut")))
+    assert not (tmp_path / "cut" / stage / "result.json").exists()
+    assert (tmp_path / "cut" / "pretrain" / "result.json").exists() == (stage == "adapt")
+    status, _, errors = finish(start(*words("cut"), launcher=launcher))
     assert status == 0, errors
-    for stage in ("pretrain", "adapt"):
-        assert json.loads((tmp_path / "cut" / stage / "config.json").read_text())["processes"] == 2
-        assert differences(content(tmp_path / "whole" / stage), content(tmp_path / "cut" / stage)) == []
+    for folder in ("pretrain", "adapt"):
+        assert json.loads((tmp_path / "cut" / folder / "config.json").read_text())["processes"] == 2
+        assert differences(content(tmp_path / "whole" / folder), content(tmp_path / "cut" / folder)) == []
