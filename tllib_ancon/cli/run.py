@@ -24,11 +24,12 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    config = configured(args)
+
     from tllib_ancon.training import launch
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
 
-    config = configured(args)
     with checked(stages.second_stage_flags(), pretrain=_first_flags()):
         result = adapt(config=config)
     if launch.is_first():
