@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tllib_ancon.errors import MOST_SHOWN, unknown_name
+from tllib_ancon.errors import MOST_SHOWN, megabytes, unknown_name
 
 MANY = [f"network_{number}" for number in range(MOST_SHOWN)]
 
@@ -29,3 +29,19 @@ def test_many_names_unlike_it_are_counted() -> None:
     assert str(unknown_name("network", "xyz", [*MANY, "b"])) == (
         "unknown network 'xyz'. None of 61 valid names is like it"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (0, "0.0 MB"),
+        (1, "0.1 MB"),
+        (100_000, "0.1 MB"),
+        (950_000, "1.0 MB"),
+        (1_000_001, "1.1 MB"),
+        (30_000_000, "30 MB"),
+        (27_670_116_110_564_327_424, "27,670,116,110,565 MB"),
+    ],
+)
+def test_megabytes_are_rounded_up(count: int, shown: str) -> None:
+    assert megabytes(count) == shown

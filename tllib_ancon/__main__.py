@@ -1,6 +1,6 @@
 import sys
 
-from tllib_ancon.cli.main import main
+from tllib_ancon.cli.terminal import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -418,7 +418,7 @@ class RunConfig(Config):
     )
     workers: int = setting(
         2,
-        "processes that load images",
+        "processes that load images; training on two domains at once (CDAN, MDD) starts as many for each",
         flags=("-j",),
         metavar="N",
         at_least=0,

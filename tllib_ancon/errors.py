@@ -83,5 +83,13 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())[:MOST_CHARACTERS]
 
 
+def megabytes(count: int) -> str:
+    """So many bytes as MB, rounded up: what is there is never shown as 0."""
+    whole, rest = divmod(count, 10**6)
+    if whole >= 10:
+        return f"{whole + (rest > 0):,} MB"
+    return f"{whole}.{-(-rest // 10**5)} MB" if rest <= 900_000 else f"{whole + 1}.0 MB"
+
+
 def _letters(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")

@@ -147,7 +147,7 @@ def test_memory_beyond_any_machine_is_said_in_full() -> None:
     pool = WorkerPool(2)
     reading = Reading(Numbers((32, 32, 1)), 2**52, list)
     pool.add(reading)
-    with pytest.raises(UserError, match=r"2 workers need 27,670,116,110,564 MB of shared memory") as error:
+    with pytest.raises(UserError, match=r"2 workers need 27,670,116,110,565 MB of shared memory") as error:
         next(pool.batches(reading, keys()))
     assert "\n" not in str(error.value)
 

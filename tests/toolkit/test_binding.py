@@ -55,6 +55,20 @@ def test_a_toolkit_that_does_not_import_says_why(tmp_path, monkeypatch):
         find("tllib")
 
 
+@pytest.mark.parametrize("content", ["x = 1", "raise SyntaxError('another program')", "1 / 0", "def"])
+def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content: str) -> None:
+    (tmp_path / "tllib.py").write_text(content + "\n")
+    for name in ["tllib", *sys.modules]:
+        if name.partition(".")[0] == "tllib" or name.endswith("tllib_binding"):
+            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))  # put back, or removed, at the end
+            del sys.modules[name]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError) as refusal:
+        find()
+    assert f"tllib ({tmp_path / 'tllib.py'}) does not import as the toolkit" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
 def test_finding_does_not_import(monkeypatch):
     module = types.ModuleType("tllib")
     module.__spec__ = ModuleSpec("tllib", loader=None, origin="somewhere")

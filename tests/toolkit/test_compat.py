@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import copy
 import io
 import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -28,6 +30,13 @@ def test_enabling_twice_installs_one_hook():
     compat.enable()
     compat.enable()
     assert sum(isinstance(finder, compat._Finder) for finder in sys.meta_path) == 1
+
+
+def test_the_loader_of_the_hook_can_be_copied() -> None:
+    loader = compat._Around(compat._AliasLoader(), nullcontext)
+    assert copy.copy(loader)._loader is loader._loader
+    with pytest.raises(AttributeError):
+        _ = object.__new__(compat._Around).anything
 
 
 # Each shim restores what is missing and leaves alone what is there.

@@ -6,13 +6,13 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tllib_ancon.cli import stages
-from tllib_ancon.cli.flags import Flags, checked
+from tllib_ancon.cli.flags import Flags, checked, flag, spelled
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import engines
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out or f"runs/{Path(args.table).stem}")
     overrides = _overrides(args, bool(plan.source))
     runs = plan.runs(root, out, overrides)
-    _check(runs)
+    _check(runs, args)
     if args.print_commands:
         print("\n".join(shlex.join(["tllib-ancon", *run.words]) for run in runs))
         return 0
@@ -115,12 +115,30 @@ def _overrides(args: argparse.Namespace, trains: bool) -> Overrides:
     return Overrides({**both, **first}, {**shared, **both, **second})
 
 
-def _check(runs: Sequence[Run]) -> None:
-    """Refuse now what every run would refuse."""
-    for command in plans.STAGES:
-        first = next((run for run in runs if run.command == command), None)
-        if first is not None:
-            first.config  # noqa: B018 - it is checked on construction
+def _check(runs: Sequence[Run], args: argparse.Namespace) -> None:
+    """Refuse now what a run of any method would refuse, and what none reads, by the flag that was given."""
+    flags = _override_flags()
+    for command, groups in (("pretrain", ("source", "both")), ("adapt", ("source", "both", "adapt"))):
+        of_stage = {run.settings.get("method"): run for run in reversed(runs) if run.command == command}
+        named = {name: flags[group].flag(name) for group in groups for name in flags[group].given(args)}
+        for run in of_stage.values():
+            try:
+                run.config  # noqa: B018 - it is checked on construction
+            except UserError as error:
+                raise UserError(spelled(str(error), _Named(named).flag)) from error
+    for name in flags["adapt"].given(args):
+        if not any(name in run.settings for run in runs if run.command == "adapt"):
+            raise UserError(f"{flags['adapt'].flag(name)} is an option of no method of these runs; leave it out")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The flags by which settings were given."""
+
+    given: Mapping[str, str]
+
+    def flag(self, name: str) -> str:
+        return self.given.get(name) or flag(name)
 
 
 def _sizes(plan: Plan, root: str, runs: Sequence[Run]) -> dict[str, int]:

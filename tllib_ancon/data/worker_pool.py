@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.errors import UserError, megabytes, one_line
 
 PREFETCHED = 2
 """Batches that a worker may be ahead of the one in use."""
@@ -161,7 +161,7 @@ class WorkerPool:
             self.places = torch.empty(sizes, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             raise UserError(
-                f"{self.workers} workers need {math.prod(sizes) / 1e6:,.0f} MB of shared memory ({one_line(error)}); "
+                f"{self.workers} workers need {megabytes(math.prod(sizes))} of shared memory ({one_line(error)}); "
                 "pass fewer `workers` or a smaller `batch_size`, and in a container make /dev/shm larger"
             ) from error
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.errors import UserError, megabytes, one_line
 
 MCD_PARTS = {"G", "F1", "F2"}
 """TLLib's mcd.py saves three state dicts: the backbone and two classifiers, of which the first is used."""
@@ -162,7 +162,7 @@ def _require_modest_size(path: Path) -> None:
     packed = path.stat().st_size
     if unpacked > max(FEW_BYTES, MOST_TIMES * packed):
         raise UserError(
-            f"checkpoint {path} is not read: its {packed / 1e6:,.1f} MB unpack to {unpacked / 1e6:,.0f} MB; "
+            f"checkpoint {path} is not read: its {megabytes(packed)} unpack to {megabytes(unpacked)}; "
             "torch.save does not compress"
         )
 

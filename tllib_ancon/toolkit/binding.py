@@ -6,7 +6,7 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.toolkit.compat import enable
 
 if TYPE_CHECKING:
@@ -48,12 +48,15 @@ def is_installed(name: str) -> bool:
 
 
 def _load(name: str) -> Toolkit:
+    spec = find_spec(name)
+    where = name if spec is None else f"{name} ({spec.origin})"
     try:
         importlib.import_module(name)
-    except ImportError as error:
+        binding = importlib.import_module(f"tllib_ancon.toolkit.{name}_binding")
+    except Exception as error:  # a file of that name may do anything
         raise UserError(
-            f"{name} is installed but does not import ({error}). Install what it misses, or reinstall it: "
-            f"{INSTALL[name]}"
+            f"{where} does not import as the toolkit ({type(error).__name__}: {one_line(error)}). If it is another "
+            f"program's, rename it; else install what it misses, or reinstall it: {INSTALL[name]}"
         ) from error
-    found: Toolkit = importlib.import_module(f"tllib_ancon.toolkit.{name}_binding").toolkit()
+    found: Toolkit = binding.toolkit()
     return found

@@ -196,6 +196,8 @@ class _Around:
         self._around = around
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # before __init__, as in a copy
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

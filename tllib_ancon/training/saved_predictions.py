@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.errors import UserError, megabytes, one_line
 from tllib_ancon.training.files import write_whole
 from tllib_ancon.training.passes import Predictions
 
@@ -164,7 +164,7 @@ def read_arrays(path: Path, names: Sequence[str] | dict[str, Any]) -> dict[str, 
             unpacked = sum(entry.file_size for entry in file.infolist())
         packed = path.stat().st_size
         if unpacked > FEW_BYTES and unpacked > min(MOST_BYTES, MOST_TIMES * packed):
-            raise ValueError(f"{packed / 1e6:.1f} MB that unpack to {unpacked / 1e6:,.0f} MB")
+            raise ValueError(f"{megabytes(packed)} that unpack to {megabytes(unpacked)}")
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names if name in arrays.files}
     except Exception as error:  # damaged bytes can lead the readers to any error
