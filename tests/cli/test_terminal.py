@@ -19,7 +19,7 @@ def test_help_is_shown_in_any_encoding(command: list[str], encoding: str, monkey
     os.set_blocking(write, False)
     with os.fdopen(read, encoding=encoding) as reader, os.fdopen(write, "w", encoding=encoding) as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr(sys, "argv", ["tllib-ancon", *command, "--help"])
+        monkeypatch.setattr(sys, "argv", ["tllib-ancon", *command, "--help-all"])
         with pytest.raises(SystemExit) as end:
             terminal.command()
         stdout.close()
@@ -40,12 +40,12 @@ def started(*words: str, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_process_takes_the_encoding_of_its_terminal() -> None:
-    out, errors = started("adapt", "--help", PYTHONIOENCODING="cp1252").communicate()
+    out, errors = started("adapt", "--help-all", PYTHONIOENCODING="cp1252").communicate()
     assert rb"\u03b2" in out
     assert errors == b""
 
 
-@pytest.mark.parametrize("words", [("export", "--help"), ("adapt", "--help"), ("--version",)])
+@pytest.mark.parametrize("words", [("export", "--help"), ("adapt", "--help-all"), ("--version",)])
 def test_a_reader_that_has_gone_ends_the_command_without_a_word(words: tuple[str, ...]) -> None:
     process = started(*words)
     process.stdout.close()
