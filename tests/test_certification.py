@@ -211,7 +211,7 @@ def test_margin_out_of_range(margin: float) -> None:
 
 @pytest.mark.parametrize("population", [{"images": 5}, {"disagreements": 5}])
 def test_one_count_alone(population: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="come together"):
+    with pytest.raises(UserError, match="pass both"):
         DisagreementTest(**population)
 
 

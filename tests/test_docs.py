@@ -6,6 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +16,7 @@ from torch import nn
 
 import tllib_ancon
 from tllib_ancon import adapt, methods
-from tllib_ancon.cli.main import COMMANDS
+from tllib_ancon.cli.main import COMMANDS, main
 from tllib_ancon.cli.parser import Parser, shown_flags
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config import AdaptConfig
@@ -59,6 +60,25 @@ def test_every_flag_of_every_command_is_in_the_reference(generate: ModuleType) -
         actions = [action for each in parsers for action in each._actions if action.dest != argparse.SUPPRESS]
         flags = [word for action in actions for word in shown_flags(action)]
         assert [word for word in flags if f"`{word}`" not in section] == []
+
+
+def test_every_line_of_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """As it stands, but for one epoch in place of ten."""
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(re.findall(r"```sh\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL)).splitlines()
+    ran = []
+    for line in lines:
+        program, *words = shlex.split(line.replace("--epochs 10", "--epochs 1"))
+        if program == "python":
+            exec(words[1], {})
+            continue
+        quick = ["--quiet"] if words[0] in ("pretrain", "adapt", "evaluate", "predict", "certify") else []
+        assert (program, main([*words, *quick])) == ("tllib-ancon", 0), capsys.readouterr().err
+        ran.append(words[0])
+    assert ran == ["pretrain", "adapt", "evaluate", "predict", "certify", "report"]
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1797 + 1
+    assert (tmp_path / "report" / "report.html").is_file()
+    assert (tmp_path / "runs" / "digits" / "certify.npz").is_file()
 
 
 def test_every_setting_is_in_the_reference_with_its_meaning(generate: ModuleType) -> None:

@@ -306,7 +306,7 @@ def _population(disagreements: int | None, images: int | None) -> _Independent |
     if disagreements is None and images is None:
         return _Independent()
     if disagreements is None or images is None:
-        raise UserError("`disagreements` and `images` come together: M of N")
+        raise UserError("pass both `disagreements` (M) and `images` (N), or neither")
     if not 1 <= disagreements <= images:
         raise UserError(f"`disagreements` lies between 1 and `images`, got {disagreements} of {images}")
     return _WithoutReplacement(disagreements, images)

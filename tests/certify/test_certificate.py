@@ -32,9 +32,10 @@ def test_a_verdict(favouring: float, verdict: str, returned: str) -> None:
     assert certificate["labels_needed"] == []
     assert certificate["settled"]
     (line,) = in_words(certificate)
-    assert line.startswith(f"certified {verdict}: accuracy {100 * lower:+.1f} to {100 * upper:+.1f} points")
+    found = f"is between {100 * lower:+.1f} and {100 * upper:+.1f} points (wrong with probability"
+    assert line.startswith(f"certified {verdict}: the adapted model's accuracy minus the start's {found}")
     assert "wrong with probability 10 % at most" in line
-    assert f"{certificate['labels']} labels of the 100 disagreements, 200 images" in line
+    assert f"{certificate['labels']} of 100 disagreements have a label, of 200 images" in line
 
 
 def test_without_a_label_nothing_is_certified_and_it_says_what_it_would_take() -> None:
@@ -49,8 +50,12 @@ def test_without_a_label_nothing_is_certified_and_it_says_what_it_would_take() -
     assert 500 > rows[0]["median"] > rows[1]["median"] > rows[2]["median"] > 10
     assert all(row["ninetieth_percentile"] >= row["median"] for row in rows)
     lines = in_words(certificate)
-    assert lines[0].startswith("not certified: accuracy -25.0 to +25.0 points")
-    assert lines[1].startswith("60 % of the disagreements in favour, a gain of 5.0 points: about ")
+    assert lines[0].startswith(
+        "not certified: the adapted model's accuracy minus the start's is between -25.0 and +25.0 points"
+    )
+    assert lines[1].startswith(
+        "if the adapted model is right on 60 % of the disagreements, a gain of 5.0 points, about "
+    )
     assert len(lines) == 4
 
 
@@ -65,7 +70,10 @@ def test_images_that_cannot_be_told_are_counted_and_turned_against_the_verdict()
     assert (certificate["cannot_tell"], certificate["another"]) == (5, 1)
     assert certificate["verdict"] == "better"
     assert certificate["verdict_if_cannot_tell_counts_against"] == "undecided"
-    assert in_words(certificate)[1] == "undecided if the 5 images that could not be told count against it"
+    assert (
+        in_words(certificate)[1]
+        == "the verdict would be undecided if the 5 images whose class nobody could tell counted against it"
+    )
 
 
 def test_a_verdict_that_stands_whatever_the_untold_images_are() -> None:
@@ -84,4 +92,4 @@ def test_a_difference_within_the_margin_is_settled_without_a_verdict() -> None:
     certificate = certificate_of(Session(comparison(1000, 5), margin=0.01))
     assert certificate["settled"]
     assert certificate["labels_needed"] == []
-    assert in_words(certificate)[1] == "no further label decides: the difference is within the margin of 0.01"
+    assert in_words(certificate)[1] == "further labels decide nothing: the difference is within the margin of 0.01"

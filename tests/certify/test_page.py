@@ -220,7 +220,7 @@ def test_the_end_of_a_session_is_shown_in_words_and_can_be_undone(page: Visitor,
         page.post("answer", {"answered": len(session.answers), "answer": int(session.comparison.adapted[position])})
     state = page.state()
     assert (state["verdict"], state["options"]) == ("better", [])
-    assert state["words"][0].startswith("certified better: accuracy +")
+    assert state["words"][0].startswith("certified better: the adapted model's accuracy minus the start's is between +")
     assert state["curves"]["better"][-1] >= state["decides"]
     answered = state["answered"]
     assert page.post("answer", {"answered": answered, "answer": ANOTHER})[0] == 422

@@ -163,7 +163,10 @@ def test_it_asks_until_it_is_decided_and_says_what_was_found(
         adapted = int(session.comparison.adapted[question.position])
         press(browser, str(1 + question.options.index(adapted)))
     until(browser, lambda: text(browser, "title") == "Decided")
-    assert "The adapted model is better\ncertified better: accuracy +" in text(browser, "result")
+    assert (
+        "The adapted model is better\ncertified better: the adapted model's accuracy minus the start's is between +"
+        in text(browser, "result")
+    )
     assert browser.switch_to.active_element.get_attribute("id") == "result"
     assert not browser.find_element(By.ID, "asking").is_displayed()
     answered = len(session.answers)

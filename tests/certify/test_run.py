@@ -94,8 +94,8 @@ def test_without_a_label_it_says_what_it_would_take_and_keeps_the_start(
 ) -> None:
     assert certified(run) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("not certified: accuracy ")
-    assert lines[1].startswith("60 % of the disagreements in favour, a gain of ")
+    assert lines[0].startswith("not certified: the adapted model's accuracy minus the start's is ")
+    assert lines[1].startswith("if the adapted model is right on 60 % of the disagreements, a gain of ")
     assert lines[-1] == f"{run}/adapt/checkpoints/certified.pth: the start model"
     assert (certificate(run)["verdict"], certificate(run)["labels"]) == ("undecided", 0)
 

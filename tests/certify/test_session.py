@@ -61,7 +61,7 @@ def test_a_session_ends_with_its_verdict() -> None:
     assert session.question is None
     assert 8 <= asked < 40
     assert session.answer_all(known) == 0
-    with pytest.raises(UserError, match="nothing is asked"):
+    with pytest.raises(UserError, match="no question is open"):
         session.answer(0)
 
 

@@ -156,7 +156,7 @@ def test_a_checkpoint_without_its_run_needs_its_architecture(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"--out": "{tmp}/out.txt"}, "its ending says the format"),
+        ({"--out": "{tmp}/out.txt"}, "its ending decides the format"),
         ({"--out": "{tmp}/none/out.csv"}, "does not exist"),
         ({"--out": "{tmp}/there.csv"}, "pass --overwrite to replace it"),
         ({"--checkpoint": "{tmp}/none.pth"}, "is not a file"),

@@ -197,5 +197,5 @@ def test_lists_of_neighbours_out_of_range_are_refused(sample: int) -> None:
     search = CachedSearch(20, 3, 2, 2)
     state = search.state_dict()
     state["lists"] = torch.full_like(state["lists"], sample)
-    with pytest.raises(UserError, match="none of 20 samples"):
+    with pytest.raises(UserError, match="not those of 20 samples"):
         search.load_state_dict(state)

@@ -132,5 +132,5 @@ def test_sparse_votes_that_no_visits_lead_to_are_refused(classes: list[int], cou
         "classes": torch.tensor(classes, dtype=torch.int16).expand(SAMPLES, -1),
         "counts": torch.tensor(counts, dtype=torch.int32).expand(SAMPLES, -1),
     }
-    with pytest.raises(UserError, match="the votes that are loaded"):
+    with pytest.raises(UserError, match="the loaded votes"):
         store.load_state_dict(state)

@@ -28,7 +28,7 @@ from tllib_ancon.training.run_directory import BEST, CERTIFIED, CHECKPOINTS, Run
 from tllib_ancon.training.saved_predictions import read_arrays, write_arrays
 
 FILE = "certify.npz"
-"""The classes that both models say, in the run directory: a session that goes on need not compute them again."""
+"""The classes that both models predict, in the run directory: a later session need not compute them again."""
 STAGES = ("", "adapt")
 """Where an adaptation lies in a run directory: of one stage, or of two."""
 
@@ -137,7 +137,7 @@ def find_adapted_run(config: CertifyConfig) -> AdaptedRun:
     if recorded.get("checkpoint") is None:
         raise UserError(
             f"the run in {directory.path} was made from a model in Python, which it does not keep; give the classes "
-            "that both models say to tllib_ancon.certify.session.Session"
+            "that both models predict to tllib_ancon.certify.session.Session"
         )
     if recorded.get("root") is None and config.root is None:
         raise UserError(f"the run in {directory.path} does not know where its images are; give their folder as `root`")

@@ -88,6 +88,6 @@ class AnswerLog:
         if different:
             name = different[0]
             raise UserError(
-                f"{self.path} was begun with `{name}` {found.get(name)}, not {header[name]}: a test stays as it is "
-                "once labels are known; give the same, or move the file away to begin anew"
+                f"{self.path} was begun with `{name}` {found.get(name)}, not {header[name]}: its settings "
+                "cannot change once labels are known; give the same, or move the file away to begin anew"
             )

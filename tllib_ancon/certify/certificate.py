@@ -73,31 +73,40 @@ def needed(session: Session) -> list[dict[str, float | int | None]]:
 
 def in_words(certificate: Certificate) -> list[str]:
     """The certificate as lines, differences in points."""
-    labels = f"{certificate['labels']:,} labels of the {certificate['disagreements']:,} disagreements"
-    lower, upper = map(_points, certificate["interval"])
-    found = f"accuracy {lower} to {upper} points against the start model"
+    labels, disagreements, images = (f"{certificate[name]:,}" for name in ("labels", "disagreements", "images"))
     chance = f"wrong with probability {100 * certificate['delta']:g} % at most"
+    counts = f"{labels} of {disagreements} disagreements have a label, of {images} images"
+    rest = f"{_between(*certificate['interval'])} ({chance}); {counts}"
     if certificate["verdict"] == "undecided":
-        return [f"not certified: {found}, {chance}; {labels}, {certificate['images']:,} images", *_further(certificate)]
-    lines = [f"certified {certificate['verdict']}: {found}, {chance}; {labels}, {certificate['images']:,} images"]
+        return [f"not certified: {rest}", *_further(certificate)]
+    lines = [f"certified {certificate['verdict']}: {rest}"]
     if certificate["verdict_if_cannot_tell_counts_against"] != certificate["verdict"]:
-        lines.append(f"undecided if the {certificate['cannot_tell']:,} images that could not be told count against it")
+        unknown = f"{certificate['cannot_tell']:,} images whose class nobody could tell"
+        lines.append(f"the verdict would be undecided if the {unknown} counted against it")
     return lines
+
+
+def _between(lower: float, upper: float) -> str:
+    accuracy = "the adapted model's accuracy minus the start's"
+    if lower == upper:
+        return f"{accuracy} is {_points(lower)} points"
+    return f"{accuracy} is between {_points(lower)} and {_points(upper)} points"
 
 
 def _further(certificate: Certificate) -> list[str]:
     """What further labels would do."""
     if certificate["settled"]:
-        return [f"no further label decides: the difference is within the margin of {certificate['margin']:g}"]
+        return [f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}"]
     return [_takes(row) for row in certificate["labels_needed"] if row["median"] is not None]
 
 
 def _takes(row: dict[str, Any]) -> str:
-    gain = f"{100 * row['favouring']:.0f} % of the disagreements in favour, a gain of {100 * row['gain']:.1f} points"
-    ninetieth = (
-        "" if row["ninetieth_percentile"] is None else f", {row['ninetieth_percentile']:,} at the 90th percentile"
+    favouring, gain = f"{100 * row['favouring']:.0f} %", f"{100 * row['gain']:.1f} points"
+    ninetieth = "" if row["ninetieth_percentile"] is None else f" (90th percentile: {row['ninetieth_percentile']:,})"
+    return (
+        f"if the adapted model is right on {favouring} of the disagreements, a gain of {gain}, about "
+        f"{row['median']:,} labels are needed{ninetieth}"
     )
-    return f"{gain}: about {row['median']:,} labels{ninetieth}"
 
 
 def _points(share: float) -> str:

@@ -34,7 +34,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
 
     Args:
         config (CertifyConfig): the run, the test, and where labels come from
-        say (callable): is told the page's address, what was found and what was written
+        say (callable): called with the page's address, what was found and what was written
 
     Returns: the certificate (:func:`~tllib_ancon.certify.certificate.certificate_of`), with the ``checkpoint`` of the
         kept model

@@ -113,7 +113,9 @@ class Session:
         """
         question = self.question
         if question is None:
-            raise UserError(f"nothing is asked: the session ended {self.verdict!r} after {len(self._answers)} labels")
+            raise UserError(
+                f"no question is open: the session ended {self.verdict!r} after {len(self._answers)} labels"
+            )
         answer = checked_answer(answer, len(self.comparison.classes))
         if self._log is not None:
             self._log.append({"image": question.name, "answer": answer})

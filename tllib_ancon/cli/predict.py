@@ -1,4 +1,4 @@
-"""``tllib-ancon predict``: what a model says of pictures, a row a picture."""
+"""``tllib-ancon predict``: the predictions of a model on pictures, one row for each picture."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Demo:
         """Make every run that is not finished.
 
         Args:
-            say: is told which run has ended, and how
+            say: called with which run has ended, and how
 
         Returns: block -> method -> the numbers of the start or of the selected model, one entry a seed
         """

@@ -1,6 +1,6 @@
 """Label-free selection: criteria that rank models by their predictions alone (Section 4.3.1).
 
-A criterion maps what one model, or each model of a pool, says of N images to one number. No label is ever needed.
+A criterion maps the predictions of one model, or of each model of a pool, on N images to one number. It needs no label.
 """
 
 from tllib_ancon.selection.choice import (

@@ -42,7 +42,7 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class Mixtures:
-    """What a model says of mixtures of two images; see :func:`mixval`.
+    """The predictions of a model on mixtures of two images; see :func:`mixval`.
 
     Attributes:
         logits: (M, K)
@@ -56,7 +56,7 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one model, such as an epoch's, says of N images: all that a criterion may need.
+    """The outputs of one model, such as that of an epoch, on N images: all that a criterion may need.
 
     Attributes:
         logits: (N, K)
@@ -244,7 +244,7 @@ def selection_spread(accuracies_by_criterion: Mapping[str, float]) -> float:
 
 
 def holds_out(choice: str) -> bool:
-    """Whether an adaptation that chooses its epoch so needs images that it does not adapt on.
+    """Whether an adaptation that chooses its epoch in this way needs images that it does not adapt on.
 
     Raises:
         UserError: for a name that is not in :data:`CHOICES`.
@@ -254,7 +254,7 @@ def holds_out(choice: str) -> bool:
 
 
 def fewest_samples(choice: str) -> int:
-    """How many images an adaptation that chooses its epoch so must score.
+    """The smallest number of images on which an adaptation that chooses its epoch in this way can be scored.
 
     Raises:
         UserError: for a name that is not in :data:`CHOICES`.
@@ -264,7 +264,7 @@ def fewest_samples(choice: str) -> int:
 
 
 def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
-    """Which of these epochs an adaptation takes.
+    """The epoch, among these, that an adaptation takes.
 
     Args:
         metrics: of the epochs in their order; each has a score by the name of the criterion.

@@ -43,7 +43,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is built for.
+    """What a method is built for: the sizes of the target set and the model's head.
 
     Attributes:
         num_samples: N, images of the whole target set

@@ -176,7 +176,7 @@ class CachedSearch(FixedPrecision):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         lists = state_dict.get(prefix + "lists")
         if lists is not None and lists.numel() and not 0 <= int(lists.min()) <= int(lists.max()) < len(self.lists):
-            raise UserError(f"the neighbours that are loaded are none of {len(self.lists)} samples")
+            raise UserError(f"the loaded neighbours are not those of {len(self.lists)} samples")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()

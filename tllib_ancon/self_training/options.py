@@ -1,4 +1,4 @@
-"""The settings of each method and of what composes with it, free of torch: a wrong one is told at once."""
+"""The settings of each method and of what composes with it, free of torch: a wrong one is refused at once."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class SparseVotes(FixedPrecision):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         num_classes = state_dict.get(prefix + "_extra_state", self.num_classes)
         if num_classes != self.num_classes:
-            raise UserError(f"the votes that are loaded are of {num_classes} classes, not of {self.num_classes}")
+            raise UserError(f"the loaded votes are of {num_classes} classes, not of {self.num_classes}")
         saved = state_dict.get(prefix + "classes")
         if saved is not None:
             _check_slots(saved, state_dict.get(prefix + "counts"), self.num_classes)
@@ -155,14 +155,14 @@ class SparseVotes(FixedPrecision):
 def _check_slots(classes: Tensor, counts: Tensor | None, num_classes: int) -> None:
     """Raise unless each row has classes in its first slots, each once, and no votes in the others."""
     if counts is None or classes.ndim != 2 or counts.shape != classes.shape:
-        raise UserError("the votes that are loaded have no count for each of their classes")
+        raise UserError("the loaded votes have no count for each of their classes")
     classes, empty = classes.long(), classes < 0
     once = classes.masked_fill(empty, num_classes).sort(1).values
     once_each = ((once[:, 1:] > once[:, :-1]) | (once[:, 1:] == num_classes)).all()
     in_front = (empty[:, 1:] | ~empty[:, :-1]).all()
     counted = (counts >= 0).all() and (counts[empty] == 0).all()
     if not (once_each and in_front and counted and (classes >= -1).all() and (classes < num_classes).all()):
-        raise UserError(f"the votes that are loaded are none of {num_classes} classes")
+        raise UserError(f"the loaded votes are not of {num_classes} classes")
 
 
 def create_votes(

@@ -34,7 +34,7 @@ FIRST, SECOND = "pretrain", "adapt"
 
 @dataclass(frozen=True)
 class AdaptationResult:
-    """What an adaptation gives back.
+    """The result of an adaptation.
 
     Attributes:
         model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its

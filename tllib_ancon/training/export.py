@@ -32,7 +32,7 @@ def export(config: ExportConfig) -> None:
     start = inputs.find_start(config.run)
     if start.recorded is None:
         raise UserError(
-            f"{config.run} is no run directory, nor in one, so that nothing says what its pictures are like"
+            f"{config.run} is not a run directory and does not lie in one, so nothing says how pictures are prepared"
         )
     settings = inputs.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
     classes = start.classes

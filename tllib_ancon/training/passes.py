@@ -18,7 +18,7 @@ from tllib_ancon.self_training.processes import Shard
 
 
 class Predictions(NamedTuple):
-    """What a model says of N images: their indices (N,), features (N, D) and logits (N, K), float32 on its device."""
+    """Outputs of a model on N images: their indices (N,), features (N, D) and logits (N, K), float32 on its device."""
 
     indices: Tensor
     features: Tensor

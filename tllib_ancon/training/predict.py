@@ -1,4 +1,4 @@
-"""What a model says of pictures: their classes, with probabilities."""
+"""The predictions of a model on pictures: classes and probabilities."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def predict(
     evaluation_transform: Transform | None = None,
     **settings: Any,
 ) -> Predictions:
-    """What a model says of images.
+    """Predict the classes of images.
 
     Args:
         model: any module from images (B, C, H, W) to logits (B, K), such as the ``model`` of an

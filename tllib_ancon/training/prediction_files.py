@@ -141,7 +141,9 @@ def _output(config: PredictionsConfig) -> Path | None:
         return None
     out = Path(config.out)
     if out.suffix.lower() not in FORMATS:
-        raise UserError(f"`out={out}`: its ending says the format; expected {', '.join(FORMATS)}, or - to show them")
+        raise UserError(
+            f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
+        )
     if not out.parent.is_dir():
         raise UserError(f"`out={out}`: the folder {out.parent} does not exist; create it first")
     if out.exists() and not config.overwrite:

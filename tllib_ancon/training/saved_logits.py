@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 @dataclass(frozen=True)
 class SavedLogits:
-    """What one candidate says of the N images of the target.
+    """The logits of one candidate on the N images of the target.
 
     Attributes:
         indices: (N,) position of each image in the list of the domain

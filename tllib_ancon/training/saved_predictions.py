@@ -1,4 +1,4 @@
-"""What the selected model of a run says of each image of the target: ``predictions.npz`` in the run directory."""
+"""The predictions of a run's selected model on each image of the target: ``predictions.npz`` in the run directory."""
 
 from __future__ import annotations
 

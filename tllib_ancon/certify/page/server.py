@@ -28,7 +28,7 @@ def serve(
         session (Session): what is asked; with a log, every answer is on the disk before the next image is shown
         read (callable, optional): position of an image -> the image. By default it reads the file of that name
         port (int): of 127.0.0.1; 0 for any that is free. Default: 8765
-        say (callable): is told the address
+        say (callable): called with the address
 
     Raises:
         UserError: the port is in use or is none; starlette or uvicorn is not installed

@@ -107,7 +107,7 @@ def make(
         folder: in which the benchmark was started
         out: folder of the run directories
         variables: of the process
-        begun: is told that the run begins
+        begun: called when the run begins
     """
     if start is not None:
         return Failure(run.name, f"needs {start.run}, which failed")
