@@ -50,7 +50,8 @@ def main() -> None:
 def resized(office31: str, code: str, side: int, name: str, folder: Path) -> Path:
     """The same domain as an image list of resized pictures."""
     domain = open_domain(office31, "Office31", [code])
-    assert domain.paths is not None and domain.labels is not None
+    assert domain.paths is not None
+    assert domain.labels is not None
     lists = folder / "image_list"
     if not (lists / f"{code}.txt").exists():
         lists.mkdir(parents=True, exist_ok=True)

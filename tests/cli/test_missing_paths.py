@@ -33,7 +33,8 @@ START = ["--checkpoint", "missing.pth"]
 def test_a_missing_path_needs_no_torch(tmp_path: Path, words: list[str], message: str) -> None:
     process = subprocess.run([sys.executable, "-c", RUN, *words], capture_output=True, text=True, cwd=tmp_path)
     assert process.returncode == 2, process.stderr
-    assert message in process.stderr and process.stderr.count("\n") == 1
+    assert message in process.stderr
+    assert process.stderr.count("\n") == 1
 
 
 def test_a_dataset_of_the_hub_has_no_folder(tmp_path: Path) -> None:
