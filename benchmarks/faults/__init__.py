@@ -1,0 +1,1 @@
+"""Random faults: kills, full disks, hostile files; and what each command makes of them."""

@@ -1,0 +1,80 @@
+"""A command that a signal ends at a random time, and that is given again, ends as if nothing had been."""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.faults.commands import COMMANDS, SLOW, Place
+from benchmarks.faults.outcomes import differences, outcome
+from benchmarks.faults.processes import Ended, Kill, run
+
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+BY_LAUNCHER = "-m"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What an undisturbed command left, and how long it took."""
+
+    folder: Path
+    seconds: float
+
+
+def reference(name: str, place: Place) -> Reference:
+    """Of a command, made when it is first asked for.
+
+    Raises:
+        RuntimeError: it fails without a fault
+    """
+    folder = place.folder / "references" / f"{list(COMMANDS).index(name):02d}"
+    seconds = folder.with_suffix(".seconds")
+    if not seconds.exists():
+        place.emptied()
+        ended = run(COMMANDS[name](place))
+        if ended.status != 0:
+            raise RuntimeError(f"{name} fails undisturbed: {ended.errors}")
+        folder.parent.mkdir(exist_ok=True)
+        place.work.rename(folder)
+        seconds.write_text(str(ended.seconds))
+    return Reference(folder, float(seconds.read_text()))
+
+
+def disturb(number: int, seed: int, place: Place, names: list[str]) -> dict[str, object]:
+    """The kill of this number: which command, signal, time and target follow from it.
+
+    Returns: what happened, for the table
+    """
+    generator = random.Random(f"{seed} {number}")
+    (name,) = generator.choices(names, [0.25 if name in SLOW else 1.0 for name in names])
+    before = reference(name, place)
+    kill = Kill(generator.uniform(0, before.seconds), generator.choice(SIGNALS), generator.random() < 0.5)
+    place.emptied()
+    words = COMMANDS[name](place)
+    ended = run(words, kill)
+    again = run(COMMANDS[name](place))
+    differing = differences(outcome(before.folder), outcome(place.work)) if again.status == 0 else ["no result"]
+    return {
+        "command": name,
+        "signal": kill.number.name,
+        "group": kill.group,
+        "after": round(kill.after, 3),
+        "status": ended.status,
+        "finished": ended.status == 0,
+        "wrong_exit": "" if _is_right(ended, kill, words[0] == BY_LAUNCHER) else f"{ended.status}: {ended.errors}",
+        "continued": again.status,
+        "errors": again.errors if again.status else "",
+        "differing": differing,
+        "left": (ended.left and kill.group) or again.left,
+    }
+
+
+def _is_right(ended: Ended, kill: Kill, launched: bool) -> bool:
+    """Whether a command says why it ended, as far as the signal lets it; a launcher has words of its own."""
+    if launched or ended.status == 0:
+        return True
+    if ended.status == -kill.number:  # before it could handle any
+        return kill.number == signal.SIGKILL or not ended.errors
+    return ended.status == 128 + kill.number and "Traceback" not in ended.errors
