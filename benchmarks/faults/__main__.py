@@ -11,19 +11,17 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import accelerate  # noqa: F401 - what commands import slowly is there before they are forked
-import pandas  # noqa: F401
-import sklearn.manifold  # noqa: F401
-import timm  # noqa: F401
-import torchmetrics  # noqa: F401
-import torchvision.transforms  # noqa: F401
 
 from benchmarks.faults import disk, hostile, kills, table
 from benchmarks.faults.commands import COMMANDS, Place, pretrain, write_pictures
 from benchmarks.faults.processes import run
+
+IMPORTED = ("accelerate", "pandas", "sklearn.manifold", "timm", "torchmetrics", "torchvision.transforms")
+"""What commands import slowly is there before they are forked."""
 
 Fault = Callable[[], dict[str, Any]]
 
@@ -31,6 +29,8 @@ Fault = Callable[[], dict[str, Any]]
 def main(words: Sequence[str] | None = None) -> int:
     """Returns 1 if any fault was not borne."""
     args = _arguments(words)
+    for module in IMPORTED:
+        import_module(module)
     place = _prepared(args.out.resolve())
     path = args.out / "records.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -77,12 +77,12 @@ def _prepared(folder: Path) -> Place:
 def _faults(args: argparse.Namespace, place: Place) -> Iterator[tuple[str, str, Fault]]:
     """Name, kind, and the fault itself."""
     for number in range(args.kills):
-        yield f"kill {number}", "kill", lambda number=number: kills.disturb(number, args.seed, place, args.commands)
+        yield f"kill {number}", "kill", partial(kills.disturb, number, args.seed, place, args.commands)
     for number in range(args.kills if args.hostile is None else args.hostile):
-        yield f"hostile {number}", "hostile", lambda number=number: hostile.damage(number, args.seed, place)
+        yield f"hostile {number}", "hostile", partial(hostile.damage, number, args.seed, place)
     for name in () if args.no_disk else disk.NAMES:
         for size in disk.sizes(name, place):
-            yield f"disk {name} {size}", "disk", lambda name=name, size=size: disk.fill(name, size, place)
+            yield f"disk {name} {size}", "disk", partial(disk.fill, name, size, place)
 
 
 if __name__ == "__main__":
