@@ -236,7 +236,7 @@ def test_a_model_without_a_head_can_do_without_features(images: TensorDataset) -
 
 
 def test_pictures_for_a_network_that_nothing_is_known_of(folders: Path) -> None:
-    with pytest.raises(UserError, match="pass `train_transform` and `evaluation_transform`"):
+    with pytest.raises(UserError, match="pass `evaluation_transform`, to adapt also `train_transform`"):
         tllib_ancon.adapt(sequential(), folders / "dark", **QUICK)
 
 

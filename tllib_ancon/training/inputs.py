@@ -248,8 +248,8 @@ def picture_transforms(config: PictureConfig, preprocessing: Preprocessing | Non
     mean, std = normalisation(config, preprocessing)
     if mean is None or std is None:
         raise UserError(
-            "nothing says how this network takes pictures; pass `train_transform` and `evaluation_transform`, or "
-            "`image_size`, `norm_mean` and `norm_std`"
+            "nothing says how pictures are prepared for this network; pass `evaluation_transform`, to adapt also "
+            "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std`"
         )
     options = TransformOptions(
         train_resizing=config.train_resizing or "default",
