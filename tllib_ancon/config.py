@@ -26,6 +26,9 @@ MIXED_PRECISIONS = ("no", "fp16", "bf16")
 LOSSES = ("cross-entropy", "belief-matching")
 PRETRAINING = ("erm", "cdan", "mdd")
 ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
+BATCH_NORMS = ("target", "source", "mixed")
+CAREFUL_LR = 0.001
+"""At which a network trains by statistics that are not those of its images; at 0.01 all methods diverge."""
 CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "last", "none")
 CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm")
 """Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`, without torch."""
@@ -687,6 +690,37 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     save_logits: bool = setting(
         False, "keep the logits of every epoch on all images as logits/epoch-NNN.npz", group="method"
     )
+    batch_norm: str = setting(
+        "target",
+        "statistics by which batch-norm normalises while adapting; target: the batch's; source: the start's, which "
+        "stay, at a default `lr` of 0.001; mixed: both",
+        choices=BATCH_NORMS,
+        group="caution",
+    )
+    batch_norm_prior: float = setting(
+        64.0,
+        "images that the source's statistics count for beside a batch's, for batch_norm=mixed",
+        metavar="N",
+        at_least=0,
+        group="caution",
+    )
+    warmup_steps: int = setting(
+        0, "steps in which the learning rate rises to its value", metavar="N", at_least=0, group="caution"
+    )
+    pull: float = setting(
+        0.0,
+        "share of the way back to the start's weights that the weights go after each step, as 0.001",
+        at_least=0,
+        below=1,
+        group="caution",
+    )
+    average_last: int = setting(
+        0,
+        "last epochs of whose weights the mean is scored as one more epoch, which the criterion may select",
+        metavar="N",
+        at_least=0,
+        group="caution",
+    )
     accumulation_steps: int = setting(
         1,
         "batches in a step of the optimiser; votes and batch-norm take each batch by itself",
@@ -718,7 +752,16 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         object.__setattr__(self, "options", methods.resolve(method, options, given.get("data")))
         object.__setattr__(self, "start", start)
         defaults = {"adapted": "all-but-head", **methods.training_defaults(method)}
+        if given.get("batch_norm") == "source":
+            defaults["lr"] = CAREFUL_LR
         super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.average_last > self.epochs:
+            raise UserError(f"`average_last` {self.average_last} is more than `epochs` {self.epochs}")
+        if self.batch_norm != "target" and self.sync_batch_norm:
+            raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
 
     def to_dict(self) -> dict[str, Any]:
         own = {**super().to_dict(), **{name: _plain(value) for name, value in self.options.items()}}

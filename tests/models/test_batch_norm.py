@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics
+from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, mix_statistics
 
 
 def test_statistics_are_the_means_over_the_batches() -> None:
@@ -36,3 +36,77 @@ def test_statistics_are_the_means_over_the_batches() -> None:
 def test_a_model_without_statistics(model: nn.Module) -> None:
     with pytest.raises(UserError, match="no batch-norm"):
         estimate_statistics(model, [torch.zeros(3, 2)])
+
+
+def layer_with_source_statistics(inputs: torch.Tensor) -> nn.Module:
+    torch.manual_seed(1)
+    layer = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d}[inputs.ndim](3)
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    layer.running_mean.normal_()
+    layer.running_var.uniform_(0.5, 2)
+    return layer
+
+
+def naive_mixture(layer: nn.Module, inputs: torch.Tensor, prior: float) -> torch.Tensor:
+    share = prior / (prior + len(inputs))
+    channels = []
+    for channel in range(inputs.shape[1]):
+        values = inputs[:, channel]
+        mean = share * layer.running_mean[channel] + (1 - share) * values.mean()
+        variance = share * layer.running_var[channel] + (1 - share) * ((values - values.mean()) ** 2).mean()
+        channels.append((values - mean) / (variance + layer.eps) ** 0.5 * layer.weight[channel] + layer.bias[channel])
+    return torch.stack(channels, dim=1)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 3, 4), (5, 3, 4, 2)])
+@pytest.mark.parametrize("prior", [0.0, 1.0, 16.0, 1e9])
+def test_mixed_statistics_and_their_gradients(shape: tuple[int, ...], prior: float) -> None:
+    torch.manual_seed(0)
+    inputs = (2 * torch.randn(shape) + 1).requires_grad_()
+    layer = layer_with_source_statistics(inputs)
+    expected = naive_mixture(layer, inputs, prior)
+    (wanted,) = torch.autograd.grad((expected**3).sum(), inputs)
+    restore = mix_statistics(layer, prior)
+    outputs = layer(inputs)
+    (gradient,) = torch.autograd.grad((outputs**3).sum(), inputs)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-4)
+    restore()
+    assert "forward" not in vars(layer)
+    assert set(dict(layer.named_buffers())) == {"running_mean", "running_var", "num_batches_tracked"}
+
+
+def test_evaluation_is_by_the_mixture_in_the_end() -> None:
+    inputs = 2 * torch.randn(8, 3) + 1
+    layer = layer_with_source_statistics(inputs)
+    before = layer.state_dict().keys()
+    mix_statistics(layer, 8)
+    for _ in range(200):
+        outputs = layer(inputs)
+    assert layer.state_dict().keys() == before
+    layer.eval()
+    torch.testing.assert_close(layer(inputs), outputs)
+
+
+def test_a_prior_of_nothing_is_the_batch_norm_of_torch() -> None:
+    inputs = torch.randn(6, 3, 4, 4)
+    layer = layer_with_source_statistics(inputs)
+    expected = nn.functional.batch_norm(inputs, None, None, layer.weight, layer.bias, training=True)
+    mix_statistics(layer, 0)
+    torch.testing.assert_close(layer(inputs), expected)
+
+
+def test_frozen_statistics_stay_while_the_rest_trains() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout()).train()
+    freeze_statistics(model)
+    before = model[1].running_mean.clone()
+    model(torch.randn(4, 3)).sum().backward()
+    assert torch.equal(model[1].running_mean, before)
+    assert model[2].training
+    assert model[1].weight.grad is not None
+
+
+def test_no_batch_norm_to_mix() -> None:
+    with pytest.raises(UserError, match="no batch-norm"):
+        mix_statistics(nn.Linear(2, 2), 1)

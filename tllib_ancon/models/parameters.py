@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from tllib_ancon.errors import unknown_name
+from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.classifier import Classifier
 
 ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
@@ -21,7 +21,7 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
             changes all parameters)
 
     Raises:
-        UserError: another name
+        UserError: another name; no parameter is among them
     """
     if which not in ADAPTED_PARAMETERS:
         raise unknown_name("choice of adapted parameters", which, ADAPTED_PARAMETERS)
@@ -32,3 +32,5 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
         for module in model.modules():
             if isinstance(module, NORMALIZATIONS):
                 module.requires_grad_(True)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UserError(f"the model has no parameter to train with `adapted={which}`; pass another `adapted`")

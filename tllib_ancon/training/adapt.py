@@ -194,6 +194,7 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
         metrics = adaptation.metrics
         if follow is not None:
             follow.finish()
+    adaptation.restore_batch_norm()
     network = adaptation.network
     network.load_state_dict(run.load(BEST))
     network.eval()

@@ -18,11 +18,12 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler, hold_out
 from tllib_ancon.data.worker_pool import WorkerPool
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics
+from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics, mix_statistics
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.training.caution import LastEpochs, Pull
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
 from tllib_ancon.training.passes import RECORDED, Predictions, Record, evaluation_loader, predict_domain
@@ -118,13 +119,18 @@ class Adaptation:
         if options.sync_batch_norm:
             model = cast(Classifier, synchronize_batch_norm(model, self.accelerator.device))
         lay_out(model, options)
+        mixes = options.batch_norm == "mixed"
+        self.restore_batch_norm = mix_statistics(model, options.batch_norm_prior) if mixes else lambda: None
         groups = model.get_parameters(options.lr)
         optimizer = create_sgd(groups, options.momentum, options.weight_decay, options.fused)
         steps = batches // options.accumulation_steps
-        self.schedule = relative_decay(optimizer, options.lr_gamma, options.lr_decay, steps)
+        self.schedule = relative_decay(optimizer, options.lr_gamma, options.lr_decay, steps, options.warmup_steps)
         self.model, self.optimizer = prepare(self.accelerator, model, optimizer)
         self.network: Classifier = self.accelerator.unwrap_model(self.model)
         self.method.to(self.accelerator.device)
+        self.pull = Pull(self.network.parameters(), options.pull)
+        self.last_epochs = LastEpochs(self.network, options.epochs, options.average_last)
+        self.last_epoch = options.epochs + (options.average_last > 0)
         self.metrics: list[dict[str, Any]] = []
         self.interruption = Interruption()
         separate_noise(options.seed)
@@ -146,7 +152,12 @@ class Adaptation:
         if not self._resume():
             yield self._finish_epoch({"epoch": 0})
         for epoch in range(len(self.metrics), self.options.epochs + 1):
-            yield self._finish_epoch({"epoch": epoch, **self._train_epoch(epoch)})
+            numbers = self._train_epoch(epoch)
+            self.last_epochs.add(epoch)
+            yield self._finish_epoch({"epoch": epoch, **numbers})
+        if len(self.metrics) <= self.last_epoch:
+            self._take_mean()
+            yield self._finish_epoch({"epoch": self.last_epoch, "averaged": self.options.average_last})
 
     def _make_loaders(
         self, target: Domain, adapted: Domain, held_out: Domain, train_transform: Any, evaluation_transform: Any
@@ -168,6 +179,8 @@ class Adaptation:
         if self.method.needs_pass(epoch - 1):
             self.method.initialize(epoch - 1, *self._predict(self.start_loader, epoch))
         adaptation_mode(self.network, self.options.dropout)
+        if self.options.batch_norm == "source":
+            freeze_statistics(self.network)
         self.sampler.epoch = epoch - 1
         meters = Meters(self.accelerator.device)
         steps = len(self.train_loader)
@@ -191,6 +204,12 @@ class Adaptation:
             estimate_statistics(self.network, (images.to(device, non_blocking=True) for images in batches))
         return {}
 
+    def _take_mean(self) -> None:
+        """Go on with the mean of the last epochs' weights, and the statistics that batch-norm has with them."""
+        self.last_epochs.take()
+        if self.options.batch_norm != "source" and has_statistics(self.network):
+            self._estimate_statistics(self.last_epoch)
+
     def _step(self, indices: Tensor, images: Tensor, complete: bool = True) -> tuple[Tensor, Tensor]:
         """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
         accumulation is one for all that a process trains.)"""
@@ -202,6 +221,7 @@ class Adaptation:
             self.accelerator.backward(loss / batches if batches > 1 else loss)
         if complete:
             self.optimizer.step()
+            self.pull()
             self.optimizer.zero_grad()
             advance(self.schedule, self.accelerator)
         return loss.detach(), logits.detach()
@@ -230,7 +250,7 @@ class Adaptation:
         self._save(metrics["epoch"], self._record(metrics["epoch"]))
         if self.follow is not None:
             self.follow(metrics)
-        self.progress.line(epoch_summary(metrics, self.options.epochs))
+        self.progress.line(epoch_summary(metrics, self.last_epoch))
         return metrics
 
     def _record(self, epoch: int) -> Predictions | None:
@@ -239,13 +259,13 @@ class Adaptation:
         predictions = self._predict(self.target_loader, epoch) if scored else None
         if self.record is not None and predictions is not None:
             self.metrics[epoch] |= self.record(predictions)
-        if epoch == self.options.epochs:
+        if epoch == self.last_epoch:
             self._record_selected()
         return predictions
 
     def _is_recorded(self, epoch: int) -> bool:
         """Whether its turn has come."""
-        return self.record is not None and (epoch == self.options.epochs or epoch % self.options.record_every == 0)
+        return self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
 
     def _record_selected(self) -> None:
         """Score the selected epoch for the record, if its turn did not come: what the start has, it has then."""
@@ -254,7 +274,7 @@ class Adaptation:
             return
         last = copy_to_cpu(self.network.state_dict())
         self.network.load_state_dict(self.run.load(BEST))
-        selected |= self.record(self._predict(self.target_loader, self.options.epochs))
+        selected |= self.record(self._predict(self.target_loader, self.last_epoch))
         self.network.load_state_dict(last)
 
     def _keeps_predictions(self, epoch: int) -> bool:
@@ -303,6 +323,8 @@ class Adaptation:
             "schedule": self.schedule,
             "first_labels": self.first_labels,
         }
+        if self.last_epochs.mean is not None:
+            parts["last_epochs"] = self.last_epochs
         return parts if self.accelerator.scaler is None else {**parts, "scaler": self.accelerator.scaler}
 
     def _votes(self, num_images: int) -> Tensor | None:

@@ -43,9 +43,20 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
         raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 
 
-def relative_decay(optimizer: Optimizer, gamma: float, decay: float, total_steps: int) -> LambdaLR:
-    """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75."""
-    return LambdaLR(optimizer, lambda step: (1 + gamma * step / total_steps) ** -decay)
+def relative_decay(
+    optimizer: Optimizer, gamma: float, decay: float, total_steps: int, warmup_steps: int = 0
+) -> LambdaLR:
+    """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75.
+
+    In the first ``warmup_steps`` that is multiplied by (step + 1) / (warmup_steps + 1).
+    """
+
+    def factor(step: int) -> float:
+        warmed: float = min(1.0, (step + 1) / (warmup_steps + 1))
+        decayed: float = (1 + gamma * step / total_steps) ** -decay
+        return warmed * decayed
+
+    return LambdaLR(optimizer, factor)
 
 
 def absolute_decay(optimizer: Optimizer, gamma: float, decay: float) -> LambdaLR:
