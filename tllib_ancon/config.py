@@ -153,15 +153,17 @@ class ImageConfig(Config):
 
     train_resizing: str | None = setting(
         None,
-        "how training images are resized and cropped; by default TLLib's square for its datasets, else the ratio is "
-        "kept",
+        "how training images are resized and cropped; default: to a square, then a random resized crop; cen.crop, "
+        "ran.crop: to a square, then its centre or a random crop; res.: to a square; keep-ratio: by the shorter side, "
+        "then a random resized crop; by default keep-ratio for ImageFolder, Folder and hf:NAME, else default",
         choices=TRAIN_RESIZINGS,
         group="images",
         per_stage=True,
     )
     val_resizing: str | None = setting(
         None,
-        "how images are resized and cropped for evaluation, without randomness; default by dataset",
+        "how images are resized and cropped for evaluation; default: to a square, then its centre; res.: to a square; "
+        "keep-ratio: by the shorter side, then the centre; by default keep-ratio or default, as in training",
         choices=EVALUATION_RESIZINGS,
         group="images",
     )
@@ -193,7 +195,7 @@ class ImageConfig(Config):
     )
     scale: tuple[float, float] | None = setting(
         None,
-        "smallest and largest area of a random crop, as a share of the picture's; by default by the command",
+        "smallest and largest area of a random crop, as a share of the picture's",
         metavar=("MIN", "MAX"),
         above=0,
         at_most=1,
