@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.faults.commands import COMMANDS, Place
-from benchmarks.faults.kills import reference
-from benchmarks.faults.outcomes import differences, outcome
+from benchmarks.faults.kills import given_again, reference
 from benchmarks.faults.processes import run
 
 NAMES = ("pretrain, ERM", "adapt, AnCon", "adapt, while a cache is built", "predict")
@@ -24,8 +23,6 @@ def fill(name: str, size: int, place: Place) -> dict[str, object]:
     before = reference(name, place)
     place.emptied()
     ended = run(COMMANDS[name](place), largest_file=size)
-    again = run(COMMANDS[name](place))
-    differing = differences(outcome(before.folder), outcome(place.work)) if again.status == 0 else ["no result"]
     right = ended.status in (0, 2) and ended.in_one_line
     return {
         "command": name,
@@ -33,8 +30,5 @@ def fill(name: str, size: int, place: Place) -> dict[str, object]:
         "status": ended.status,
         "finished": ended.status == 0,
         "wrong_exit": "" if right else f"{ended.status}: {ended.errors}",
-        "continued": again.status,
-        "errors": again.errors if again.status else "",
-        "differing": differing,
-        "left": ended.left or again.left,
-    }
+        "left": ended.left,
+    } | given_again(name, ended, before, place)

@@ -54,8 +54,6 @@ def disturb(number: int, seed: int, place: Place, names: list[str]) -> dict[str,
     place.emptied()
     words = COMMANDS[name](place)
     ended = run(words, kill)
-    again = run(COMMANDS[name](place))
-    differing = differences(outcome(before.folder), outcome(place.work)) if again.status == 0 else ["no result"]
     return {
         "command": name,
         "signal": kill.number.name,
@@ -64,11 +62,20 @@ def disturb(number: int, seed: int, place: Place, names: list[str]) -> dict[str,
         "status": ended.status,
         "finished": ended.status == 0,
         "wrong_exit": "" if _is_right(ended, kill, words[0] == BY_LAUNCHER) else f"{ended.status}: {ended.errors}",
-        "continued": again.status,
-        "errors": again.errors if again.status else "",
-        "differing": differing,
-        "left": (ended.left and kill.group) or again.left,
-    }
+        "left": ended.left and kill.group,
+    } | given_again(name, ended, before, place)
+
+
+def given_again(name: str, ended: Ended, before: Reference, place: Place) -> dict[str, object]:
+    """What the same command makes of what a fault left, unless it had finished; one that refuses to replace a whole
+    result has nothing to continue.
+
+    Returns: what happened, for the table
+    """
+    again = ended if ended.status == 0 else run(COMMANDS[name](place))
+    differing = differences(outcome(before.folder), outcome(place.work))
+    status = again.status if differing else 0
+    return {"continued": status, "errors": again.errors if status else "", "differing": differing}
 
 
 def _is_right(ended: Ended, kill: Kill, launched: bool) -> bool:
