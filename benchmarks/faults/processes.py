@@ -17,6 +17,7 @@ import torch
 LONGEST = 300.0
 """Seconds after which a command counts as one that hangs."""
 
+SAID, ERROR = "tllib-ancon: ", "tllib-ancon: error: "
 LOOK_EVERY = 0.005
 MOST_ERRORS = 2**16
 
@@ -39,7 +40,9 @@ class Ended:
 
     @property
     def in_one_line(self) -> bool:
-        return "Traceback" not in self.errors and len(self.errors.splitlines()) <= 1
+        """Whether it says in one line what was wrong; notes may come before."""
+        lines = self.errors.splitlines()
+        return all(line.startswith(SAID) for line in lines) and sum(ERROR in line for line in lines) <= 1
 
 
 @dataclass(frozen=True)

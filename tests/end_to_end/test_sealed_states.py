@@ -1,8 +1,9 @@
-"""A ``state.pth`` whose checksum is right and whose content is not that of the run: one line, or a run that ends."""
+"""Kept files whose checksums are right and whose content is not that of the run: one line, or a run that ends."""
 
 from __future__ import annotations
 
 import copy
+import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -104,3 +105,16 @@ def test_any_entry_may_be_anything(
         shutil.copytree(tmp_path / "kept", tmp_path / "run")
         seal(tmp_path / "run", changed(state, at, other))
         ends_in_one_line(words, capsys)
+
+
+@pytest.mark.parametrize("command", ["adapt", "pretrain"])
+def test_any_entry_of_the_result_may_be_anything(domains, source_checkpoint, tmp_path, capsys, command: str) -> None:
+    own = ["-t", "dark", "--checkpoint", str(source_checkpoint)] if command == "adapt" else []
+    words = [command, *small_arguments(domains), *own, "--epochs", "1", "--log", str(tmp_path / "run")]
+    assert main(words) == 0
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    for at in places({name: value for name, value in result.items() if name != "sha256"}):
+        for other in (None, "text", {"a": 1}):
+            path.write_text(json.dumps(changed(result, at, other)))
+            ends_in_one_line(words, capsys)

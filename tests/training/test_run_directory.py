@@ -335,7 +335,10 @@ def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path)
     assert load(tmp_path, BEST)["weight"][0] == 0
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "3"])
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", NESTED], ids=["cut", "list", "number", "nested"])
 def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> None:
     cut_or_whole(tmp_path, finished=False)
     (tmp_path / "config.json").write_text(content)
@@ -351,9 +354,10 @@ def test_a_result_of_another_program_is_refused(tmp_path: Path, content: str) ->
         RunDirectory(tmp_path).begin(CONFIG)
 
 
-def test_a_damaged_result_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", NESTED], ids=["cut", "nested"])
+def test_a_damaged_result_is_refused(tmp_path: Path, content: str) -> None:
     train(tmp_path)
-    (tmp_path / "result.json").write_text("{")
+    (tmp_path / "result.json").write_text(content)
     with pytest.raises(UserError, match=r"result\.json is not valid JSON"):
         RunDirectory(tmp_path).begin(CONFIG)
 

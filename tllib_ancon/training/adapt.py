@@ -188,7 +188,7 @@ def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
         progress.line(note)
     if directory is not None and directory.finished:
         progress.line(f"{config.log} holds this run already, finished")
-        summary, metrics = directory.result(), directory.metrics()
+        summary, metrics = directory.result(("start", "selected", "last"), adaptation.scores), directory.metrics()
     else:
         summary = adaptation()
         metrics = adaptation.metrics

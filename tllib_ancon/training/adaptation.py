@@ -146,6 +146,12 @@ class Adaptation:
             self.run.finish(result)
         return result
 
+    @property
+    def scores(self) -> list[str]:
+        """What is shown or compared of the start, the selected and the last model."""
+        criterion = self.options.criterion
+        return [*[criterion] * (criterion in selection.CRITERIA), *RECORDED * (self.record is not None)]
+
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Score the start model and adapt, an epoch each time the next metrics are asked for; a run that was cut off
         goes on after its last complete epoch."""

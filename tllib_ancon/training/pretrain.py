@@ -54,7 +54,7 @@ def _train(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
         training.progress.line(note)
     if directory.finished:
         training.progress.line(f"{config.log} holds this run already, finished")
-    return directory.result() if directory.finished else training()
+    return directory.result(("selected", "last"), training.scores) if directory.finished else training()
 
 
 def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[SourceTraining, dict[str, Any]]:

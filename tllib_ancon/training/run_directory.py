@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -15,7 +15,7 @@ import torch
 
 from tllib_ancon._version import __version__
 from tllib_ancon.config import AdaptConfig
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.settings import settings_of, spec
 from tllib_ancon.training.background import Background
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
@@ -23,7 +23,7 @@ from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
 from tllib_ancon.training.saved_logits import remove_logits
 from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
-from tllib_ancon.training.snapshot import LARGEST, copy_to_cpu
+from tllib_ancon.training.snapshot import LARGEST, LISTS, copy_to_cpu
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
@@ -157,8 +157,26 @@ class RunDirectory:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
     @on_first
-    def result(self) -> dict[str, Any]:
-        return self._read_result()
+    def result(self, models: Sequence[str] = (), scores: Sequence[str] = ()) -> dict[str, Any]:
+        """The result of a finished run.
+
+        Args:
+            models: parts that it must have, each the metrics of an epoch
+            scores: numbers that each of these must have
+
+        Raises:
+            UserError: ``result.json`` is damaged, or the result of something else
+        """
+        result = self._read_result()
+        texts, epoch = (result.get(name) for name in ("method", "criterion")), result.get("selected_epoch", 0)
+        if models and not (
+            all(isinstance(text, str) for text in texts)
+            and isinstance(epoch, int)
+            and isinstance(result.get("held_out"), int | None)
+            and all(_are_numbers(result.get(name), scores) for name in models)
+        ):
+            raise self._no_result()
+        return result
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, lambda file: _write_text(file, json.dumps(content, indent=2) + "\n"))
@@ -289,8 +307,11 @@ class RunDirectory:
         return (self.path / RESULT).is_file()
 
     def _read_result(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.path / RESULT).read_text())
+        content: dict[str, Any] = _read_json(self.path / RESULT)
         return content
+
+    def _no_result(self) -> UserError:
+        return UserError(f"{self.path / RESULT} holds no result of a run of this program; {_anew()}")
 
     def _write_epoch(self, state: Mapping[str, Any]) -> None:
         write_whole(self.checkpoints / STATE, lambda file: _write_sealed(file, state))
@@ -305,13 +326,10 @@ class RunDirectory:
         write_whole(self.path / METRICS, lambda file: _write_text(file, lines))
 
     def _verify_result(self) -> None:
-        try:
-            result = self._read_result()
-        except ValueError as error:
-            raise UserError(f"{self.path / RESULT} is not valid JSON ({error}); {_anew()}") from error
+        result = self._read_result()
         digests = result.get("sha256") if isinstance(result, dict) else None
         if not isinstance(digests, dict) or METRICS not in digests:
-            raise UserError(f"{self.path / RESULT} holds no result of a run of this program; {_anew()}")
+            raise self._no_result()
         self._verify(digests)
 
     def _verify(self, digests: Mapping[str, str]) -> None:
@@ -357,10 +375,7 @@ class RunDirectory:
         path = self.path / CONFIG
         if not path.is_file():
             return None
-        try:
-            recorded = json.loads(path.read_text())
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}); {_anew()}") from error
+        recorded = _read_json(path)
         if not isinstance(recorded, dict):
             raise UserError(f"{path} holds no configuration of a run; {_anew()}")
         return recorded
@@ -379,6 +394,13 @@ def versions() -> dict[str, str]:
         "timm": timm.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
     }
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON ({one_line(error)}); {_anew()}") from error
 
 
 def _write_text(file: HashingFile, text: str) -> None:
@@ -434,6 +456,13 @@ def _are_metrics(line: Mapping[Any, Any]) -> bool:
         and all(isinstance(name, str) for name in line)
         and all(number is None or isinstance(number, float) or _is_whole(number) for number in numbers)
     )
+
+
+def _are_numbers(line: Any, scores: Sequence[str]) -> bool:
+    """Whether these are the metrics of an epoch, with these scores among them."""
+    if not isinstance(line, dict) or not _are_metrics(line):
+        return False
+    return all(isinstance(line.get(name), int | float) for name in {*scores, *line} - LISTS)
 
 
 def _is_whole(number: Any) -> bool:

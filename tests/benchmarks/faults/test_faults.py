@@ -75,6 +75,20 @@ def test_an_exit_that_does_not_say_why_is_wrong(status: int, errors: str, right:
     assert _is_right(ended, Kill(0.1, signal.SIGTERM, group=True), launched=False) is right
 
 
+@pytest.mark.parametrize(
+    ("errors", "right"),
+    [
+        ("", True),
+        ("tllib-ancon: error: no room", True),
+        ("tllib-ancon: a note\ntllib-ancon: error: no room", True),
+        ("tllib-ancon: error: no room\ntllib-ancon: error: no room", False),
+        ("Traceback (most recent call last):\nValueError", False),
+    ],
+)
+def test_an_error_is_one_line_after_notes(errors: str, right: bool) -> None:
+    assert Ended(2, errors, 1.0, left=False).in_one_line is right
+
+
 BORNE: dict[str, Any] = {
     "kind": "kill",
     "command": "predict",
