@@ -24,22 +24,30 @@ class Reference:
 
 
 def reference(name: str, place: Place) -> Reference:
-    """Of a command, made when it is first asked for.
+    """Of a command, made when it is first asked for, and timed when all that it reads has been read before.
 
     Raises:
-        RuntimeError: it fails without a fault
+        RuntimeError: it fails without a fault, or leaves something else when it is made a second time
     """
     folder = place.folder / "references" / f"{list(COMMANDS).index(name):02d}"
     seconds = folder.with_suffix(".seconds")
     if not seconds.exists():
-        place.emptied()
-        ended = run(COMMANDS[name](place))
-        if ended.status != 0:
-            raise RuntimeError(f"{name} fails undisturbed: {ended.errors}")
+        _undisturbed(name, place)
         folder.parent.mkdir(exist_ok=True)
         place.work.rename(folder)
-        seconds.write_text(str(ended.seconds))
+        again = _undisturbed(name, place)
+        if differences(outcome(folder), outcome(place.work)):
+            raise RuntimeError(f"{name} leaves something else each time")
+        seconds.write_text(str(again.seconds))
     return Reference(folder, float(seconds.read_text()))
+
+
+def _undisturbed(name: str, place: Place) -> Ended:
+    place.emptied()
+    ended = run(COMMANDS[name](place))
+    if ended.status != 0:
+        raise RuntimeError(f"{name} fails undisturbed: {ended.errors}")
+    return ended
 
 
 def disturb(number: int, seed: int, place: Place, names: list[str]) -> dict[str, object]:
