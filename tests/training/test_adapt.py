@@ -174,6 +174,17 @@ def test_a_folder_of_pictures_and_the_answers(folders: Path) -> None:
     assert all(Path(path).is_file() for path in predictions.paths)
 
 
+def test_the_adapted_model_knows_how_its_pictures_were_resized(folders: Path, tmp_path: Path) -> None:
+    source, words = tmp_path / "source", small_arguments(folders)
+    assert main(["pretrain", *words, "--epochs", "1", "--log", str(source)]) == 0
+    given = {"root": str(folders), "data": "ImageList", "target": ["dark"], "checkpoint": str(source)}
+    result = tllib_ancon.adapt(**given, batch_size=16, workers=0, epochs=1, quiet=True, log=tmp_path / "run")
+    pictures = tllib_ancon.data.open_domain(str(folders), "ImageList", ["dark"])
+    expected = tllib_ancon.predict(tmp_path / "run", pictures, workers=0)
+    squashed = tllib_ancon.predict(result.model, pictures, workers=0)
+    np.testing.assert_allclose(squashed.probabilities, expected.probabilities, atol=1e-6)
+
+
 class TwoOutputs(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         return images, images

@@ -17,12 +17,15 @@ class Preprocessing:
         mean, std: of each channel, of values in [0, 1]
         image_size: side in pixels; None if any will do
         crop_fraction: side of the crop / side that is resized before
+        val_resizing, resize_size: how pictures were resized for evaluation, and to which side; None if it is not known
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     image_size: int | None = None
     crop_fraction: float = 0.875
+    val_resizing: str | None = None
+    resize_size: int | None = None
 
     @staticmethod
     def centred(channels: int, image_size: int | None = None) -> Preprocessing:

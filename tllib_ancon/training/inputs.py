@@ -186,14 +186,15 @@ def target_images(config: AdaptConfig, images: Any, labels: Any, classes: Sequen
 
 
 def with_picture_defaults(config: SizedConfig, preprocessing: Preprocessing | None) -> SizedConfig:
-    """The configuration with what is not given of its pictures: the size is that which the network was built for; a
-    dataset of TLLib's is resized as TLLib does, other pictures keep their aspect ratio."""
+    """The configuration with what is not given of its pictures: size and resizing are those that the network was built
+    for or adapted with; else a dataset of TLLib's is resized as TLLib does, and other pictures keep their ratio."""
     train_resizing, val_resizing = default_resizing(config.data or FOLDER)
     defaults = {
         "image_size": getattr(preprocessing, "image_size", None) or ASSUMED["image_size"],
         "crop_fraction": getattr(preprocessing, "crop_fraction", None) or ASSUMED["crop_fraction"],
         "train_resizing": train_resizing,
-        "val_resizing": val_resizing,
+        "val_resizing": getattr(preprocessing, "val_resizing", None) or val_resizing,
+        "resize_size": getattr(preprocessing, "resize_size", None),
     }
     return config.replace(**{name: value for name, value in defaults.items() if getattr(config, name) is None})
 
@@ -282,7 +283,8 @@ def preprocessing_in(config: PictureConfig, preprocessing: Preprocessing | None)
     mean, std = normalisation(config, preprocessing)
     if mean is None or std is None:
         return None
-    return Preprocessing(mean, std, config.image_size, config.crop_fraction or ASSUMED["crop_fraction"])
+    crop_fraction = config.crop_fraction or ASSUMED["crop_fraction"]
+    return Preprocessing(mean, std, config.image_size, crop_fraction, config.val_resizing, config.resize_size)
 
 
 def cached(config: PictureConfig, transforms: Transforms, domain: Domain) -> Domain:
