@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tllib_ancon.paper.engines.local import Local
 from tllib_ancon.paper.plan import Run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tllib-ancon[ray]'")
+ray_engine = pytest.importorskip("tllib_ancon.paper.engines.ray_engine")
 METHODS = ("self-training", "elr", "ancon", "gce", "gce+ancon")
 TINY = {
     "data": "ImageList",
@@ -201,6 +203,36 @@ def test_sigterm_reaches_the_commands(cluster: Any, data: Path, tmp_path: Path) 
         assert commands_in(tmp_path) == []
     assert "stopped by SIGTERM" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
+
+
+def test_a_cancellation_that_is_lost_is_repeated_and_many_are_one_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled: list[str] = []
+    monkeypatch.setattr(ray_engine.ray, "cancel", cancelled.append)
+    left = iter([["a", "b"], ["b"], []])
+    monkeypatch.setattr(ray_engine.ray, "wait", lambda tasks, num_returns, timeout: ([], next(left)))
+    ray_engine._cancel(["a", "b"])
+    assert cancelled == ["a", "b", "a", "b", "b"]
+
+    class Command:
+        signals = 0
+
+        def terminate(self) -> None:
+            self.signals += 1
+
+    command, made = Command(), Future()
+    waits = iter([False, True, True, False, True])
+
+    def interrupted(futures: Any, timeout: float) -> None:
+        cancelled = next(waits, None)
+        if cancelled is None:
+            made.set_result(None)
+        elif cancelled:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_engine, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ray_engine._await(made, {command})
+    assert command.signals == 1
 
 
 def test_a_lost_task_leaves_no_command_running(tmp_path: Path, data: Path) -> None:

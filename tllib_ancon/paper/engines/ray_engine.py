@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,9 @@ POLL = 0.5
 
 MESSAGES = "ray.txt"
 """In the folder of the runs: what Ray has to say, of nodes that it lost among others."""
+
+CANCEL_EVERY = 5.0
+"""Seconds after which a cancellation that had no effect is repeated."""
 
 END_WITHIN = 300.0
 """Seconds in which a command that was sent SIGTERM ends its step."""
@@ -118,14 +122,27 @@ def make(
     running: set[Popen[bytes]] = set()
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(driver.make, run, out, variables, running)
-        try:
-            while not made.done():  # Ray's cancellation is seen between two waits
-                wait([made], POLL)
-        except KeyboardInterrupt:
-            for process in list(running):
-                process.terminate()
-            raise
+        _await(made, running)
     return made.result()
+
+
+def _await(made: Future[Any], running: Collection[Popen[bytes]]) -> None:
+    """Until the run has ended; a cancellation by Ray, however often it comes, is one SIGTERM for its command.
+
+    Raises:
+        KeyboardInterrupt: it was cancelled, and its command has ended
+    """
+    cancelled, sent = False, set[Popen[bytes]]()
+    while not made.done():
+        try:
+            for process in set(running) - sent if cancelled else ():
+                sent.add(process)
+                process.terminate()
+            wait([made], POLL)
+        except KeyboardInterrupt:
+            cancelled = True
+    if cancelled:
+        raise KeyboardInterrupt
 
 
 def _wait(tasks: Sequence[Any], show_progress: Callable[[], None]) -> None:
@@ -140,10 +157,17 @@ def _wait(tasks: Sequence[Any], show_progress: Callable[[], None]) -> None:
             _, waiting = ray.wait(waiting, timeout=POLL)
             show_progress()
             if waiting and interruption.signal is not None:
-                for task in waiting:
-                    ray.cancel(task)
-                ray.wait(waiting, num_returns=len(waiting), timeout=END_WITHIN)
+                _cancel(waiting)
                 raise Interrupted(interruption.signal, "while runs were made")
+
+
+def _cancel(tasks: Sequence[Any]) -> None:
+    """Until all have ended; Ray's cancellation of a task that runs may be lost, so that it is repeated."""
+    waiting, end = list(tasks), time.monotonic() + END_WITHIN
+    while waiting and time.monotonic() < end:
+        for task in waiting:
+            ray.cancel(task)
+        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=CANCEL_EVERY)
 
 
 def _failures(runs: Sequence[Run], tasks: dict[str, Any]) -> list[Failure]:
