@@ -152,8 +152,14 @@ def test_memory_beyond_any_machine_is_said_in_full() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr("torch.utils.data._utils.signal_handling._SIGCHLD_handler_set", False)
+    # in place of a handler that an earlier loader of torch left, which would raise
+    previous = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, previous))
     handler = signal.getsignal(signal.SIGCHLD)
     pool = WorkerPool(2)
     reading = Reading(Numbers(), 4, list)

@@ -28,6 +28,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = configured(args)
+    stages.require_paths(config)
 
     from tllib_ancon.training import launch
     from tllib_ancon.training.adapt import adapt

@@ -49,9 +49,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--epochs",
         type=int,
-        default=20,
+        default=12,
         metavar="N",
-        help="passes over the images for each adaptation (at least 1; default: 20)",
+        help="passes over the images for each adaptation (at least 1; default: 12)",
     )
     parser.add_argument(
         "--jobs",

@@ -61,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(
                 f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}"
             )
-        stages.require_paths(config)
         if args.out is not None:
             raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
+        stages.require_paths(config)
 
         from tllib_ancon.training.inputs import using_threads
 

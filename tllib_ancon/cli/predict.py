@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
         file = stages.from_file(args, PredictionsConfig)
         config = stages.configured(PredictionsConfig, args.config, file, {**file, **_flags().given(args)})
         stages.require(config, _flags(), "predict", "root", "checkpoint")
+        stages.require_paths(config)
 
         from tllib_ancon.training import launch
         from tllib_ancon.training.prediction_files import write_predictions

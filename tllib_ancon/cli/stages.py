@@ -130,7 +130,6 @@ def require(config: Config, flags: Flags, prog: str, *names: str) -> None:
         raise UserError(
             f"the following arguments are required: {', '.join(missing)}; {command} --help tells its arguments"
         )
-    require_paths(config)
 
 
 def require_paths(config: Any) -> None:

@@ -61,9 +61,11 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        handler = signal.getsignal(signal.SIGTERM)  # the cluster's own ends the process
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_name": "first"})
         yield made
         made.shutdown()
+        signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="module")
