@@ -48,7 +48,7 @@ def test_its_commands_are_commands_of_this_package(tmp_path: Path) -> None:
     assert [Path(args.log).name for name, args in parsed if name == "adapt"] == list(SHORT)
     measured = [words for words in made if "benchmarks.speed" in words]
     assert [words[4] for words in measured] == [
-        *"step votes search images augmentation epochs predictions peak".split()
+        *["step", "votes", "search", "images", "augmentation", "epochs", "predictions", "peak"]
     ]
     assert made[-1] == ["python", "-m", "benchmarks.gpu.summary", "out"]
 
