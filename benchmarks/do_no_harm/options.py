@@ -1,6 +1,6 @@
 """What each option of caution changes, on the demo's digits: with and without a shift, of classes too.
 
-    python -m benchmarks.do_no_harm.options OUT [--seeds 0 1 2] [--methods ancon-auto] [--epochs 12]
+    python -m benchmarks.do_no_harm.options OUT [--seeds 0 1 2] [--methods ancon-auto] [--options NAME …] [--epochs 12]
 
 The source models are the demo's. The same command continues what was interrupted. Prints Markdown: for each target the
 accuracy of the start and, a row an option, the paired difference to the option "default" with its standard error over
@@ -98,24 +98,27 @@ def main() -> None:
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", default=["ancon-auto"])
+    parser.add_argument("--options", nargs="+", choices=OPTIONS, default=list(OPTIONS), help="by default all")
     parser.add_argument("--epochs", type=int, default=12, help="of an adaptation (default: 12)")
     args = parser.parse_args()
     demo = Demo(args.out, tuple(args.seeds), source_epochs=10, epochs=args.epochs, jobs=1)
     write_demo_domains(args.out / "data")
-    results = list(made(demo, args.methods))
-    (args.out / "options.json").write_text(json.dumps([vars(result) for result in results], indent=2) + "\n")
+    results = list(made(demo, args.methods, list(dict.fromkeys([DEFAULT, *args.options]))))
+    (args.out / f"{'_'.join(args.methods)}.json").write_text(
+        json.dumps([vars(result) for result in results], indent=2) + "\n"
+    )
     for method in args.methods:
         print(table(method, [result for result in results if result.method == method]), flush=True)
 
 
-def made(demo: Demo, methods: Sequence[str]) -> Iterator[Result]:
+def made(demo: Demo, methods: Sequence[str], options: Sequence[str]) -> Iterator[Result]:
     """The results of all runs; those that are not finished are made."""
     for seed in demo.seeds:
         pretrain(demo.source(seed))
         for method in methods:
             for target in TARGETS:
-                for option, settings in OPTIONS.items():
-                    yield _result(demo, seed, method, target, option, settings)
+                for option in options:
+                    yield _result(demo, seed, method, target, option, OPTIONS[option])
 
 
 def _result(demo: Demo, seed: int, method: str, target: Target, option: str, settings: Mapping[str, Any]) -> Result:
@@ -160,7 +163,7 @@ def table(method: str, results: Sequence[Result]) -> str:
     for option in dict.fromkeys(result.option for result in results):
         own = [one for one in results if one.option == option]
         differences = [one.selected - default[one.target, one.seed] for one in own]
-        error = stdev(differences) / len(differences) ** 0.5
+        error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0
         worst = min(one.selected - one.start for one in own)
         means = " | ".join(f"{_mean(results, target, option, 'selected'):.1f}" for target in targets)
         lines.append(f"| {option} | {means} | {fmean(differences):+.2f} ± {error:.2f} | {worst:+.1f} |")
