@@ -143,7 +143,7 @@ def test_the_summary_of_many_classes_takes_little_memory_beside_the_logits() -> 
 
 
 def memory_of_a_summary(count: int) -> dict[str, float]:
-    logits, labels = torch.zeros(count, 1000), torch.zeros(count, dtype=torch.int64)
+    logits, labels = torch.rand(count, 1000), torch.zeros(count, dtype=torch.int64)  # zeros would lie nowhere yet
     summarize(logits[:9], labels[:9], 1000)
     before = memory()
     summarize(logits, labels, 1000)

@@ -227,7 +227,9 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
         raise UserError(f"logits have {logits.shape[1]} columns but there are {num_classes} classes")
     by_class = per_class_accuracy(predictions, labels, num_classes)
     right = predictions.eq(labels)
-    confidences = torch.cat([rows.float().softmax(dim=1).amax(dim=1) for rows in _in_chunks(logits)])
+    confidences = torch.empty(len(logits), device=logits.device)  # small parts between large ones would keep these
+    for part, rows in zip(_in_chunks(confidences), _in_chunks(logits), strict=True):
+        torch.amax(rows.float().softmax(dim=1), dim=1, out=part)
     return {
         "accuracy": 100 * float(right.double().mean()),
         "mean_class_accuracy": float(by_class.nanmean()),

@@ -20,7 +20,7 @@ from benchmarks.faults import disk, hostile, kills, table
 from benchmarks.faults.commands import COMMANDS, Place, pretrain, write_pictures
 from benchmarks.faults.processes import run
 
-IMPORTED = ("accelerate", "pandas", "sklearn.manifold", "timm", "torchmetrics", "torchvision.transforms")
+IMPORTED = ("accelerate", "sklearn.manifold", "timm", "torchmetrics", "torchvision.transforms")
 """What commands import slowly is there before they are forked."""
 
 Fault = Callable[[], dict[str, Any]]
