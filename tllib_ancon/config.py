@@ -762,6 +762,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         super().__post_init__()
         if self.average_last > self.epochs:
             raise UserError(f"`average_last` {self.average_last} is more than `epochs` {self.epochs}")
+        if self.batch_norm != "mixed" and self.batch_norm_prior != settings_of(AdaptConfig)["batch_norm_prior"].default:
+            raise UserError(f"`batch_norm_prior` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
         if self.batch_norm != "target" and self.sync_batch_norm:
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
 

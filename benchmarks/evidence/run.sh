@@ -3,13 +3,22 @@
 #
 #   benchmarks/evidence/run.sh OFFICE31 WEIGHTS OUT [flags of "tllib-ancon benchmark", as --seeds 0 or --methods ancon]
 #
+# AaD with its classifier frozen and trained is a plan of its own, with tables of its own:
+#   tllib-ancon benchmark benchmarks/evidence/aad.toml OFFICE31 --out OUT/aad --pretrained-weights WEIGHTS --cache OUT/cache -j 0
+#   tllib-ancon report OUT/aad --out OUT/report-aad
+#
 # WEIGHTS: of ImageNet for mobilenetv2_100, .safetensors. The same command continues what was interrupted; run after run
 # is made, one thread each, so that two of these commands with other seeds fill two cores.
 set -e
 OFFICE31=$1 WEIGHTS=$2 OUT=$3
 shift 3
-for PLAN in aad office31 office31_to_amazon; do
-  tllib-ancon benchmark benchmarks/evidence/$PLAN.toml "$OFFICE31" --out "$OUT/runs" --pretrained-weights "$WEIGHTS" \
-    --cache "$OUT/cache" -j 0 "$@"
-done
-tllib-ancon report "$OUT/runs" --out "$OUT/report"
+made() {
+  local plan=$1 folder=$2
+  shift 2
+  tllib-ancon benchmark "benchmarks/evidence/$plan.toml" "$OFFICE31" --out "$OUT/$folder" \
+    --pretrained-weights "$WEIGHTS" --cache "$OUT/cache" -j 0 "$@"
+}
+made office31 runs "$@"
+made office31_to_amazon runs "$@"
+tllib-ancon report "$OUT"/runs/erm/*-[DW] --out "$OUT/report"
+tllib-ancon report "$OUT"/runs/erm/*-A --out "$OUT/report-to-amazon"

@@ -139,6 +139,9 @@ def test_defaults_and_what_is_refused() -> None:
     assert AdaptConfig(batch_norm="source", lr=0.02).lr == 0.02
     with pytest.raises(UserError, match="`average_last` 5 is more than `epochs` 4"):
         AdaptConfig(epochs=4, average_last=5)
+    with pytest.raises(UserError, match="`batch_norm_prior` is for `batch_norm=mixed`"):
+        AdaptConfig(batch_norm_prior=8)
+    assert AdaptConfig(batch_norm="mixed", batch_norm_prior=8).batch_norm_prior == 8
     with pytest.raises(UserError, match="sync_batch_norm"):
         AdaptConfig(batch_norm="mixed", sync_batch_norm=True)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))

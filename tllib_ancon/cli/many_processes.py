@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import sys
 import warnings
+from typing import NoReturn
 
 from tllib_ancon.errors import ProcessLost, UserError
 
@@ -52,3 +55,15 @@ def run(args: argparse.Namespace) -> int:
         raise
     launch.leave()
     return status
+
+
+def end(status: int) -> NoReturn:
+    """End this process once all that it has to do at its exit is done, but not the interpreter before it.
+
+    DistributedDataParallel keeps gloo's threads beyond ``destroy_process_group``, and a thread that asks for an
+    interpreter which is ending aborts the process.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TextIO
 
+from tllib_ancon.cli import many_processes
 from tllib_ancon.cli.main import main
 
 
@@ -25,9 +26,12 @@ def command() -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            return main()
+            status = main()
         finally:
             sys.stdout.flush()
+        if status == 0 and many_processes.started():
+            many_processes.end(status)
+        return status
     except BrokenPipeError:
         if not _reader_has_gone(sys.stdout):
             raise

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from tllib_ancon.errors import UserError, megabytes, one_line
+from tllib_ancon.orphan import end_with
 
 PREFETCHED = 2
 """Batches that a worker may be ahead of the one in use."""
@@ -206,13 +205,7 @@ def live_as_parent_does(worker: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
-
-
-def _end_with(parent: int | None) -> None:
-    while os.getppid() == parent:
-        time.sleep(LOOK_FOR_PARENT_EVERY)
-    os._exit(1)
+        end_with(parent.pid, LOOK_FOR_PARENT_EVERY)
 
 
 class _Feed:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
-import threading
-import time
 from collections.abc import Sequence
+
+from tllib_ancon.orphan import end_with
 
 CHECK_EVERY = 0.2
 """Seconds; what would take the place of a lost command needs longer than this to start."""
@@ -19,13 +18,6 @@ def command(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", __name__, str(os.getpid()), *words]
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(CHECK_EVERY)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    parent = int(sys.argv.pop(1))
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(int(sys.argv.pop(1)), CHECK_EVERY)
     runpy.run_module("tllib_ancon", run_name="__main__", alter_sys=True)

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import TypeVar
 
-from tllib_ancon.data.worker_pool import WorkersLost
+from tllib_ancon.data.worker_pool import SIGNALS, WorkersLost
 from tllib_ancon.errors import Interrupted
 
 Batch = TypeVar("Batch")
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE = 1.0
 """Seconds in which signals are one: a launcher and the system may each send it to every process of a run, and what ends
 the processes of a run may reach one of them first."""
