@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import tomllib
 import torch
 from torch import Tensor
 
