@@ -22,8 +22,8 @@ OFFICE31 = ("amazon", "dslr", "webcam")
 TAIL = 20
 """Times that the first class of the long tail is as large, compared with the whole domain's, as the last."""
 FEW_CLASSES = 10
-DIGITS_SOURCE, DIGITS_TARGET = 10_000, 4_000
-"""Images of a domain that a source model is trained on, and that are adapted to."""
+DIGITS_SOURCE, DIGITS_TARGET, DIGITS_TEST = 10_000, 4_000, 2_000
+"""Images of a domain that a source model is trained on, that are adapted to, and those of the test split."""
 
 
 class Sample(NamedTuple):
@@ -71,12 +71,17 @@ def office31_domains(root: Path) -> dict[str, list[Sample]]:
 
 
 def digits_domains(root: Path) -> dict[str, list[Sample]]:
-    """The first images of each training split, which is in random order."""
+    """The first images of each split, which are in random order."""
     domains: dict[str, list[Sample]] = {}
     for name in ("mnist", "usps"):
         folder = root / name.upper()
         samples = read(folder / "image_list" / f"{name}_train.txt", folder)
-        domains |= {f"{name}_source": samples[:DIGITS_SOURCE], f"{name}_target": samples[:DIGITS_TARGET]}
+        tested = read(folder / "image_list" / f"{name}_test.txt", folder)
+        domains |= {
+            f"{name}_source": samples[:DIGITS_SOURCE],
+            f"{name}_target": samples[:DIGITS_TARGET],
+            f"{name}_test": tested[:DIGITS_TEST],
+        }
     return domains
 
 

@@ -152,3 +152,13 @@ def test_defaults_and_what_is_refused() -> None:
         adapt(model, adapted="norm-affine")
     with pytest.raises(UserError, match="no parameter to train with `adapted=all-but-head`"):
         adapt(nn.Sequential(nn.Flatten(), nn.Linear(48, 3)))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"pull": 0.1}, {"warmup_steps": 2}, {"average_last": 1}, {"batch_norm": "source"}], ids=str
+)
+def test_what_is_of_training_is_refused_where_nothing_is_trained(settings: dict[str, Any]) -> None:
+    (name, value), *_ = settings.items()
+    with pytest.raises(UserError, match=f"`{name}={value}` has no effect with `method=adabn`, which trains nothing"):
+        adapt(network(), method="adabn", epochs=1, **settings)
+    adapt(network(), method="adabn", epochs=1, batch_norm="mixed")

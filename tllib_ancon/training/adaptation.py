@@ -23,7 +23,7 @@ from tllib_ancon.models.classifier import Classifier, adaptation_mode
 from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.training.caution import LastEpochs, Pull
+from tllib_ancon.training.caution import LastEpochs, Pull, require_training
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
 from tllib_ancon.training.passes import RECORDED, Predictions, Record, evaluation_loader, predict_domain
@@ -114,6 +114,8 @@ class Adaptation:
             shard=self.shard,
             **options.options,
         )
+        if not self.method.trains:
+            require_training(options)
         require_batch_statistics(model, options.batch_size)
         choose_adapted_parameters(model, options.adapted)
         if options.sync_batch_norm:

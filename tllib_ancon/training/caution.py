@@ -9,6 +9,12 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.errors import UserError
+
+OF_TRAINING = {"pull": 0.0, "warmup_steps": 0, "average_last": 0}
+"""Settings that say how weights change -> what they are where they say nothing."""
+
 
 class Pull:
     r"""Weights that return a little to where they were after each step.
@@ -73,3 +79,18 @@ class LastEpochs:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         assert self.mean is not None
         self.mean.load_state_dict(state)
+
+
+def require_training(options: AdaptConfig) -> None:
+    """What a method that trains nothing, such as AdaBN, does not heed.
+
+    Raises:
+        UserError: a setting of :data:`OF_TRAINING`, or ``batch_norm=source``
+    """
+    given = [name for name, nothing in OF_TRAINING.items() if getattr(options, name) != nothing]
+    given += ["batch_norm"] if options.batch_norm == "source" else []
+    if given:
+        raise UserError(
+            f"`{given[0]}={getattr(options, given[0])}` has no effect with `method={options.method}`, which trains "
+            "nothing; leave it out"
+        )

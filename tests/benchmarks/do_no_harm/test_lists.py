@@ -37,7 +37,7 @@ def test_the_lists_open_and_name_the_images_where_they_lie(tmp_path: Path, roots
     sizes = {}
     for root, domains in {
         "office31": (*lists.OFFICE31, "amazon_long_tail", "amazon_few_classes"),
-        "digits": ("mnist_source", "mnist_target", "usps_source", "usps_target"),
+        "digits": ("mnist_source", "mnist_target", "mnist_test", "usps_source", "usps_target", "usps_test"),
     }.items():
         for code in domains:
             domain = open_domain(tmp_path / "lists" / root, "ImageList", [code], allow_outside=True)
@@ -47,7 +47,7 @@ def test_the_lists_open_and_name_the_images_where_they_lie(tmp_path: Path, roots
     assert sizes["amazon"] == 62
     assert sizes["amazon_few_classes"] == 20
     assert 31 <= sizes["amazon_long_tail"] < 62
-    assert (sizes["mnist_source"], sizes["mnist_target"]) == (20, 5)
+    assert (sizes["mnist_source"], sizes["mnist_target"], sizes["mnist_test"]) == (20, 5, 20)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys) -> None:
