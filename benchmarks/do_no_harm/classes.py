@@ -28,12 +28,11 @@ import tomllib
 import torch
 from torch import Tensor
 
-from tllib_ancon import adapt
+from tllib_ancon import adapt, predict
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.sampling import hold_out
-from tllib_ancon.self_training.class_prior import estimate_class_prior
-from tllib_ancon.training.saved_logits import read_logits
+from tllib_ancon.self_training.class_prior import estimate_class_prior, likeliest_class_prior
 
 PLAN = Path(__file__).parents[1] / "evidence" / "office31.toml"
 TAIL, FEW_CLASSES, STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 20, 10, 80, 3, 20
@@ -48,15 +47,12 @@ def of_equal_classes(logits: Tensor) -> Tensor:
 
 def likely(logits: Tensor) -> Tensor:
     """Half of the most likely prior, half equal classes."""
-    return estimate_class_prior(logits.softmax(1), shrinkage=0.5)
+    return (likeliest_class_prior(logits.softmax(1)) + of_equal_classes(logits)) / 2
 
 
 def counted(logits: Tensor) -> Tensor:
-    """The counts of predicted classes, drawn towards equal classes by twice their distance to the most likely prior."""
-    most_likely = estimate_class_prior(logits.softmax(1), shrinkage=0)
-    counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]) / len(logits)
-    share = float((counts - most_likely).abs().sum().clamp(max=1))
-    return (1 - share) * counts + share * of_equal_classes(logits)
+    """What ``class_prior=estimate`` takes."""
+    return estimate_class_prior(logits.softmax(1))
 
 
 PRIORS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -143,14 +139,14 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
         for name, value in {**plan["common"], **plan["adapt"]}.items()
         if name not in chosen_here
     }
-    steps = math.ceil(0.9 * len(domain) / common["batch_size"])
     source = str(runs / "source" / f"erm-{setting.source}-seed{setting.seed}" / "checkpoints" / "best.pth")
-    folder = out / f"{setting.pair}-{setting.kind}"
-    for variant in dict.fromkeys(["self-training", *variants]):
+    steps = math.ceil(0.9 * len(domain) / common["batch_size"])
+    common["epochs"] = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / steps)))
+    start = torch.from_numpy(predict(source, domain, workers=0, threads=1).logits)
+    for variant in variants:
         own: dict[str, Any] = {"method": variant.partition(",")[0]}
         if variant in PRIORS:
-            start = read_logits(folder / f"self-training-seed{setting.seed}")["epoch-000"]
-            own["class_prior"] = tuple(PRIORS[variant](torch.from_numpy(start.logits).float()).tolist())
+            own["class_prior"] = tuple(PRIORS[variant](start).tolist())
         if variant == "ancon":
             own |= {name: plan["adapt"][name] for name in OF_ANCON}
         run = adapt(
@@ -158,11 +154,10 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
             domain,
             labels=domain.labels.tolist(),
             seed=setting.seed,
-            epochs=min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / steps))),
             workers=0,
             cache=str(out / "cache"),
             quiet=True,
-            log=str(folder / f"{variant.replace(', ', '-')}-seed{setting.seed}"),
+            log=str(out / f"{setting.pair}-{setting.kind}" / f"{variant.replace(', ', '-')}-seed{setting.seed}"),
             **common | own,
         )
         yield Result(setting, variant, *(run.summary[part]["accuracy"] for part in ("start", "selected")))
@@ -191,7 +186,8 @@ def _cell(own: Sequence[Result], results: Sequence[Result]) -> str:
     differences = [one.selected - base[one.setting] for one in own if one.setting in base]
     error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else math.nan
     difference = f", {fmean(differences):+.1f} ± {error:.1f}" if differences and own[0].variant != BASE else ""
-    return f"{fmean(one.selected for one in own):.1f}{difference}, worst {min(one.selected - one.start for one in own):+.1f}"
+    worst = min(one.selected - one.start for one in own)
+    return f"{fmean(one.selected for one in own):.1f}{difference}, worst {worst:+.1f}"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.class_prior import estimate_class_prior
+from tllib_ancon.self_training.class_prior import estimate_class_prior, likeliest_class_prior
 
 
 def naive_prior(probabilities: list[list[float]], source: list[float], steps: int) -> list[float]:
@@ -36,7 +36,7 @@ def sampled(prior: list[float], samples: int, seed: int) -> torch.Tensor:
 def test_against_a_naive_transcription(source: list[float] | None) -> None:
     probabilities = sampled([0.1, 0.6, 0.05, 0.25], 50, seed=0)
     given = None if source is None else torch.tensor(source)
-    found = estimate_class_prior(probabilities, given, shrinkage=0.0, steps=7)
+    found = likeliest_class_prior(probabilities, given, steps=7)
     expected = naive_prior(probabilities.tolist(), source or [0.25] * 4, steps=7)
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
@@ -44,16 +44,35 @@ def test_against_a_naive_transcription(source: list[float] | None) -> None:
 def test_by_hand() -> None:
     """Two samples are certain of class 0, one says 1/2: ρ_0 = (2 + ρ_0) / 3 has the solution 1."""
     probabilities = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]])
-    one_step = estimate_class_prior(probabilities, shrinkage=0.0, steps=1)
+    one_step = likeliest_class_prior(probabilities, steps=1)
     torch.testing.assert_close(one_step, torch.tensor([5 / 6, 1 / 6]))
-    torch.testing.assert_close(estimate_class_prior(probabilities, shrinkage=0.0), torch.tensor([1.0, 0.0]))
-    torch.testing.assert_close(estimate_class_prior(probabilities, shrinkage=0.5), torch.tensor([0.75, 0.25]))
+    torch.testing.assert_close(likeliest_class_prior(probabilities), torch.tensor([1.0, 0.0]))
+
+
+def test_counts_are_drawn_towards_equal_classes_by_their_distance_to_the_likeliest_prior() -> None:
+    """Three samples of class 0 and one of class 1 are counted, and the likeliest prior is 1, 0: the distance is 1/4."""
+    probabilities = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.4, 0.6]])
+    given = torch.tensor([0.001, 0.999])
+    likeliest = likeliest_class_prior(probabilities, given)
+    share = float((likeliest - torch.tensor([0.75, 0.25])).abs().sum())
+    expected = (1 - share) * torch.tensor([0.75, 0.25]) + share / 2
+    assert 0.4 < share < 0.6
+    torch.testing.assert_close(estimate_class_prior(probabilities, given), expected)
+    half = estimate_class_prior(probabilities, shrinkage=0.5)
+    torch.testing.assert_close(half, torch.tensor([0.625, 0.375]))
+
+
+def test_certain_predictions_are_counted_and_useless_ones_are_not() -> None:
+    certain = torch.eye(4)[torch.tensor([0, 0, 0, 1, 1, 2])]
+    torch.testing.assert_close(estimate_class_prior(certain), torch.tensor([3, 2, 1, 0]) / 6)
+    useless = torch.full((6, 4), 0.25) + 0.001 * torch.eye(4)[0]
+    torch.testing.assert_close(estimate_class_prior(useless / useless.sum(1, keepdim=True)), torch.full((4,), 0.25))
 
 
 @pytest.mark.parametrize("prior", [[0.2] * 5, [0.5, 0.3, 0.1, 0.06, 0.04], [0.5, 0.0, 0.5, 0.0, 0.0]])
 def test_under_label_shift_it_finds_the_prior(prior: list[float]) -> None:
     probabilities = sampled(prior, 20_000, seed=1)
-    found = estimate_class_prior(probabilities, shrinkage=0.0, steps=1000)
+    found = likeliest_class_prior(probabilities, steps=1000)
     assert float((found - torch.tensor(prior)).abs().sum()) < 0.05
 
 
@@ -83,7 +102,6 @@ def test_full_shrinkage_is_equal_classes_and_the_sum_is_always_one() -> None:
         (torch.tensor([[-0.1, 1.1]]), {}, "at least 0"),
         (torch.tensor([[0.0, 0.0]]), {}, "positive sum"),
         (torch.tensor([[0.5, 0.5]]), {"shrinkage": 1.5}, "shrinkage"),
-        (torch.tensor([[0.5, 0.5]]), {"steps": 0}, "steps"),
         (torch.tensor([[0.5, 0.5]]), {"source_prior": torch.tensor([1.0, 0.0])}, "source_prior"),
         (torch.tensor([[0.5, 0.5]]), {"source_prior": torch.tensor([1.0])}, "source_prior must be 2 numbers"),
     ],

@@ -48,7 +48,7 @@ class AdaptiveSmoothing(FixedPrecision):
             :func:`~tllib_ancon.self_training.class_prior.estimate_class_prior` from the pass that :meth:`initialize`
             takes before the first visit; or the prior itself, K numbers of at least 0, which are divided by their sum.
             Default: ``"uniform"``
-        prior_shrinkage (float): s of the estimate. Default: 0.5
+        prior_shrinkage (float, optional): s of the estimate. Default: by the predictions' reliability
         weighting, prediction, temperature, storage, quantile, fixed_threshold: as
             :class:`~tllib_ancon.self_training.TemporalEnsemble` has them
 
@@ -70,7 +70,7 @@ class AdaptiveSmoothing(FixedPrecision):
         num_classes: int,
         beta: float = 0.9,
         class_prior: str | Sequence[float] | Tensor = "uniform",
-        prior_shrinkage: float = 0.5,
+        prior_shrinkage: float | None = None,
         *,
         weighting: str = "relative",
         prediction: str = "hard",

@@ -149,8 +149,12 @@ class AnConAutoOptions(VoteOptions):
         metavar="FILE|uniform|estimate",
         at_least=0,
     )
-    prior_shrinkage: float = setting(
-        0.5, "share of equal classes in the prior, for class_prior=estimate", at_least=0, at_most=1
+    prior_shrinkage: float | None = setting(
+        None,
+        "share of equal classes in the prior, for class_prior=estimate (default: the less reliable the predictions, "
+        "the more)",
+        at_least=0,
+        at_most=1,
     )
 
     def __post_init__(self) -> None:

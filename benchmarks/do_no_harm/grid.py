@@ -1,0 +1,98 @@
+"""The demo's digits as a grid of stored candidates for the second round: five targets, seven ways to adapt.
+
+    python -m benchmarks.do_no_harm.grid OUT [--seeds 0 1 2 3] [--epochs 8]
+    python -m benchmarks.do_no_harm.round2 OUT/runs
+    python -m benchmarks.certification --runs OUT/runs
+
+The source models are the demo's; the targets are those of :mod:`benchmarks.do_no_harm.options`, as image lists. Every
+run keeps the models and logits of all epochs, and :mod:`benchmarks.do_no_harm.candidates` adds AdaBN, interpolations
+with the start and what the criteria need. The same command continues what was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.do_no_harm.candidates import store
+from benchmarks.do_no_harm.lists import Sample, write
+from benchmarks.do_no_harm.options import TARGETS, Target
+from tllib_ancon import adapt
+from tllib_ancon.data.demo import CROP, write_demo_domains
+from tllib_ancon.paper.demo import Demo
+from tllib_ancon.training.pretrain import pretrain
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "self-training": {"method": "self-training"},
+    "elr": {"method": "elr"},
+    "ancon": {"method": "ancon"},
+    "ancon-auto": {"method": "ancon-auto"},
+    "ancon-auto,batch-norm=source": {"method": "ancon-auto", "batch_norm": "source"},
+    "ancon-auto,batch-norm=mixed": {"method": "ancon-auto", "batch_norm": "mixed"},
+    "ancon-auto,class-prior=estimate": {"method": "ancon-auto", "class_prior": "estimate"},
+}
+ALPHAS = (0.25, 0.5, 0.75)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.do_no_harm.grid",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", type=Path, metavar="OUT")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=8, help="of an adaptation (default: 8)")
+    args = parser.parse_args(words)
+    demo = Demo(args.out, tuple(args.seeds), source_epochs=10, epochs=args.epochs, jobs=1)
+    write_demo_domains(args.out / "data")
+    for seed in args.seeds:
+        pretrain(demo.source(seed))
+        for target in TARGETS:
+            for way, settings in WAYS.items():
+                run = made(demo, seed, target, way, settings)
+                store(run, ALPHAS, batch_size=64, workers=0)
+                print(run, flush=True)
+    return 0
+
+
+def made(demo: Demo, seed: int, target: Target, way: str, settings: Mapping[str, Any]) -> Path:
+    """The directory of a run, which is made if it is not finished."""
+    setting = target.name.replace(", ", "-").replace(" ", "-")
+    run, lists = demo.out / "runs" / setting / f"{way}-seed{seed}", demo.out / "lists" / f"{setting}-seed{seed}"
+    domain = target.domain(str(demo.out / "data"), seed)
+    assert domain.labels is not None
+    assert domain.paths is not None
+    write(lists, {"target": [Sample(*one) for one in zip(domain.paths, domain.labels.tolist(), strict=True)]})
+    classes = "".join(f"{name}\n" for name in domain.classes)
+    (lists / "image_list" / "classes.txt").write_text(classes, encoding="utf-8")
+    adapt(
+        str(demo.directory("source", seed).path),
+        root=str(lists),
+        data="ImageList",
+        target=["target"],
+        allow_outside_root=True,
+        seed=seed,
+        epochs=demo.epochs,
+        batch_size=64 if len(domain) > 500 else 32,
+        scratch=target.full_rate,
+        image_size=CROP,
+        scale=(0.5, 1.0),
+        no_hflip=True,
+        threads=1,
+        workers=0,
+        device_augmentation=True,
+        quiet=True,
+        save_epochs=True,
+        save_logits=True,
+        log=str(run),
+        **settings,
+    )
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())
