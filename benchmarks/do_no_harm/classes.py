@@ -41,18 +41,18 @@ DOMAINS = ("A", "D", "W")
 OF_ANCON = ("smoothing", "beta", "convention")
 
 
-def of_equal_classes(logits: Tensor) -> Tensor:
-    return torch.full((logits.shape[1],), 1 / logits.shape[1])
+def of_equal_classes(probabilities: Tensor) -> Tensor:
+    return torch.full((probabilities.shape[1],), 1 / probabilities.shape[1])
 
 
-def likely(logits: Tensor) -> Tensor:
+def likely(probabilities: Tensor) -> Tensor:
     """Half of the most likely prior, half equal classes."""
-    return (likeliest_class_prior(logits.softmax(1)) + of_equal_classes(logits)) / 2
+    return (likeliest_class_prior(probabilities) + of_equal_classes(probabilities)) / 2
 
 
-def counted(logits: Tensor) -> Tensor:
+def counted(probabilities: Tensor) -> Tensor:
     """What ``class_prior=estimate`` takes."""
-    return estimate_class_prior(logits.softmax(1))
+    return estimate_class_prior(probabilities)
 
 
 PRIORS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -142,7 +142,7 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
     source = str(runs / "source" / f"erm-{setting.source}-seed{setting.seed}" / "checkpoints" / "best.pth")
     steps = math.ceil(0.9 * len(domain) / common["batch_size"])
     common["epochs"] = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / steps)))
-    start = torch.from_numpy(predict(source, domain, workers=0, threads=1).logits)
+    start = torch.as_tensor(predict(source, domain, workers=0, threads=1).probabilities)
     for variant in variants:
         own: dict[str, Any] = {"method": variant.partition(",")[0]}
         if variant in PRIORS:
