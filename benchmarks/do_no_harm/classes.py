@@ -182,6 +182,8 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _cell(own: Sequence[Result], results: Sequence[Result]) -> str:
+    if not own:
+        return ""
     base = {one.setting: one.selected for one in results if one.variant == BASE}
     differences = [one.selected - base[one.setting] for one in own if one.setting in base]
     error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else math.nan

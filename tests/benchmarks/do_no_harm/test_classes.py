@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.do_no_harm import classes
+from benchmarks.do_no_harm.classes import Result, Setting
+from tllib_ancon.data.domain import Domain
+
+PER_CLASS, CLASSES = 40, 31
+
+
+@pytest.fixture(autouse=True)
+def office31(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.arange(PER_CLASS * CLASSES) % CLASSES
+    paths = [f"{number}.jpg" for number in range(len(labels))]
+    names = [f"class {number}" for number in range(CLASSES)]
+    monkeypatch.setattr(
+        classes, "open_domain", lambda root, data, codes: Domain.of_files(codes[0], paths, names, labels)
+    )
+
+
+def counts(setting: Setting) -> list[int]:
+    labels = setting.domain("ROOT").labels
+    assert labels is not None
+    return sorted(np.bincount(labels, minlength=CLASSES).tolist(), reverse=True)
+
+
+def test_kinds_of_targets() -> None:
+    assert counts(Setting("A-D", "balanced", 0)) == [PER_CLASS] * CLASSES
+    assert counts(Setting("A-D", "few-classes", 0)) == [PER_CLASS] * 10 + [0] * 21
+    tail = counts(Setting("A-D", "long-tail", 0))
+    assert tail[0] > 0.9 * PER_CLASS
+    assert sum(tail[-3:]) < 0.2 * 3 * PER_CLASS
+    assert sum(tail) == pytest.approx(PER_CLASS * sum(20 ** -(k / 30) for k in range(CLASSES)), rel=0.1)
+    assert sum(counts(Setting("A", "no-shift", 0))) == PER_CLASS * CLASSES / 10
+
+
+def test_a_seed_has_classes_of_its_own() -> None:
+    def kept(seed: int) -> set[int]:
+        return set(np.asarray(Setting("A-D", "few-classes", seed).domain("ROOT").labels))
+
+    assert kept(0) == kept(0) != kept(1)
+
+
+def test_every_prior_is_one() -> None:
+    probabilities = torch.randn(50, 5, generator=torch.Generator().manual_seed(0)).softmax(1)
+    for prior in classes.PRIORS.values():
+        assert float(prior(probabilities).sum()) == pytest.approx(1)
+
+
+def test_the_table_has_paired_differences() -> None:
+    one, other, still = Setting("A-D", "balanced", 0), Setting("A-W", "balanced", 0), Setting("A", "no-shift", 0)
+    results = [
+        Result(one, classes.BASE, 50, 60),
+        Result(other, classes.BASE, 40, 70),
+        Result(one, "ancon", 50, 63),
+        Result(other, "ancon", 40, 71),
+        Result(still, classes.BASE, 90, 89),
+    ]
+    assert classes.table(results, ["balanced", "no-shift"]).splitlines() == [
+        "| | balanced | no-shift |",
+        "|---|---:|---:|",
+        "| start | 45.0 (2) | 90.0 (1) |",
+        "| ancon-auto, uniform | 65.0, worst +10.0 | 89.0, worst -1.0 |",
+        "| ancon | 67.0, +2.0 ± 1.0, worst +13.0 |  |",
+    ]
+
+
+def test_runs_are_adapted_for_as_many_steps_whatever_their_size(tmp_path: Path, monkeypatch) -> None:
+    made: list[dict[str, object]] = []
+
+    probabilities = np.full((10, CLASSES), 1 / CLASSES, np.float32)
+    result = SimpleNamespace(summary={"start": {"accuracy": 1.0}, "selected": {"accuracy": 2.0}})
+    monkeypatch.setattr(classes, "predict", lambda *_, **__: SimpleNamespace(probabilities=probabilities))
+    monkeypatch.setattr(classes, "adapt", lambda *_, **settings: made.append(settings) or result)
+    for kind in ("balanced", "few-classes", "no-shift"):
+        setting = Setting("A-D", kind, 0)
+        results = list(classes.made("ROOT", tmp_path / "runs", tmp_path / "out", setting, classes.VARIANTS))
+        assert [result.variant for result in results] == list(classes.VARIANTS)
+    assert [settings["epochs"] for settings in made[::5]] == [3, 7, 20]
+    assert {settings["method"] for settings in made} == {"self-training", "ancon", "ancon-auto"}
+    assert len({settings["log"] for settings in made}) == len(made)
