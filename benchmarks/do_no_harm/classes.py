@@ -79,16 +79,18 @@ class Setting:
     def domain(self, root: str) -> Domain:
         whole = open_domain(root, "Office31", [self.pair.partition("-")[2] or self.source])
         assert whole.labels is not None
-        labels, generator = np.asarray(whole.labels), np.random.default_rng(self.seed)
-        order = generator.permutation(whole.num_classes)
-        if self.kind == "long-tail":
-            kept = TAIL ** -(order / (whole.num_classes - 1))
-            return whole.subset(np.flatnonzero(generator.random(len(labels)) < kept[labels]))
-        if self.kind == "few-classes":
-            return whole.subset(np.flatnonzero(order[labels] < FEW_CLASSES))
         if self.kind == "no-shift":
             return whole.subset(hold_out(len(whole), 0.1, self.seed)[1])
-        return whole
+        generator = np.random.default_rng(self.seed)
+        return whole.subset(drawn(np.asarray(whole.labels), whole.num_classes, self.kind, generator))
+
+
+def drawn(labels: np.ndarray, num_classes: int, kind: str, generator: np.random.Generator) -> np.ndarray:
+    """Positions of a part of the images whose classes are of this kind, in a random order of the classes."""
+    order = generator.permutation(num_classes)
+    if kind == "long-tail":
+        return np.flatnonzero(generator.random(len(labels)) < TAIL ** -(order / (num_classes - 1))[labels])
+    return np.flatnonzero(order[labels] < FEW_CLASSES) if kind == "few-classes" else np.arange(len(labels))
 
 
 @dataclass(frozen=True)

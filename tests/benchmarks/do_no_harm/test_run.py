@@ -33,7 +33,7 @@ def test_plans_with_one_folder_share_their_source_models() -> None:
     assert sources[1].items() <= sources[0].items()
 
 
-@pytest.mark.parametrize("name", ["office31", "amazon", "digits"])
+@pytest.mark.parametrize("name", ["office31", "amazon", "digits", "digits_priors", "digits_references"])
 def test_every_run_of_a_plan_is_accepted(name: str) -> None:
     for run in plan.load(str(recorded.BENCHMARKS / "do_no_harm" / f"{name}.toml")).runs("ROOT", Path("OUT")):
         assert run.config.epochs in (5, 10, 20)
