@@ -35,6 +35,7 @@ def cell_text(cell: Cell | None, kind: str, decimals: int = 2) -> str:
     """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's; a difference has its sign."""
     if cell is None:
         return ""
+    decimals = decimals if cell.decimals is None else cell.decimals
     if kind == "difference":
         return f"{cell.mean:+.{decimals}f}".replace("-", "−")
     text = f"{cell.mean:.{decimals}f}" + (f" ± {cell.deviation:.{decimals}f}" if cell.deviation is not None else "")
@@ -81,7 +82,7 @@ def to_csv(table: Table) -> str:
     for line in table.lines:
         cells = _cells(line, table)
         deviations = [cell.deviation if cell else None for cell in cells]
-        numbers = {line.kind: [f"{cell.mean:.{table.decimals}f}" if cell else "" for cell in cells]}
+        numbers = {line.kind: [_mean(cell, table.decimals) for cell in cells]}
         if any(cell is not None and cell.seeds is not None for cell in cells):
             numbers["std"] = [
                 "" if deviation is None else f"{deviation:.{table.decimals}f}" for deviation in deviations
@@ -107,8 +108,10 @@ def to_latex(table: Table) -> str:
     )
 
 
-def _number(value: float | None, decimals: int) -> str:
-    return "" if value is None else f"{value:.{decimals}f}"
+def _mean(cell: Cell | None, decimals: int) -> str:
+    if cell is None:
+        return ""
+    return f"{cell.mean:.{decimals if cell.decimals is None else cell.decimals}f}"
 
 
 def _cells(line: Line, table: Table) -> list[Cell | None]:

@@ -18,6 +18,7 @@ from tllib_ancon.report.canvas import Picture
 from tllib_ancon.report.figures import figures
 from tllib_ancon.report.formats import markdown, to_csv, to_latex
 from tllib_ancon.report.page import page
+from tllib_ancon.report.paired import paired_table
 from tllib_ancon.report.runs import AdaptedRun, deviations, read_records, read_runs, refuse_mixed_settings
 from tllib_ancon.report.tables import (
     WITH_LABELS,
@@ -79,7 +80,8 @@ def _tables(runs: Sequence[AdaptedRun], plan: Plan | None, varied: Sequence[str]
         names = list(compared.published[0].values) if compared.published else []
         quantity = Quantity("class_accuracy", "accuracy by class in %", by_class(names))
         made.insert(0, table(quantity, labelled, varied, compared))
-    further = (None if varied else selection_table(labelled), _mce(labelled))
+    pairs = paired_table([run for run in labelled if run.severity is None], varied)
+    further = (pairs, None if varied else selection_table(labelled), _mce(labelled))
     made += [found for found in further if found is not None]
     unlabelled = [run for run in runs if not run.labelled]
     without = [table(quantity, unlabelled, varied) for quantity in WITHOUT_LABELS] if unlabelled else []

@@ -27,12 +27,14 @@ Measure = Callable[[AdaptedRun, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Cell:
-    """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed."""
+    """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed; with
+    digits of its own where they are not its table's."""
 
     mean: float
     deviation: float | None = None
     seeds: int | None = None
     best: bool = False
+    decimals: int | None = None
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ def table(
         UserError: two runs of one method, pair, seed and variant
     """
     compared = (compared or Comparison()).times(quantity.printed_unit)
-    values = _collect(quantity.measure, runs, usual_settings(runs, varied))
+    values = collect(quantity.measure, runs, usual_settings(runs, varied))
     columns = _columns(values, compared)
     seeds = {len(by_seed) for row in values.values() for by_seed in row.values()}
     measured = {key: _summary(row, columns) for key, row in values.items()}
@@ -274,10 +276,14 @@ RowKey = tuple[str, str, str]
 """Start, method and variant."""
 
 
-def _collect(
+def collect(
     measure: Measure, runs: Sequence[AdaptedRun], usual: Mapping[str, Any]
 ) -> dict[RowKey, dict[str, dict[int, float]]]:
-    """Row -> column -> seed -> number; the start models first."""
+    """Row -> column -> seed -> number; the start models first.
+
+    Raises:
+        UserError: two runs of one method, pair, seed and variant
+    """
     starts: dict[RowKey, dict[str, dict[int, float]]] = {}
     rows: dict[RowKey, dict[str, dict[int, float]]] = {}
     owners: dict[tuple[RowKey, str, int], AdaptedRun] = {}

@@ -1,0 +1,107 @@
+"""Which method is above which, run by run: differences between runs that share pair of domains, seed and start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import comb, sqrt
+from statistics import fmean, stdev
+
+from tllib_ancon.report.runs import AdaptedRun
+from tllib_ancon.report.tables import (
+    ACCURACY,
+    ECE,
+    SOURCE_ONLY,
+    USUAL_STARTS,
+    Cell,
+    Line,
+    RowKey,
+    Table,
+    collect,
+    usual_settings,
+)
+
+REFINERS = ("elr", "ancon", "ancon-auto")
+"""What is added to a base method, and stands alone for self-training's."""
+
+COLUMNS = ("accuracy", "standard error", "runs above", "runs below", "p", "ECE", "standard error of ECE")
+NOTES = (
+    "mean difference of the runs with the same pair, seed and start, its standard error over these runs, and in how "
+    "many of them the first is above the second",
+    "p: two-sided sign test: how likely counts as unequal are if above and below are equally likely; ties are left out",
+)
+
+
+def paired_table(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Table | None:
+    """A row for each method beside its start, its base method, and ELR and AnCon on the same base; in a sweep, for each
+    variant beside the usual settings. None where fewer than two runs share pair and seed."""
+    usual = usual_settings(runs, varied)
+    accuracy, ece = (collect(quantity.measure, runs, usual) for quantity in (ACCURACY, ECE))
+    lines = []
+    for one, other in _compared(accuracy):
+        differences = _differences(accuracy, one, other)
+        if len(differences) > 1:
+            lines.append(Line("measured", _label(one, other), _cells(differences, _differences(ece, one, other))))
+    return Table("paired", "differences between runs, accuracy in points", COLUMNS, lines, NOTES) if lines else None
+
+
+def sign_test(above: int, below: int) -> float:
+    r"""The two-sided p-value of the sign test.
+
+    .. math::
+        p = \min(1, 2^{1 - n} Σ_{i \le m} \binom{n}{i}),   n = a + b,   m = \min(a, b)
+
+    Args:
+        above, below: a and b, how many differences are positive and negative
+    """
+    count = above + below
+    return min(1.0, 2 * sum(comb(count, fewer) for fewer in range(min(above, below) + 1)) / (1 << count))
+
+
+def _compared(rows: Mapping[RowKey, object]) -> Iterator[tuple[RowKey, RowKey]]:
+    for key in rows:
+        start, method, settings = key
+        if method == SOURCE_ONLY:
+            continue
+        references = [(start, method, "")] if settings else [(start, name, "") for name in _references(method)]
+        yield from ((key, reference) for reference in references if reference in rows)
+
+
+def _references(method: str) -> list[str]:
+    """What a method is compared with: the start, its base, and the other refiners of this base before its own."""
+    base, _, refiner = method.rpartition("+")
+    if refiner not in REFINERS:
+        return [SOURCE_ONLY]
+    others = REFINERS[: REFINERS.index(refiner)]
+    return [SOURCE_ONLY, base or "self-training", *(f"{base}+{other}" if base else other for other in others)]
+
+
+def _differences(rows: Mapping[RowKey, Mapping[str, Mapping[int, float]]], one: RowKey, other: RowKey) -> list[float]:
+    if one not in rows or other not in rows:
+        return []
+    return [
+        value - rows[other][column][seed]
+        for column, by_seed in rows[one].items()
+        for seed, value in by_seed.items()
+        if seed in rows[other].get(column, {})
+    ]
+
+
+def _cells(accuracy: Sequence[float], ece: Sequence[float]) -> dict[str, Cell]:
+    above, below = sum(value > 0 for value in accuracy), sum(value < 0 for value in accuracy)
+    cells = [
+        *(Cell(fmean(accuracy)), Cell(_standard_error(accuracy))),
+        *(Cell(above, decimals=0), Cell(below, decimals=0), Cell(sign_test(above, below), decimals=4)),
+    ]
+    if len(ece) > 1:
+        cells += [Cell(fmean(ece), decimals=4), Cell(_standard_error(ece), decimals=4)]
+    return dict(zip(COLUMNS, cells, strict=False))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return stdev(values) / sqrt(len(values))
+
+
+def _label(one: RowKey, other: RowKey) -> str:
+    start, method, settings = one
+    compared = f"{method}, {settings} − usual settings" if settings else f"{method} − {other[1]}"
+    return compared if start in USUAL_STARTS else f"{start}: {compared}"
