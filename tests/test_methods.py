@@ -55,7 +55,7 @@ def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name: str
 
 def test_every_setting_has_a_type_and_a_help_text() -> None:
     for field in methods.settings().values():
-        assert field.type in (int, float, str, bool, str | tuple[float, ...])
+        assert field.type in (int, float, float | None, str, bool, str | tuple[float, ...])
         assert spec(field).help
 
 
