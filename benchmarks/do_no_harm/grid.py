@@ -25,14 +25,15 @@ from tllib_ancon.data.demo import CROP, write_demo_domains
 from tllib_ancon.paper.demo import Demo
 from tllib_ancon.training.pretrain import pretrain
 
+UNIFORM = {"method": "ancon-auto", "class_prior": "uniform"}
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "self-training": {"method": "self-training"},
     "elr": {"method": "elr"},
     "ancon": {"method": "ancon"},
     "ancon-auto": {"method": "ancon-auto"},
-    "ancon-auto,batch-norm=source": {"method": "ancon-auto", "batch_norm": "source"},
-    "ancon-auto,batch-norm=mixed": {"method": "ancon-auto", "batch_norm": "mixed"},
-    "ancon-auto,class-prior=estimate": {"method": "ancon-auto", "class_prior": "estimate"},
+    "ancon-auto, uniform": UNIFORM,
+    "ancon-auto, uniform, source statistics": {**UNIFORM, "batch_norm": "source"},
+    "ancon-auto, uniform, mixed statistics": {**UNIFORM, "batch_norm": "mixed"},
 }
 ALPHAS = (0.25, 0.5, 0.75)
 

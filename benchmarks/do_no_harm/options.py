@@ -36,7 +36,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "pull 0.01": {"pull": 0.01},
     "warm-up 50 steps": {"warmup_steps": 50},
     "mean of the last 3 epochs": {"average_last": 3, "criterion": "last"},
-    "class prior estimated": {"class_prior": "estimate"},
+    "equal classes": {"class_prior": "uniform"},
 }
 TAIL, FEW_CLASSES = 20, 4
 DEFAULT = "default"

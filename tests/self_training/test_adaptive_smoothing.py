@@ -106,10 +106,10 @@ def test_the_estimate_comes_from_the_start_pass_and_is_part_of_the_state() -> No
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(SAMPLES, CLASSES, generator=generator) + torch.tensor([2.0, 0.0, 0.0])
     sizes = {"num_samples": SAMPLES, "num_classes": CLASSES}
-    method, twin = (methods.create("ancon-auto", **sizes, class_prior="estimate") for _ in range(2))
+    method, twin = (methods.create("ancon-auto", **sizes) for _ in range(2))
     indices, features = torch.arange(SAMPLES), torch.randn(SAMPLES, 2)
     assert (method.needs_pass(0), method.needs_pass(1)) == (True, False)
-    assert not methods.create("ancon-auto", **sizes).needs_pass(0)
+    assert not methods.create("ancon-auto", **sizes, class_prior="uniform").needs_pass(0)
     with pytest.raises(UserError, match="has not been estimated yet"):
         method(indices, logits, features)
     method.initialize(0, indices, features, logits)
@@ -175,7 +175,11 @@ def test_the_registry_offers_it(name: str) -> None:
         ("ancon-auto", {"schedule": "half"}, "`schedule` is an option of ancon, not of ancon-auto"),
         ("ancon-auto", {"convention": "paper"}, "`convention` is an option of ancon, not of ancon-auto"),
         ("gce+ancon-auto", {"normalize": True}, "`normalize` is an option of ancon, not of gce\\+ancon-auto"),
-        ("ancon-auto", {"prior_shrinkage": 0.1}, "`prior_shrinkage=0.1` has no effect without `class_prior=estimate`"),
+        (
+            "ancon-auto",
+            {"class_prior": "uniform", "prior_shrinkage": 0.1},
+            "`prior_shrinkage=0.1` has no effect without `class_prior=estimate`",
+        ),
         ("ancon-auto", {"class_prior": "estimat"}, "must be uniform, estimate or a file of numbers, got 'estimat'"),
         ("ancon-auto", {"class_prior": (0.5, -0.5)}, "`class_prior` must be at least 0"),
         ("nrc+ancon-auto", {"class_prior": "estimate"}, "`class_prior` is an option of ancon-auto, not of"),

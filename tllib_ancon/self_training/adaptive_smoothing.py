@@ -35,8 +35,8 @@ class AdaptiveSmoothing(FixedPrecision):
         ỹ_k(x) = t_k(x) ρ_k / π_k,   π ← β π + (1 - β) mean_batch t
 
     The mass of a target is at most 3. Classes that take over lose their weight, which is what keeps self-training from
-    collapsing. With ρ = 1 / K, the default, classes are drawn towards equal shares; where they are far from balanced in
-    truth, give or estimate ρ.
+    collapsing. With ρ = 1 / K, the default here, classes are drawn towards equal shares, which does harm where they are
+    far from balanced in truth; the methods ``…ancon-auto`` estimate ρ by default.
 
     In evaluation mode a visit changes nothing. A row with NaN or infinity changes neither votes nor π.
 

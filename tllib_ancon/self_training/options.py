@@ -143,8 +143,8 @@ class AnConAutoOptions(VoteOptions):
     READ_IF: ClassVar = {"prior_shrinkage": ("class_prior", "estimate")}
 
     class_prior: str | tuple[float, ...] = setting(
-        "uniform",
-        "how often each class occurs in the target: uniform, estimate (from the start model's predictions), or a file "
+        "estimate",
+        "how often each class occurs in the target: estimate (from the start model's predictions), uniform, or a file "
         "of K numbers in the order of the classes",
         metavar="FILE|uniform|estimate",
         at_least=0,
