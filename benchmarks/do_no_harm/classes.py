@@ -165,8 +165,8 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
         yield Result(setting, variant, *(run.summary[part]["accuracy"] for part in ("start", "selected")))
 
 
-def table(results: Sequence[Result], kinds: Sequence[str]) -> str:
-    """A row a variant, a column a kind: mean, difference to :data:`BASE` and worst difference to the start."""
+def table(results: Sequence[Result], kinds: Sequence[str], base: str = BASE) -> str:
+    """A row a variant, a column a kind: mean, difference to the variant ``base`` and worst difference to the start."""
     lines = ["| | " + " | ".join(kinds) + " |", "|---|" + "---:|" * len(kinds)]
     starts = {one.setting: one.start for one in results}
     lines.append(
@@ -174,7 +174,7 @@ def table(results: Sequence[Result], kinds: Sequence[str]) -> str:
     )
     for variant in dict.fromkeys(one.variant for one in results):
         own = [one for one in results if one.variant == variant]
-        cells = [_cell([one for one in own if one.setting.kind == kind], results) for kind in kinds]
+        cells = [_cell([one for one in own if one.setting.kind == kind], results, base) for kind in kinds]
         lines.append(f"| {variant} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -183,13 +183,13 @@ def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.1f} ({len(values)})"
 
 
-def _cell(own: Sequence[Result], results: Sequence[Result]) -> str:
+def _cell(own: Sequence[Result], results: Sequence[Result], base: str) -> str:
     if not own:
         return ""
-    base = {one.setting: one.selected for one in results if one.variant == BASE}
-    differences = [one.selected - base[one.setting] for one in own if one.setting in base]
-    error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else math.nan
-    difference = f", {fmean(differences):+.1f} ± {error:.1f}" if differences and own[0].variant != BASE else ""
+    beside = {one.setting: one.selected for one in results if one.variant == base}
+    differences = [one.selected - beside[one.setting] for one in own if one.setting in beside]
+    error = f" ± {stdev(differences) / math.sqrt(len(differences)):.1f}" if len(differences) > 1 else ""
+    difference = f", {fmean(differences):+.1f}{error}" if differences and own[0].variant != base else ""
     worst = min(one.selected - one.start for one in own)
     return f"{fmean(one.selected for one in own):.1f}{difference}, worst {worst:+.1f}"
 

@@ -6,7 +6,8 @@
 
 The source models are the demo's; the targets are those of :mod:`benchmarks.do_no_harm.options`, as image lists. Every
 run keeps the models and logits of all epochs, and :mod:`benchmarks.do_no_harm.candidates` adds AdaBN, interpolations
-with the start and what the criteria need. The same command continues what was interrupted.
+with the start and what the criteria need. The same command continues what was interrupted. Prints Markdown as
+:mod:`benchmarks.do_no_harm.classes` does, the differences to ``ancon-auto, uniform``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.do_no_harm.candidates import store
+from benchmarks.do_no_harm.classes import Result, Setting, table
 from benchmarks.do_no_harm.lists import Sample, write
 from benchmarks.do_no_harm.options import TARGETS, Target
 from tllib_ancon import adapt
@@ -50,27 +52,32 @@ def main(words: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words)
     demo = Demo(args.out, tuple(args.seeds), source_epochs=10, epochs=args.epochs, jobs=1)
     write_demo_domains(args.out / "data")
+    results = []
     for seed in args.seeds:
         pretrain(demo.source(seed))
         for target in TARGETS:
             for way, settings in WAYS.items():
-                run = made(demo, seed, target, way, settings)
+                run, summary = made(demo, seed, target, way, settings)
                 store(run, ALPHAS, batch_size=64, workers=0)
-                print(run, flush=True)
+                accuracies = (summary[part]["accuracy"] for part in ("start", "selected"))
+                results.append(Result(Setting("digits", target.name, seed), way, *accuracies))
+    print(table(results, [target.name for target in TARGETS]), flush=True)
     return 0
 
 
-def made(demo: Demo, seed: int, target: Target, way: str, settings: Mapping[str, Any]) -> Path:
-    """The directory of a run, which is made if it is not finished."""
-    setting = target.name.replace(", ", "-").replace(" ", "-")
-    run, lists = demo.out / "runs" / setting / f"{way}-seed{seed}", demo.out / "lists" / f"{setting}-seed{seed}"
+def made(
+    demo: Demo, seed: int, target: Target, way: str, settings: Mapping[str, Any]
+) -> tuple[Path, Mapping[str, Any]]:
+    """The directory of a run, which is made if it is not finished, and its result."""
+    setting = _slug(target.name)
+    run, lists = demo.out / "runs" / setting / f"{_slug(way)}-seed{seed}", demo.out / "lists" / f"{setting}-seed{seed}"
     domain = target.domain(str(demo.out / "data"), seed)
     assert domain.labels is not None
     assert domain.paths is not None
     write(lists, {"target": [Sample(*one) for one in zip(domain.paths, domain.labels.tolist(), strict=True)]})
     classes = "".join(f"{name}\n" for name in domain.classes)
     (lists / "image_list" / "classes.txt").write_text(classes, encoding="utf-8")
-    adapt(
+    adapted = adapt(
         str(demo.directory("source", seed).path),
         root=str(lists),
         data="ImageList",
@@ -92,7 +99,11 @@ def made(demo: Demo, seed: int, target: Target, way: str, settings: Mapping[str,
         log=str(run),
         **settings,
     )
-    return run
+    return run, adapted.summary
+
+
+def _slug(name: str) -> str:
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 if __name__ == "__main__":

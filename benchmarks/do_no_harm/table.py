@@ -27,6 +27,9 @@ RUN = re.compile(r"(?P<method>.+)-seed(?P<seed>\d+)")
 USUAL = "infomax(1..)"
 """What ``adapt`` does: the start does not compete."""
 
+SOURCES = "source"
+"""Folder of what is no adaptation."""
+
 Metrics = Sequence[Mapping[str, Any]]
 """A line an epoch, the start first."""
 
@@ -92,19 +95,17 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def read(folder: Path) -> list[Run]:
-    """Finished adaptations: ``START/PAIR/METHOD-seedN`` below the folder.
+    """Finished adaptations: ``SETTING/METHOD-seedN`` anywhere below the folder.
 
     Raises:
         UserError: there is none
     """
     runs = []
-    for path in sorted(folder.glob("*/*/*/result.json")):
-        name = RUN.fullmatch(path.parent.name)
-        if name and "-" in path.parts[-3]:
-            source, _, target = path.parts[-3].partition("-")
+    for path in sorted(folder.rglob("result.json")):
+        name, setting = RUN.fullmatch(path.parent.name), path.parts[-3]
+        if name and setting != SOURCES:
             lines = (path.parent / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            metrics = [json.loads(line) for line in lines]
-            runs.append(Run(f"{source}->{target}", int(name["seed"]), name["method"], metrics))
+            runs.append(Run(setting, int(name["seed"]), name["method"], [json.loads(line) for line in lines]))
     if not runs:
         raise UserError(f"{folder} holds no finished adaptation; give a folder that run.sh wrote to")
     return runs

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,13 +12,21 @@ from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domains import open_domain
 
 
-def test_every_way_to_every_target_is_a_run_that_can_be_opened_again(tmp_path: Path, monkeypatch) -> None:
+def test_every_way_to_every_target_is_a_run_that_can_be_opened_again(tmp_path: Path, monkeypatch, capsys) -> None:
     made: list[AdaptConfig] = []
     stored: list[Path] = []
     monkeypatch.setattr(grid, "pretrain", lambda config: None)
-    monkeypatch.setattr(grid, "adapt", lambda start, **settings: made.append(AdaptConfig(checkpoint=start, **settings)))
+    summary = {"start": {"accuracy": 60.0}, "selected": {"accuracy": 70.0}}
+
+    def adapt(start: str, **settings: Any) -> SimpleNamespace:
+        made.append(AdaptConfig(checkpoint=start, **settings))
+        return SimpleNamespace(summary=summary)
+
+    monkeypatch.setattr(grid, "adapt", adapt)
     monkeypatch.setattr(grid, "store", lambda run, alphas, batch_size, workers: stored.append(run))
     assert grid.main([str(tmp_path), "--seeds", "0", "--epochs", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("70.0, +0.0, worst +10.0") == len(TARGETS) * (len(grid.WAYS) - 1)
     assert len(made) == len(set(stored)) == len(TARGETS) * len(grid.WAYS)
     assert [Path(config.log) for config in made] == stored
     assert {config.epochs for config in made} == {2}

@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_the_epoch_of_each_choice(runs: Path) -> None:
     first, second, _ = table.read(runs)
-    assert (first.setting, first.method, first.seed, first.start) == ("amazon->dslr", "ancon", 0, 50)
+    assert (first.setting, first.method, first.seed, first.start) == ("amazon-dslr", "ancon", 0, 50)
     chosen = {name: [run.accuracy(name) for run in (first, second)] for name in table.choices([first, second])}
     assert chosen["start"] == [50, 50]
     assert chosen["last"] == [55, 30]
@@ -41,13 +41,13 @@ def test_the_epoch_of_each_choice(runs: Path) -> None:
 def test_the_tables(runs: Path, capsys) -> None:
     assert table.main([str(runs), "--csv", str(runs / "runs.csv")]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert "| amazon->dslr | 0 | 50.0 | 55.0 | 70.0 |" in shown
-    assert "| amazon->dslr | 1 | 50.0 | 40.0 | – |" in shown
+    assert "| amazon-dslr | 0 | 50.0 | 55.0 | 70.0 |" in shown
+    assert "| amazon-dslr | 1 | 50.0 | 40.0 | – |" in shown
     assert "| infomax(1..) | 47.50 | -10.0 | 70.00 | +20.0 |" in shown
     assert "| start | 50.00 | +0.0 | 50.00 | +0.0 |" in shown
     written = (runs / "runs.csv").read_text().splitlines()
     assert len(written) == 1 + 3 * (3 + 2 * 5)
-    assert written[1] == "amazon->dslr,0,ancon,start,0,50.00,50.00"
+    assert written[1] == "amazon-dslr,0,ancon,start,0,50.00,50.00"
 
 
 def test_a_folder_without_runs(tmp_path: Path, capsys) -> None:
