@@ -64,6 +64,7 @@ def test_the_table_and_the_largest_change(run: Path, tmp_path: Path, capsys) -> 
         marginal_entropy=[0.0, 0.2, 0.1, 0.3],
         snd=[0.0, 0.2, 0.1, 0.1],
         nuclear_norm=[0.0, 0.2, 0.3, 0.1],
+        aetta=[0.0, 0.4, 0.3, 0.1],
         accuracy=[50.0, 60.0, 61.5, 63.25],
     )
     assert main(["evaluate", "--select", str(copy)]) == 0
@@ -76,6 +77,7 @@ def test_the_table_and_the_largest_change(run: Path, tmp_path: Path, capsys) -> 
         "marginal_entropy": "2",
         "snd": "1",
         "nuclear_norm": "2",
+        "aetta": "1",
     }
     assert any(line.startswith("3.25 for infomax, corr_c, mean_entropy; 3.25 for all") for line in lines)
 

@@ -92,7 +92,7 @@ def test_a_score_is_that_of_its_function(pool: list[Outputs]) -> None:
 
 def test_what_was_not_stored_has_no_score(pool: list[Outputs]) -> None:
     bare = [Outputs(one.logits) for one in pool]
-    for criterion in POOL_CRITERIA.values():
+    for criterion in (*POOL_CRITERIA.values(), CRITERIA["aetta"], CRITERIA["infomax"]):
         missing = [math.isnan(score) for score in criterion.scores(bare)]
         assert missing == [criterion.needs in ("dropout", "mixed")] * 4
 

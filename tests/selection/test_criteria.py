@@ -12,6 +12,7 @@ from tests.selection.naive import ORACLES, naive_mano
 from tllib_ancon.errors import UserError
 from tllib_ancon.selection import (
     CRITERIA,
+    aetta,
     corr_c,
     criteria,
     infomax,
@@ -32,12 +33,15 @@ def random_probabilities(num_samples: int, num_classes: int, seed: int, scale: f
     return (scale * torch.randn(num_samples, num_classes, generator=generator)).softmax(dim=1)
 
 
+BY_PREDICTIONS = [name for name, criterion in CRITERIA.items() if criterion.needs == "probabilities"]
+
+
 def test_every_criterion_has_an_oracle() -> None:
-    assert set(ORACLES) == set(CRITERIA)
+    assert set(ORACLES) == set(BY_PREDICTIONS) == set(CRITERIA) - {"aetta"}
     assert all(name == criterion.name and criterion.source for name, criterion in CRITERIA.items())
 
 
-@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("name", BY_PREDICTIONS)
 @given(shape=shapes)
 @SETTINGS
 def test_equals_the_formula(name: str, shape: tuple[int, int, int]) -> None:
@@ -46,7 +50,7 @@ def test_equals_the_formula(name: str, shape: tuple[int, int, int]) -> None:
     assert CRITERIA[name].function(probabilities) == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("name", BY_PREDICTIONS)
 @given(shape=shapes)
 @SETTINGS
 def test_does_not_depend_on_the_order_of_samples_or_classes(name: str, shape: tuple[int, int, int]) -> None:
@@ -173,13 +177,18 @@ def test_no_criterion_keeps_a_graph() -> None:
 
 def test_half_precision_input_is_computed_in_float64() -> None:
     probabilities = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125]])
-    for name, criterion in CRITERIA.items():
-        assert criterion.function(probabilities.bfloat16()) == criterion.function(probabilities), name
+    for name in BY_PREDICTIONS:
+        function = CRITERIA[name].function
+        assert function(probabilities.bfloat16()) == function(probabilities), name
 
 
 def test_score_all_scores_what_is_asked() -> None:
     probabilities = random_probabilities(10, 3, seed=3)
-    assert score_all(probabilities) == {name: c.function(probabilities) for name, c in CRITERIA.items()}
+    expected = {name: CRITERIA[name].function(probabilities) for name in BY_PREDICTIONS}
+    assert score_all(probabilities) == expected
+    dropout = torch.stack([random_probabilities(10, 3, seed=seed) for seed in (4, 5)])
+    assert score_all(probabilities, dropout=dropout) == expected | {"aetta": aetta(probabilities, dropout)}
+    assert math.isnan(score_all(probabilities, ["aetta"])["aetta"])
     assert list(score_all(probabilities, ["snd", "infomax"])) == ["snd", "infomax"]
     with pytest.raises(UserError, match="did you mean 'infomax'"):
         score_all(probabilities, ["infomx"])
@@ -198,7 +207,7 @@ def test_score_all_scores_what_is_asked() -> None:
         (torch.tensor([[0.5, 0.502]]), "does not sum to 1; apply softmax"),
     ],
 )
-@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("name", BY_PREDICTIONS)
 def test_bad_probabilities_are_named(name: str, probabilities: torch.Tensor, message: str) -> None:
     with pytest.raises(UserError, match=message):
         CRITERIA[name].function(probabilities)

@@ -24,8 +24,8 @@ ADAPTED_PARAMETERS = ("all", "all-but-head", "norm-affine")
 BATCH_NORMS = ("target", "source", "mixed")
 CAREFUL_LR = 0.001
 """At which a network trains by statistics that are not those of its images; at 0.01 all methods diverge."""
-CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "last", "none")
-CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm")
+CRITERIA = ("infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "aetta", "last", "none")
+CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm", "aetta")
 """Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`, without torch."""
 
 

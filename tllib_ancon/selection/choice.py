@@ -75,11 +75,11 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Criterion:
-    """A label-free criterion that scores one epoch by its probabilities.
+    """A label-free criterion that scores one epoch by its probabilities, with and perhaps without dropout.
 
     Attributes:
         name: short
-        function: probabilities (N, K) -> score
+        function: probabilities (N, K) -> score; where it needs dropout, those (N, K) and (T, N, K) -> score
         higher_is_better: which end is better
         source: where it comes from
         fewest_samples: N at least
@@ -87,15 +87,21 @@ class Criterion:
     """
 
     name: str
-    function: Callable[[Tensor], float]
+    function: Callable[..., float]
     higher_is_better: bool
     source: str
     fewest_samples: int = 1
     needs: str = "probabilities"
 
+    def score(self, probabilities: Tensor, dropout: Tensor | None = None) -> float:
+        """NaN where it needs dropout and there is none."""
+        if self.needs == "probabilities":
+            return self.function(probabilities)
+        return math.nan if dropout is None else self.function(probabilities, dropout)
+
     def scores(self, pool: Sequence[Outputs]) -> list[float]:
         """A score for each model."""
-        return [self.function(outputs.probabilities) for outputs in pool]
+        return [self.score(outputs.probabilities, outputs.dropout) for outputs in pool]
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,7 @@ CRITERIA: dict[str, Criterion] = {
         Criterion("marginal_entropy", marginal_entropy, False, "Ent as the paper prints it"),
         Criterion("snd", snd, True, "Saito et al., 2021", fewest_samples=2),
         Criterion("nuclear_norm", nuclear_norm, True, "Deng et al., 2023"),
+        Criterion("aetta", aetta, True, "Lee et al., 2024", needs="dropout"),
     )
 }
 """Criteria that an adaptation computes after each epoch."""
@@ -147,9 +154,10 @@ def _until_reset(pool: Sequence[Outputs]) -> list[float]:
     return [float(epoch) if epoch < first else -1.0 for epoch in range(len(pool))]
 
 
-def _by_dropout(function: Callable[[Tensor, Tensor], float]) -> Callable[[Sequence[Outputs]], list[float]]:
-    return lambda pool: [
-        math.nan if outputs.dropout is None else function(outputs.probabilities, outputs.dropout) for outputs in pool
+def _dropout_agreement(pool: Sequence[Outputs]) -> list[float]:
+    return [
+        math.nan if outputs.dropout is None else dropout_agreement(outputs.probabilities, outputs.dropout)
+        for outputs in pool
     ]
 
 
@@ -172,8 +180,7 @@ POOL_CRITERIA: dict[str, PoolCriterion] = {
         PoolCriterion("mano", lambda pool: [mano(one.logits) for one in pool], True, "Xie et al., 2024", "logits"),
         PoolCriterion("ensv", _ensv, True, "Hu et al., 2024", "pool"),
         PoolCriterion("asr", _until_reset, True, "Lim et al., 2026", "sequence"),
-        PoolCriterion("dropout_agreement", _by_dropout(dropout_agreement), True, "Lee et al., 2024", "dropout"),
-        PoolCriterion("aetta", _by_dropout(aetta), True, "Lee et al., 2024", "dropout"),
+        PoolCriterion("dropout_agreement", _dropout_agreement, True, "Lee et al., 2024", "dropout"),
         PoolCriterion("mixval", _mixval, True, "Hu et al., 2023", "mixed"),
         PoolCriterion(LAST, _in_order, True, "no criterion: the last epoch", "nothing"),
     )
@@ -184,27 +191,32 @@ CHOICES = (*CRITERIA, LAST, NONE)
 """Names by which an adaptation chooses its epoch."""
 
 
-def score_all(probabilities: Tensor, criteria: Iterable[str] | None = None) -> dict[str, float]:
+def score_all(
+    probabilities: Tensor, criteria: Iterable[str] | None = None, dropout: Tensor | None = None
+) -> dict[str, float]:
     """Scores one evaluation pass by every criterion.
 
     Args:
-        criteria: names in :data:`CRITERIA`; by default all that N samples are enough for. ``snd`` alone needs time
-            quadratic in N.
+        criteria: names in :data:`CRITERIA`; by default all that N samples are enough for and that need no more than
+            is given. ``snd`` alone needs time quadratic in N.
 
     Inputs:
         - probabilities: one probability vector per sample.
+        - dropout: those of T passes with dropout, if there are any; without them ``aetta`` is NaN.
 
     Outputs: the score by name, in the order of ``criteria``.
 
-    Shape: (N, K), any float dtype; computed in float64.
+    Shape: (N, K) and (T, N, K), any float dtype; computed in float64.
 
     Raises:
         UserError: see :func:`infomax`; also for an unknown name.
     """
     probabilities = checked_probabilities(probabilities)
     if criteria is None:
-        criteria = [name for name, known in CRITERIA.items() if len(probabilities) >= known.fewest_samples]
-    return {name: find_criterion(name).function(probabilities) for name in criteria}
+        given = ("probabilities",) if dropout is None else ("probabilities", "dropout")
+        enough = [one for one in CRITERIA.values() if len(probabilities) >= one.fewest_samples]
+        criteria = [one.name for one in enough if one.needs in given]
+    return {name: find_criterion(name).score(probabilities, dropout) for name in criteria}
 
 
 def best_epoch(scores: Sequence[float], criterion: str) -> int:

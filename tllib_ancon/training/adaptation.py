@@ -24,6 +24,7 @@ from tllib_ancon.models.parameters import choose_adapted_parameters
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training.caution import LastEpochs, Pull, require_training
+from tllib_ancon.training.dropout_scores import scores_under_dropout
 from tllib_ancon.training.interruption import Interruption
 from tllib_ancon.training.optimization import create_sgd, relative_decay, require_batch_statistics
 from tllib_ancon.training.passes import RECORDED, Predictions, Record, evaluation_loader, predict_domain
@@ -100,6 +101,8 @@ class Adaptation:
         self.first_labels = FirstLabels(len(held_out))
         if len(held_out) < selection.fewest_samples(options.criterion):
             raise UserError(f"`criterion={options.criterion}` needs more than the one image that is held out")
+        if options.criterion == "aetta" and model.head is None:
+            raise UserError("`criterion=aetta` drops features before the head, and this network has none; name another")
         self.shard = Shard.of_this_process(len(adapted))
         self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
 
@@ -252,7 +255,7 @@ class Adaptation:
                 if metrics["epoch"]
                 else "the start model's logits on the hold-out are not finite: its weights are damaged"
             )
-        metrics |= selection.score_all(held_out.logits.softmax(1))
+        metrics |= selection.score_all(held_out.logits.softmax(1)) | scores_under_dropout(held_out, self.network.head)
         metrics["changed"] = self.first_labels.changed(held_out.logits)
         self.metrics.append(metrics)
         self._save(metrics["epoch"], self._record(metrics["epoch"]))

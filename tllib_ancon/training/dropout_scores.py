@@ -1,0 +1,31 @@
+"""The criterion that needs more than a model's predictions: what it says when features are dropped."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tllib_ancon import selection
+from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
+from tllib_ancon.training.passes import Predictions
+
+PASSES, PROBABILITY = 10, 0.5
+MOST_SAMPLES = 4096
+"""Of more, so many are drawn, always the same, and stand for all: T N K probabilities are held at once."""
+
+
+def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
+    """The score by ``aetta``, from ten passes of the features through the head with dropout of 0.5; nothing without a
+    head. The masks are the same in every call, and no other random number is drawn.
+
+    Source: Lee et al., "AETTA: Label-Free Accuracy Estimation for Test-Time Adaptation", CVPR 2024.
+    """
+    if head is None:
+        return {}
+    features, logits = predictions.features, predictions.logits
+    if len(features) > MOST_SAMPLES:
+        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
+        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
+    generator = torch.Generator(features.device).manual_seed(0)
+    passes = [mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)]
+    return selection.score_all(logits.softmax(1), ["aetta"], torch.stack(passes))
