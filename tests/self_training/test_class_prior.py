@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.class_prior import estimate_class_prior, likeliest_class_prior
@@ -49,24 +51,41 @@ def test_by_hand() -> None:
     torch.testing.assert_close(likeliest_class_prior(probabilities), torch.tensor([1.0, 0.0]))
 
 
-def test_counts_are_drawn_towards_equal_classes_by_their_distance_to_the_likeliest_prior() -> None:
-    """Three samples of class 0 and one of class 1 are counted, and the likeliest prior is 1, 0: the distance is 1/4."""
+def test_counts_are_drawn_towards_equal_classes_the_more_the_likeliest_prior_contradicts_them() -> None:
+    """Three samples of four are counted for class 0: the distance to equal classes is 1/4."""
     probabilities = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.4, 0.6]])
-    given = torch.tensor([0.001, 0.999])
-    likeliest = likeliest_class_prior(probabilities, given)
-    share = float((likeliest - torch.tensor([0.75, 0.25])).abs().sum())
-    expected = (1 - share) * torch.tensor([0.75, 0.25]) + share / 2
-    assert 0.4 < share < 0.6
-    torch.testing.assert_close(estimate_class_prior(probabilities, given), expected)
+    for source in (None, torch.tensor([0.2, 0.8]), torch.tensor([0.001, 0.999])):
+        likeliest = likeliest_class_prior(probabilities, source)
+        share = min(1.0, abs(0.75 - float(likeliest[0])) / 0.25)
+        expected = (1 - share) * torch.tensor([0.75, 0.25]) + share / 2
+        torch.testing.assert_close(estimate_class_prior(probabilities, source), expected)
     half = estimate_class_prior(probabilities, shrinkage=0.5)
     torch.testing.assert_close(half, torch.tensor([0.625, 0.375]))
 
 
-def test_certain_predictions_are_counted_and_useless_ones_are_not() -> None:
+def test_equal_counts_are_equal_classes() -> None:
+    torch.testing.assert_close(estimate_class_prior(torch.eye(3)), torch.full((3,), 1 / 3))
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=2, max_size=6).filter(any),
+    seed=st.integers(0, 99),
+    sure=st.floats(0, 9),
+)
+def test_the_estimate_lies_between_the_counts_and_equal_classes(counts: list[int], seed: int, sure: float) -> None:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    noise = torch.randn(len(labels), len(counts), generator=torch.Generator().manual_seed(seed))
+    probabilities = (noise + sure * torch.eye(len(counts))[labels]).softmax(1)
+    found = estimate_class_prior(probabilities)
+    counted = torch.bincount(probabilities.argmax(1), minlength=len(counts)) / len(labels)
+    between = (found - 1 / len(counts)) * (counted - found)
+    assert (between > -1e-6).all()
+    assert float(found.sum()) == pytest.approx(1, abs=1e-5)
+
+
+def test_certain_predictions_are_counted() -> None:
     certain = torch.eye(4)[torch.tensor([0, 0, 0, 1, 1, 2])]
     torch.testing.assert_close(estimate_class_prior(certain), torch.tensor([3, 2, 1, 0]) / 6)
-    useless = torch.full((6, 4), 0.25) + 0.001 * torch.eye(4)[0]
-    torch.testing.assert_close(estimate_class_prior(useless / useless.sum(1, keepdim=True)), torch.full((4,), 0.25))
 
 
 @pytest.mark.parametrize("prior", [[0.2] * 5, [0.5, 0.3, 0.1, 0.06, 0.04], [0.5, 0.0, 0.5, 0.0, 0.0]])

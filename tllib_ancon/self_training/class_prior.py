@@ -8,9 +8,6 @@ from torch import Tensor
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.checks import check_tensor, number, size
 
-DOUBT = 2.0
-"""Share of equal classes in the estimate for a distance of 1 between the counts and the likeliest prior."""
-
 
 @torch.no_grad()
 def estimate_class_prior(
@@ -18,14 +15,16 @@ def estimate_class_prior(
 ) -> Tensor:
     r"""The target's class prior: how often each class is predicted, drawn towards equal classes.
 
-    With :math:`h_k` the share of the N samples whose most probable class is k, and ρ of :func:`likeliest_class_prior`,
+    With :math:`h_k` the share of the N samples whose most probable class is k, ρ of :func:`likeliest_class_prior`, and
+    :math:`d(a, b) = \frac{1}{2} Σ_k |a_k - b_k|`,
 
     .. math::
-        (1 - s) h + s / K,   s = \min(1, 2 d),   d = \frac{1}{2} Σ_k |h_k - ρ_k|
+        (1 - s) h + s / K,   s = \min(1, d(h, ρ) / d(h, 1 / K))
 
     Under label shift alone, and with accurate and calibrated predictions, h and ρ agree. Where other shifts have spoilt
-    the predictions they differ, and so s says how little the counts are to be trusted. On Office-31 such counts are
-    closer to the true shares than ρ is (``benchmarks/results/class_prior.md``).
+    the predictions they differ: s is how unreliable the counts are, in units of how far they are from equal classes.
+    On Office-31 and digits such counts are closer to the true shares than ρ is
+    (``benchmarks/results/class_prior.md``).
 
     Args:
         probabilities: (N, K) of any floating type, N at least 1
@@ -41,7 +40,8 @@ def estimate_class_prior(
     num_samples, num_classes = probabilities.shape
     counts = torch.bincount(probabilities.argmax(1), minlength=num_classes) / num_samples
     if shrinkage is None:
-        share = (DOUBT / 2 * (counts - likeliest).abs().sum()).clamp(max=1)
+        unequal = (counts - 1 / num_classes).abs().sum()
+        share = ((counts - likeliest).abs().sum() / unequal).clamp(max=1) if unequal > 0 else unequal.new_ones(())
     else:
         share = torch.as_tensor(number("shrinkage", shrinkage, at_least=0, at_most=1), device=counts.device)
     return counts * (1 - share) + share / num_classes
