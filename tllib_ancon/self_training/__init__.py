@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tllib_ancon.self_training.aad import AttractingDispersing
     from tllib_ancon.self_training.adaptive_smoothing import AdaptiveSmoothing
     from tllib_ancon.self_training.anchored import AnchoredConfidence
-    from tllib_ancon.self_training.class_prior import estimate_class_prior
+    from tllib_ancon.self_training.class_prior import estimate_class_prior, likeliest_class_prior
     from tllib_ancon.self_training.elr import EarlyLearningRegularization
     from tllib_ancon.self_training.ensemble import TemporalEnsemble
     from tllib_ancon.self_training.gce import generalized_cross_entropy
@@ -27,6 +27,7 @@ _HOMES = {
     "TemporalEnsemble": "ensemble",
     "cross_entropy": "pseudo_label",
     "estimate_class_prior": "class_prior",
+    "likeliest_class_prior": "class_prior",
     "generalized_cross_entropy": "gce",
     "information_maximization": "shot",
 }
@@ -43,6 +44,7 @@ __all__ = [
     "estimate_class_prior",
     "generalized_cross_entropy",
     "information_maximization",
+    "likeliest_class_prior",
 ]
 
 
