@@ -196,8 +196,9 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
     for _ in range(2):
         methods.register("of-a-notebook", build, Options, ("ancon-auto",), training_defaults={"adapted": "all"})
     assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
-    assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all"}
+    assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all", "criterion": "last"}
     assert methods.training_defaults("ancon") == {}
+    assert methods.training_defaults("ancon-auto") == {"criterion": "last"}
     with pytest.raises(UserError, match="uses no pseudo-label"):
         methods.create("of-a-notebook+ancon", **SIZES)
     with pytest.raises(UserError, match="'of-a-notebook' is taken"):

@@ -66,6 +66,7 @@ class _Extra:
     options: _Options
     apply: str
     missing: str
+    training_defaults: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,11 @@ class _Registration:
 
 
 _EXTRAS = {
-    "elr": _Extra(built_in.ELROptions, "elr", "takes no regulariser"),
-    "ancon": _Extra(built_in.AnConOptions, "ancon", "uses no pseudo-label that could be smoothed"),
-    "ancon-auto": _Extra(built_in.AnConAutoOptions, "ancon_auto", "uses no pseudo-label that could be smoothed"),
+    "elr": _Extra(built_in.ELROptions, "elr", "takes no regulariser", {}),
+    "ancon": _Extra(built_in.AnConOptions, "ancon", "uses no pseudo-label that could be smoothed", {}),
+    "ancon-auto": _Extra(
+        built_in.AnConAutoOptions, "ancon_auto", "uses no pseudo-label that could be smoothed", {"criterion": "last"}
+    ),
 }
 _SHORT_NAMES = {f"self-training+{extra}": extra for extra in _EXTRAS}
 _LONG_NAMES = {short: long for long, short in _SHORT_NAMES.items()}
@@ -179,7 +182,8 @@ def resolve(name: str, given: Mapping[str, Any], dataset: str | None = None) -> 
 
 def training_defaults(name: str) -> dict[str, Any]:
     """Settings of the training whose default depends on this method, such as ``adapted``, and that default."""
-    return dict(_find(name)[0].training_defaults)
+    registration, extra = _find(name)
+    return {**registration.training_defaults, **(_EXTRAS[extra].training_defaults if extra else {})}
 
 
 def create(

@@ -94,6 +94,7 @@ def made(
         workers=0,
         device_augmentation=True,
         quiet=True,
+        criterion="infomax",
         save_epochs=True,
         save_logits=True,
         log=str(run),

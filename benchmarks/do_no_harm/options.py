@@ -141,8 +141,8 @@ def _result(demo: Demo, seed: int, method: str, target: Target, option: str, set
         workers=0,
         device_augmentation=True,
         quiet=True,
+        **{"criterion": "infomax", **settings},
         log=str(demo.out / "options" / f"{name}-seed{seed}"),
-        **settings,
     )
     start, selected = (run.summary[part]["accuracy"] for part in ("start", "selected"))
     return Result(target.name, method, option, seed, start, selected)

@@ -53,8 +53,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     )
     criterion: str = setting(
         "infomax",
-        "criterion that selects the epoch, without labels; last: the last epoch; none: the last epoch, and no image is "
-        "held out",
+        "criterion that selects the epoch, without labels; last: the last epoch, the default of ancon-auto; none: the "
+        "last epoch, and no image is held out",
         choices=CRITERIA,
         group="method",
     )

@@ -56,6 +56,7 @@ class Demo:
             target=(TARGET,),
             checkpoint=str(start),
             method=method,
+            criterion="infomax",
             scratch=block == FULL_RATE,
             log=str(self.directory(method, seed, block).path),
         )
