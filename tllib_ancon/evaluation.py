@@ -20,7 +20,7 @@ NUM_BINS = 15
 BELOW_ONE = 1 - 2**-24
 """The float32 below 1."""
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 512
 """Of logits, whose intermediates :func:`summarize` holds."""
 
 
