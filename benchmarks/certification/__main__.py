@@ -1,4 +1,4 @@
-"""Simulate labellings and write the tables; or the table of finished runs whose target has labels.
+"""Simulate labellings and write the tables; or show the table of finished runs whose target has labels.
 
 python -m benchmarks.certification [--streams N] [--seed N] [--runs FOLDER ...] [--out FILE]
 """
@@ -13,8 +13,7 @@ from pathlib import Path
 from benchmarks.certification import runs, simulation
 from tllib_ancon.errors import UserError
 
-RESULTS = Path(__file__).parents[1] / "results"
-TABLE, RUNS = RESULTS / "certification.md", RESULTS / "certification_runs.md"
+TABLE = Path(__file__).parents[1] / "results" / "certification.md"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -24,7 +23,12 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the tables")
     parser.add_argument("--runs", type=Path, nargs="+", metavar="FOLDER", help="of finished adaptations")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="by default the committed table")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="by default the committed table of simulations; that of runs is then only shown",
+    )
     args = parser.parse_args(words)
     try:
         text = (
@@ -35,7 +39,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"certification: error: {error}", file=sys.stderr)
         return 2
-    (args.out or (TABLE if args.runs is None else RUNS)).write_text(text, encoding="utf-8")
+    out = args.out or (TABLE if args.runs is None else None)
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0
 

@@ -15,4 +15,4 @@ adapt() {  # NAME SEED TARGET [flags]
 adapt lr-1 2 handwritten --lr 1
 adapt lr-0.1 1 handwritten --lr 0.1
 adapt no-shift 0 rendered
-python -m benchmarks.certification --runs "$OUT/demo" "$OUT/more"
+python -m benchmarks.certification --runs "$OUT/demo" "$OUT/more" --out "$OUT/certification.md"

@@ -27,17 +27,14 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.selection import mixing_pairs
-from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.training import inputs
+from tllib_ancon.training.dropout_scores import dropout_passes
 from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
 from tllib_ancon.training.run_directory import RunDirectory
 from tllib_ancon.training.saved_logits import EPOCH, SavedLogits, read_logits, write_logits
 
 WEIGHT = 0.55
 """Of the first image of a mixture (Hu et al., 2023)."""
-
-PASSES, PROBABILITY = 10, 0.5
-"""Of dropout (Lee et al., 2024)."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +148,7 @@ def measured(model: Classifier, target: Target) -> SavedLogits:
     head = model.head
     if head is None:
         raise UserError("the model has no head: nothing to apply dropout before")
-    generator = torch.Generator(predictions.features.device).manual_seed(0)
-    passes = [
-        mc_dropout_probabilities(predictions.features, head, 1, PROBABILITY, generator).half() for _ in range(PASSES)
-    ]
+    passes = dropout_passes(predictions.features, head)
     answers = predictions.logits.argmax(1)
     first, second = mixing_pairs(answers, torch.Generator().manual_seed(0))
     mixed = [
@@ -166,7 +160,7 @@ def measured(model: Classifier, target: Target) -> SavedLogits:
         torch.as_tensor(target.domain.positions, dtype=torch.int64).numpy(),
         predictions.logits.cpu().numpy(),
         labels,
-        torch.stack(passes).cpu().numpy(),
+        passes.half().cpu().numpy(),
         torch.cat(mixed).numpy(),
         first.numpy(),
         second.numpy(),

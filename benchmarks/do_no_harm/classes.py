@@ -24,11 +24,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-import tomllib
 import torch
 from torch import Tensor
 
 from tllib_ancon import adapt, predict
+from tllib_ancon.config import read_file
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import open_domain
 from tllib_ancon.data.sampling import hold_out
@@ -50,15 +50,10 @@ def likely(probabilities: Tensor) -> Tensor:
     return (likeliest_class_prior(probabilities) + of_equal_classes(probabilities)) / 2
 
 
-def counted(probabilities: Tensor) -> Tensor:
-    """What ``class_prior=estimate`` takes."""
-    return estimate_class_prior(probabilities)
-
-
 PRIORS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "ancon-auto, uniform": of_equal_classes,
     "ancon-auto, likely": likely,
-    "ancon-auto, counted": counted,
+    "ancon-auto, counted": estimate_class_prior,
 }
 VARIANTS = ("self-training", "ancon", *PRIORS)
 BASE = "ancon-auto, uniform"
@@ -133,14 +128,9 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
     """The results of every variant; runs that are not finished are made."""
     domain = setting.domain(root)
     assert domain.labels is not None
-    with open(PLAN, "rb") as file:
-        plan = tomllib.load(file)
-    chosen_here = {"epochs", "reciprocal", *OF_ANCON}
-    common = {
-        name.replace("-", "_"): value
-        for name, value in {**plan["common"], **plan["adapt"]}.items()
-        if name not in chosen_here
-    }
+    plan = read_file(PLAN)
+    settings = {**plan["common"], **plan["adapt"]}
+    common = {name: value for name, value in settings.items() if name not in {"epochs", "reciprocal", *OF_ANCON}}
     source = str(runs / "source" / f"erm-{setting.source}-seed{setting.seed}" / "checkpoints" / "best.pth")
     steps = math.ceil(0.9 * len(domain) / common["batch_size"])
     common["epochs"] = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / steps)))

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.do_no_harm.classes import counted, drawn, likely, of_equal_classes
+from benchmarks.do_no_harm.classes import drawn, likely, of_equal_classes
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.class_prior import likeliest_class_prior
+from tllib_ancon.self_training.class_prior import estimate_class_prior, likeliest_class_prior
 from tllib_ancon.training.saved_logits import read_logits
 
 KINDS = ("balanced", "long-tail", "few-classes")
@@ -42,7 +42,7 @@ ESTIMATES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "mean prediction": lambda probabilities: probabilities.mean(0),
     "counts": counts,
     "half counts, half equal": lambda probabilities: (counts(probabilities) + of_equal_classes(probabilities)) / 2,
-    "counts, as far as the likeliest agrees": counted,
+    "counts, as far as the likeliest agrees": estimate_class_prior,
 }
 
 

@@ -1,6 +1,6 @@
 """The demo's digits as a grid of stored candidates for the second round: five targets, seven ways to adapt.
 
-    python -m benchmarks.do_no_harm.grid OUT [--seeds 0 1 2 3] [--epochs 8]
+    python -m benchmarks.do_no_harm.grid OUT [--seeds 0 1 2] [--epochs 8]
     python -m benchmarks.do_no_harm.round2 OUT/runs
     python -m benchmarks.certification --runs OUT/runs
 
@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks.do_no_harm.candidates import store
 from benchmarks.do_no_harm.classes import Result, Setting, table
 from benchmarks.do_no_harm.lists import Sample, write
-from benchmarks.do_no_harm.options import TARGETS, Target
+from benchmarks.do_no_harm.options import TARGETS, Target, of_all
 from tllib_ancon import adapt
-from tllib_ancon.data.demo import CROP, write_demo_domains
+from tllib_ancon.data.demo import write_demo_domains
 from tllib_ancon.paper.demo import Demo
 from tllib_ancon.training.pretrain import pretrain
 
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=8, help="of an adaptation (default: 8)")
     args = parser.parse_args(words)
     demo = Demo(args.out, tuple(args.seeds), source_epochs=10, epochs=args.epochs, jobs=1)
@@ -83,21 +83,10 @@ def made(
         data="ImageList",
         target=["target"],
         allow_outside_root=True,
-        seed=seed,
-        epochs=demo.epochs,
-        batch_size=64 if len(domain) > 500 else 32,
-        scratch=target.full_rate,
-        image_size=CROP,
-        scale=(0.5, 1.0),
-        no_hflip=True,
-        threads=1,
-        workers=0,
-        device_augmentation=True,
-        quiet=True,
-        criterion="infomax",
         save_epochs=True,
         save_logits=True,
         log=str(run),
+        **of_all(demo, seed, target, len(domain)),
         **settings,
     )
     return run, adapted.summary

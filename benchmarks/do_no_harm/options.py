@@ -130,22 +130,29 @@ def _result(demo: Demo, seed: int, method: str, target: Target, option: str, set
         domain,
         labels=domain.labels.tolist(),
         method=method,
-        seed=seed,
-        epochs=demo.epochs,
-        batch_size=64 if len(domain) > 500 else 32,
-        scratch=target.full_rate,
-        image_size=CROP,
-        scale=(0.5, 1.0),
-        no_hflip=True,
-        threads=1,
-        workers=0,
-        device_augmentation=True,
-        quiet=True,
-        **{"criterion": "infomax", **settings},
         log=str(demo.out / "options" / f"{name}-seed{seed}"),
+        **{**of_all(demo, seed, target, len(domain)), **settings},
     )
     start, selected = (run.summary[part]["accuracy"] for part in ("start", "selected"))
     return Result(target.name, method, option, seed, start, selected)
+
+
+def of_all(demo: Demo, seed: int, target: Target, images: int) -> dict[str, Any]:
+    """The settings that all adaptations to a target of so many images share."""
+    return {
+        "seed": seed,
+        "epochs": demo.epochs,
+        "batch_size": 64 if images > 500 else 32,
+        "criterion": "infomax",
+        "scratch": target.full_rate,
+        "image_size": CROP,
+        "scale": (0.5, 1.0),
+        "no_hflip": True,
+        "threads": 1,
+        "workers": 0,
+        "device_augmentation": True,
+        "quiet": True,
+    }
 
 
 def table(method: str, results: Sequence[Result]) -> str:

@@ -7,7 +7,6 @@ import atexit
 import os
 import sys
 import warnings
-from typing import NoReturn
 
 from tllib_ancon.errors import ProcessLost, UserError
 
@@ -57,13 +56,22 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def end(status: int) -> NoReturn:
-    """End this process once all that it has to do at its exit is done, but not the interpreter before it.
+class LastAtExit:
+    """Ends the process after all that was registered later for its exit, and before the interpreter ends.
 
     DistributedDataParallel keeps gloo's threads beyond ``destroy_process_group``, and a thread that asks for an
     interpreter which is ending aborts the process.
+
+    Attributes:
+        status (int, optional): with which the process ends; nothing is done as long as it is None
     """
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if self.status is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self.status)

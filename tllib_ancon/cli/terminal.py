@@ -24,13 +24,14 @@ def command() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    at_exit = many_processes.LastAtExit()
     try:
         try:
             status = main()
         finally:
             sys.stdout.flush()
-        if status == 0 and many_processes.started():
-            many_processes.end(status)
+        if many_processes.started():
+            at_exit.status = status
         return status
     except BrokenPipeError:
         if not _reader_has_gone(sys.stdout):

@@ -35,7 +35,7 @@ def cell_text(cell: Cell | None, kind: str, decimals: int = 2) -> str:
     """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's; a difference has its sign."""
     if cell is None:
         return ""
-    decimals = decimals if cell.decimals is None else cell.decimals
+    decimals = _digits(cell, decimals)
     if kind == "difference":
         return f"{cell.mean:+.{decimals}f}".replace("-", "−")
     text = f"{cell.mean:.{decimals}f}" + (f" ± {cell.deviation:.{decimals}f}" if cell.deviation is not None else "")
@@ -109,9 +109,11 @@ def to_latex(table: Table) -> str:
 
 
 def _mean(cell: Cell | None, decimals: int) -> str:
-    if cell is None:
-        return ""
-    return f"{cell.mean:.{decimals if cell.decimals is None else cell.decimals}f}"
+    return "" if cell is None else f"{cell.mean:.{_digits(cell, decimals)}f}"
+
+
+def _digits(cell: Cell, of_the_table: int) -> int:
+    return of_the_table if cell.decimals is None else cell.decimals
 
 
 def _cells(line: Line, table: Table) -> list[Cell | None]:

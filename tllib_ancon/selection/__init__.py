@@ -20,6 +20,7 @@ from tllib_ancon.selection.choice import (
     fewest_samples,
     find_criterion,
     holds_out,
+    needs_dropout,
     score_all,
     selection_spread,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "mean_entropy",
     "mixing_pairs",
     "mixval",
+    "needs_dropout",
     "nuclear_norm",
     "score_all",
     "selection_spread",

@@ -265,6 +265,16 @@ def holds_out(choice: str) -> bool:
     return choice != NONE
 
 
+def needs_dropout(choice: str) -> bool:
+    """Whether an adaptation that chooses its epoch in this way drops features before the head.
+
+    Raises:
+        UserError: for a name that is not in :data:`CHOICES`.
+    """
+    _require_choice(choice)
+    return choice in CRITERIA and CRITERIA[choice].needs == "dropout"
+
+
 def fewest_samples(choice: str) -> int:
     """The smallest number of images on which an adaptation that chooses its epoch in this way can be scored.
 

@@ -29,7 +29,7 @@ def mc_dropout_probabilities(
         head: h, (B, D) -> (B, K) logits; called T times in the mode it is in
         passes (int): T, at least 1. Default: 20
         p (float): probability of dropping a feature, in [0, 1). Default: 0.5
-        generator: source of the masks, on the features' device; without one, torch's global generator
+        generator: source of the masks, on any device; without one, torch's global generator
 
     Returns: (B, K) float32, without gradient
 
@@ -42,8 +42,9 @@ def mc_dropout_probabilities(
     passes, p = size("passes", passes), number("p", p, at_least=0, below=1)
     if features.ndim != 2:
         raise UserError(f"features have shape {tuple(features.shape)}; expected (batch, features)")
+    drawn_on = features.device if generator is None else generator.device
     probabilities = []
     for _ in range(passes):
-        mask = torch.empty_like(features).bernoulli_(1 - p, generator=generator)
+        mask = torch.empty_like(features, device=drawn_on).bernoulli_(1 - p, generator=generator).to(features.device)
         probabilities.append(head(features * mask / (1 - p)).float().softmax(1))
     return sum(probabilities, torch.zeros(())) / passes

@@ -101,8 +101,11 @@ class Adaptation:
         self.first_labels = FirstLabels(len(held_out))
         if len(held_out) < selection.fewest_samples(options.criterion):
             raise UserError(f"`criterion={options.criterion}` needs more than the one image that is held out")
-        if options.criterion == "aetta" and model.head is None:
-            raise UserError("`criterion=aetta` drops features before the head, and this network has none; name another")
+        if selection.needs_dropout(options.criterion) and model.head is None:
+            raise UserError(
+                f"`criterion={options.criterion}` drops features before the head, and this network has none; name "
+                "another"
+            )
         self.shard = Shard.of_this_process(len(adapted))
         self._make_loaders(target, adapted, held_out, train_transform, evaluation_transform)
 

@@ -12,6 +12,7 @@ from benchmarks.do_no_harm import candidates, round2
 from benchmarks.do_no_harm.candidates import estimate_statistics, interpolated
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
+from tllib_ancon.training.dropout_scores import PASSES
 from tllib_ancon.training.saved_logits import read_logits
 
 NAMES = ["epoch-000", "epoch-001", "epoch-002", "adabn", "mixed-0.5"]
@@ -39,7 +40,7 @@ def test_every_candidate_is_stored_with_its_probes_and_judged(run: Path, capsys)
         np.testing.assert_allclose(after[name].logits, saved.logits, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(after[name].labels, saved.labels)
     for saved in after.values():
-        assert saved.dropout.shape == (candidates.PASSES, *saved.logits.shape)
+        assert saved.dropout.shape == (PASSES, *saved.logits.shape)
         assert len(saved.mixed) == len(saved.first) > 0
         predictions = saved.logits.argmax(1)
         assert (predictions[saved.first] == predictions[saved.second]).any()
