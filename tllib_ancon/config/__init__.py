@@ -7,18 +7,9 @@ these classes.
 from tllib_ancon.config.adapt import ADAPTED_PARAMETERS, BATCH_NORMS, CRITERIA, CRITERIA_OF_AN_EPOCH, AdaptConfig
 from tllib_ancon.config.base import LARGEST_SEED, Config, SettingsType
 from tllib_ancon.config.files import read_file, underscored
-from tllib_ancon.config.parts import (
-    ASSUMED,
-    INHERITED,
-    MIXED_PRECISIONS,
-    OF_THE_NETWORK,
-    DataConfig,
-    ImageConfig,
-    ModelConfig,
-    OptimizationConfig,
-    RunConfig,
-    StartConfig,
-)
+from tllib_ancon.config.inherited import ASSUMED, INHERITED, OF_THE_NETWORK
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.pictures import DataConfig, ImageConfig
 from tllib_ancon.config.pretrain import LOSSES, PRETRAINING, PretrainConfig
 from tllib_ancon.config.trained import (
     STANDARD_OUTPUT,
@@ -27,6 +18,7 @@ from tllib_ancon.config.trained import (
     PredictConfig,
     PredictionsConfig,
 )
+from tllib_ancon.config.training import MIXED_PRECISIONS, OptimizationConfig, RunConfig
 
 __all__ = [
     "ADAPTED_PARAMETERS",

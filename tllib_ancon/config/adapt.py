@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tllib_ancon.config.base import plain
-from tllib_ancon.config.parts import (
-    DataConfig,
-    ImageConfig,
-    ModelConfig,
-    OptimizationConfig,
-    RunConfig,
-    StartConfig,
-)
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.pictures import DataConfig, ImageConfig
 from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.config.training import OptimizationConfig, RunConfig
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.settings import redefined, setting, settings_of
 

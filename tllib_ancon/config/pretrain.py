@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tllib_ancon.config.parts import ASSUMED, DataConfig, ImageConfig, ModelConfig, OptimizationConfig, RunConfig
+from tllib_ancon.config.inherited import ASSUMED
+from tllib_ancon.config.model import ModelConfig
+from tllib_ancon.config.pictures import DataConfig, ImageConfig
+from tllib_ancon.config.training import OptimizationConfig, RunConfig
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.settings import redefined, setting, settings_of, spec
 

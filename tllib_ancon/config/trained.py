@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tllib_ancon.config.base import LARGEST_SEED, Config
-from tllib_ancon.config.parts import DataConfig, ImageConfig, ModelConfig, StartConfig
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.pictures import DataConfig, ImageConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import setting
 
