@@ -1,10 +1,10 @@
 """The tables of what ``run.sh`` left: which epoch each choice takes, and how far below its start a run ends.
 
-    python -m benchmarks.do_no_harm.table RUNS ... [--csv FILE]
+    python -m benchmarks.do_no_harm.table RUNS ... [--methods METHOD ...] [--csv FILE]
 
-Prints Markdown: the accuracy (in percent, labels used for nothing else) of InfoMax's epoch by setting and method, and
-by method and choice of the epoch its mean over the settings and the worst difference to the start. ``--csv`` writes
-every setting, seed, method and choice.
+Prints Markdown: the accuracy (in percent, labels used for nothing else) of InfoMax's epoch by setting and method; by
+method and choice of the epoch its mean over the settings and the worst difference to the start; and by method the last
+epoch minus InfoMax's, with its standard error over the runs. ``--csv`` writes every setting, seed, method and choice.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from tllib_ancon.errors import UserError
@@ -79,16 +80,22 @@ def main(words: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders that run.sh wrote to")
+    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="folders of a method's runs; by default all")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every choice here")
     args = parser.parse_args(words)
     try:
         runs = [run for folder in args.runs for run in read(folder)]
+        runs = [run for run in runs if args.methods is None or run.method in args.methods]
+        if not runs:
+            raise UserError(f"no run is of {' or '.join(args.methods)}")
     except UserError as error:
         print(f"table: error: {error}", file=sys.stderr)
         return 2
     print(by_setting(runs))
     print()
     print(by_choice(runs))
+    print()
+    print(last_or_infomax(runs))
     if args.csv:
         write_csv(args.csv, runs)
     return 0
@@ -136,6 +143,25 @@ def by_choice(runs: Sequence[Run]) -> str:
             worst = min(accuracy - run.start for accuracy, run in zip(accuracies, own, strict=True))
             cells += [f"{fmean(accuracies):.2f}", f"{worst:+.1f}"]
         lines.append(f"| {choice} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def last_or_infomax(runs: Sequence[Run]) -> str:
+    """A row a method, and one for all: the last epoch's accuracy minus that of InfoMax's, and what each risks."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    groups = {method: [run for run in runs if run.method == method] for method in methods}
+    if len(methods) > 1:
+        groups["all"] = list(runs)
+    lines = [
+        "| method | runs | last − InfoMax's | above, below | worst − start: last | InfoMax's |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, own in groups.items():
+        gains = [run.accuracy("last") - run.accuracy(USUAL) for run in own]
+        error = f" ± {stdev(gains) / sqrt(len(gains)):.2f}" if len(gains) > 1 else ""
+        counts = f"{sum(gain > 0 for gain in gains)}, {sum(gain < 0 for gain in gains)}"
+        worst = (f"{min(run.accuracy(choice) - run.start for run in own):+.1f}" for choice in ("last", USUAL))
+        lines.append(f"| {name} | {len(own)} | {fmean(gains):+.2f}{error} | {counts} | {' | '.join(worst)} |")
     return "\n".join(lines)
 
 

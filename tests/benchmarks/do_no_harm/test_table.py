@@ -45,9 +45,19 @@ def test_the_tables(runs: Path, capsys) -> None:
     assert "| amazon-dslr | 1 | 50.0 | 40.0 | – |" in shown
     assert "| infomax(1..) | 47.50 | -10.0 | 70.00 | +20.0 |" in shown
     assert "| start | 50.00 | +0.0 | 50.00 | +0.0 |" in shown
+    assert "| ancon | 2 | -5.00 ± 5.00 | 0, 1 | -20.0 | -10.0 |" in shown
+    assert "| self-training | 1 | +0.00 | 0, 0 | +20.0 | +20.0 |" in shown
+    assert "| all | 3 | -3.33 ± 3.33 | 0, 1 | -20.0 | -10.0 |" in shown
     written = (runs / "runs.csv").read_text().splitlines()
     assert len(written) == 1 + 3 * (3 + 2 * 5)
     assert written[1] == "amazon-dslr,0,ancon,start,0,50.00,50.00"
+
+
+def test_only_some_methods(runs: Path, capsys) -> None:
+    assert table.main([str(runs), "--methods", "self-training"]) == 0
+    assert "ancon" not in capsys.readouterr().out
+    assert table.main([str(runs), "--methods", "elr"]) == 2
+    assert "no run is of elr" in capsys.readouterr().err
 
 
 def test_a_folder_without_runs(tmp_path: Path, capsys) -> None:
