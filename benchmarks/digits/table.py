@@ -21,7 +21,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.paper.numbers import other
 
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
-METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "nrc+ancon")
+METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon")
 """In this order; others after them."""
 RUNS = re.compile(r"(?P<pair>\w+-\w+)-seed(?P<seed>\d+)")
 Accuracies = dict[str, dict[str, dict[int, dict[str, float]]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 INHERITED = (
-    *("arch", "arch_option", "bottleneck_dim", "no_pool", "norm_mean", "norm_std"),
+    *("arch", "arch_option", "bottleneck_dim", "bottleneck_dropout", "no_pool", "norm_mean", "norm_std"),
     *("image_size", "resize_size", "crop_fraction", "val_resizing"),
 )
 """Settings of a model and of the pictures that it knows: a later stage takes them from the run that trained the
@@ -15,6 +15,7 @@ ASSUMED: dict[str, Any] = {
     "arch": "resnet18",
     "arch_option": (),
     "bottleneck_dim": 256,
+    "bottleneck_dropout": 0.0,
     "no_pool": False,
     "image_size": 224,
     "resize_size": 224,

@@ -18,8 +18,8 @@ class ModelConfig(Config):
 
     arch: str | None = setting(
         None,
-        "network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, or small_cnn; by default "
-        f"the model's, or {ASSUMED['arch']}",
+        "network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or "
+        f"SHOT's shot_lenet; by default the model's, or {ASSUMED['arch']}",
         flags=("-a",),
         metavar="ARCH",
         group="model",
@@ -34,6 +34,15 @@ class ModelConfig(Config):
         metavar="D",
         at_least=1,
         at_most=1_000_000,
+        group="model",
+    )
+    bottleneck_dropout: float | None = setting(
+        None,
+        "probability of dropping a feature after the bottleneck in training, and with `dropout` in adaptation; by "
+        "default the model's",
+        metavar="P",
+        at_least=0,
+        below=1,
         group="model",
     )
     no_pool: bool | None = setting(

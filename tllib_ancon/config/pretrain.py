@@ -35,6 +35,12 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     bottleneck_dim: int = redefined(
         ModelConfig, "bottleneck_dim", help="width of the bottleneck", defaults={"erm": 256, "cdan": 256, "mdd": 1024}
     )
+    bottleneck_dropout: float = redefined(
+        ModelConfig,
+        "bottleneck_dropout",
+        help="probability of dropping a feature after the bottleneck",
+        defaults={"erm": 0.0},
+    )
     batch_size: int = redefined(OptimizationConfig, "batch_size", defaults={"erm": 64, "cdan": 32, "mdd": 32})
     epochs: int = redefined(OptimizationConfig, "epochs", defaults={"erm": 50, "cdan": 20, "mdd": 20})
     lr: float = redefined(OptimizationConfig, "lr", defaults={"erm": 0.01, "cdan": 0.01, "mdd": 0.004})
@@ -145,7 +151,8 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
 
     def with_assumed(self) -> PretrainConfig:
         """The same settings with :data:`ASSUMED` for what was not given of model and pictures."""
-        return self.replace(**{name: value for name, value in ASSUMED.items() if getattr(self, name) is None})
+        missing = (name for name in ASSUMED if getattr(self, name) is None and self._reads(name))
+        return self.replace(**{name: ASSUMED[name] for name in missing})
 
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().to_dict().items() if self._reads(name)}

@@ -1,4 +1,4 @@
-"""Networks without their head: our small CNN, the toolkit's digit networks, those of torchvision and of timm."""
+"""Networks without their head: our small CNN, SHOT's LeNet, the toolkit's digit networks, torchvision's and timm's."""
 
 from __future__ import annotations
 
@@ -66,6 +66,28 @@ class SmallCNN(nn.Module):
         return features
 
 
+class ShotLeNet(nn.Module):
+    """SHOT's LeNet for digits: two convolutions and dropout of whole channels, (B, 1, 28, 28) -> (B, 800).
+
+    Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, and its published code. TLLib's
+    ``lenet`` has a further fully connected layer.
+    """
+
+    out_features = 800
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(20, 50, 5), nn.Dropout2d(), nn.MaxPool2d(2), nn.ReLU()),
+            nn.Flatten(),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images)
+        return features
+
+
 def _block(channels_in: int, channels_out: int, kernel: int) -> list[nn.Module]:
     convolution = nn.Conv2d(channels_in, channels_out, kernel, stride=2, padding=kernel // 2, bias=False)
     return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
@@ -98,6 +120,8 @@ def create_backbone(
         backbone = _torchvision_backbone(bare, from_zoo)
     elif bare in DIGIT_IMAGES:
         backbone = _digit_network(bare)
+    elif bare == "shot_lenet":
+        backbone = Backbone(ShotLeNet(), True, Preprocessing.centred(1, 28), pretrained=False)
     else:
         backbone = Backbone(SmallCNN(), False, Preprocessing.centred(3), pretrained=False)
     if weights_file is None:

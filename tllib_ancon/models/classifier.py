@@ -100,6 +100,18 @@ class BottleneckClassifier(Classifier):
         features = self.bottleneck(self.pool_layer(self.backbone(images)))
         return self.head(features), features
 
+    def drop_features(self, probability: float) -> None:
+        """Add dropout with this probability after the bottleneck; the state dict stays the same.
+
+        Raises:
+            UserError: there is no bottleneck, or it has dropout already
+        """
+        layers = list(self.bottleneck) if isinstance(self.bottleneck, nn.Sequential) else []
+        if not layers or isinstance(layers[-1], nn.Dropout):
+            found = "has dropout there already" if layers else "has no bottleneck"
+            raise UserError(f"`bottleneck_dropout={probability:g}`: this model {found}; leave it out")
+        self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
+
     def _rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
         backbone_rate = 0.1 if self.finetune else 1.0
         rates = ((self.backbone, backbone_rate), (self.bottleneck, 1.0), (self.head, 1.0))

@@ -25,6 +25,7 @@ def load(
     *,
     arch_options: Mapping[str, Any] | None = None,
     pool: bool = True,
+    bottleneck_dropout: float = 0.0,
     scratch: bool = False,
     pretrained_weights: str | Path | None = None,
 ) -> Classifier:
@@ -38,6 +39,7 @@ def load(
         num_classes: K of the dataset. Default: that of the checkpoint
         arch_options: keyword arguments of the timm model
         pool: False if the output of a backbone of TLLib's is not to be pooled
+        bottleneck_dropout: probability of dropping a feature after the bottleneck, which a checkpoint does not tell
         scratch: ``imagenet`` has random weights instead; the backbone of another checkpoint learns at the full rate
         pretrained_weights: with ``imagenet``, the file of its weights. Default: the model zoo's
 
@@ -45,23 +47,33 @@ def load(
 
     Raises:
         UserError: an unknown architecture; a missing or unreadable checkpoint, or one that does not fit (which
-            tensors); another number of classes
+            tensors); another number of classes; dropout after a bottleneck that is not there
     """
+    if bottleneck_dropout and checkpoint == IMAGENET:
+        raise UserError("`bottleneck_dropout`: `checkpoint` imagenet has no bottleneck; leave it out")
     if checkpoint == IMAGENET:
         return _imagenet(arch, num_classes, arch_options, scratch, pretrained_weights)
     state = load_state_dict(checkpoint)
     layout = recognize(state)
     if layout is None:
+        if bottleneck_dropout:
+            raise UserError(f"`bottleneck_dropout`: the checkpoint {checkpoint} has no bottleneck; leave it out")
         return _whole_network(state, Path(checkpoint), arch, num_classes, arch_options, finetune=not scratch)
     backbone = create_backbone(arch, pretrained=False, options=arch_options)
     pool = pool and not backbone.pools
     classifier = start_model(layout, backbone.network, num_classes, pool, finetune=not scratch)
     classifier.preprocessing = backbone.preprocessing
+    if bottleneck_dropout:
+        classifier.drop_features(bottleneck_dropout)
     return classifier
 
 
 def source_model(
-    backbone: Backbone, num_classes: int, bottleneck_dim: int = 256, pool: bool = True
+    backbone: Backbone,
+    num_classes: int,
+    bottleneck_dim: int = 256,
+    pool: bool = True,
+    bottleneck_dropout: float = 0.0,
 ) -> BottleneckClassifier:
     """A model to train on the source: SHOT's layers on a backbone, which learns at a tenth of the rate if it is
     pre-trained.
@@ -71,10 +83,13 @@ def source_model(
         num_classes: K
         bottleneck_dim: D, width of the features
         pool: average a feature map of the backbone
+        bottleneck_dropout: probability of dropping a feature after the bottleneck
     """
     network, pool_layer = backbone.network, backbone.pool_layer(pool)
     classifier = shot_classifier(network, num_classes, bottleneck_dim, pool_layer, backbone.pretrained)
     classifier.preprocessing = backbone.preprocessing
+    if bottleneck_dropout:
+        classifier.drop_features(bottleneck_dropout)
     return classifier
 
 

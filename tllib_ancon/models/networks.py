@@ -11,7 +11,7 @@ from torch import nn
 from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.models.classifier import require_modest_layer
 
-HEADLESS = ("small_cnn", "lenet", "dtn")
+HEADLESS = ("small_cnn", "shot_lenet", "lenet", "dtn")
 """Networks that are a backbone alone."""
 
 TIMM, TORCHVISION = "timm/", "torchvision/"

@@ -367,6 +367,7 @@ def start_classifier(config: AdaptConfig | PredictConfig, start: Start, num_clas
         num_classes,
         arch_options=parse_options(config.arch_option or ()),
         pool=not config.no_pool,
+        bottleneck_dropout=config.bottleneck_dropout or 0.0,
         scratch=config.scratch,
         pretrained_weights=config.pretrained_weights,
     )

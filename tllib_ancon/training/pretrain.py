@@ -62,7 +62,13 @@ def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[Sourc
     record = {"inputs": inputs.fingerprints(config, source)}
     make_reproducible(config.seed, config.deterministic)
     backbone = _backbone(config)
-    model = source_model(backbone, source.num_classes, _bottleneck(config), pool=not config.no_pool)
+    model = source_model(
+        backbone,
+        source.num_classes,
+        _bottleneck(config),
+        pool=not config.no_pool,
+        bottleneck_dropout=config.bottleneck_dropout or 0.0,
+    )
     transforms = inputs.picture_transforms(config, backbone.preprocessing)
     source = inputs.cached(config, transforms, source)
     progress = Progress(config.quiet, config.verbose)

@@ -28,8 +28,9 @@ def of(command: str, commands: list[list[str]]) -> list[Any]:
 
 def test_three_seeds_of_both_pairs(commands) -> None:
     assert len(of("pretrain", commands)) == 3 * 2
-    assert len(of("adapt", commands)) == 3 * 2 * 5
-    assert {args.method for args in of("adapt", commands)} == {"shot", "self-training", "elr", "ancon", "nrc+ancon"}
+    assert len(of("adapt", commands)) == 3 * 2 * 6
+    methods = {"shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon"}
+    assert {args.method for args in of("adapt", commands)} == methods
     assert {args.seed for args in of("adapt", commands)} == {0, 1, 2}
 
 
@@ -37,6 +38,8 @@ def test_the_source_is_smoothed_and_its_usps_augmented(commands) -> None:
     for args in of("pretrain", commands):
         assert (args.epochs, args.label_smoothing, args.batch_size) == (30, 0.1, 64)
         assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
+        assert (args.arch, args.bottleneck_dim, args.bottleneck_dropout) == ("shot_lenet", 256, 0.5)
+        assert args.hold_out == 0
         assert args.source[0].endswith("_train")
         assert args.scratch
         assert args.no_hflip
@@ -59,8 +62,8 @@ def test_the_target_is_adapted_to_whole_without_augmentation_with_dropout(comman
 
 def test_the_last_model_is_scored_on_the_test_split(commands) -> None:
     evaluations = of("evaluate", commands)
-    assert len(evaluations) == 3 * 2 * (1 + 5)
+    assert len(evaluations) == 3 * 2 * (1 + 6)
     for args in evaluations:
         assert args.target[0].endswith("_test")
         assert args.target[0].startswith(Path(args.root).name.lower())
-        assert args.checkpoint.endswith("source/checkpoints/best.pth" if "source" in args.json else "latest.pth")
+        assert args.checkpoint.endswith("checkpoints/latest.pth")
