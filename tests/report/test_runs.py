@@ -78,7 +78,7 @@ def test_runs_of_one_table_may_differ_in_what_tells_them_apart(tmp_path: Path) -
     for seed in (0, 1):
         for method in ("ancon", "elr"):
             write_run(tmp_path, method, "A-D", seed)
-    write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", inputs={"target": "abc"})
+    write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", record_every=5, inputs={"target": "abc"})
     refuse_mixed_settings(read_runs([tmp_path])[0], [])
 
 

@@ -28,12 +28,13 @@ IDENTITY = (
     "seed",
     "checkpoint",
     "pretrained_weights",
+    "record_every",
     "save_epochs",
     "save_logits",
     "save_predictions",
     "inputs",
 )
-"""What tells runs of one table apart, or where their files lie."""
+"""What tells runs of one table apart, where their files lie, or what of them is kept."""
 
 CONFIG_FORM: dict[str, Any] = {
     "method": str,
