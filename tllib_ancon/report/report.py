@@ -19,6 +19,7 @@ from tllib_ancon.report.figures import figures
 from tllib_ancon.report.formats import markdown, to_csv, to_latex
 from tllib_ancon.report.page import page
 from tllib_ancon.report.paired import paired_table
+from tllib_ancon.report.run_list import runs_csv
 from tllib_ancon.report.runs import AdaptedRun, deviations, read_records, read_runs, refuse_mixed_settings
 from tllib_ancon.report.tables import (
     WITH_LABELS,
@@ -58,7 +59,7 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     tables = _tables(runs, plan, varied)
     pictures, not_shown = figures(runs, varied)
     remarks = [*_remarks(runs, plan, records), *damaged, *left_out, *not_shown]
-    text = _write(out, title, remarks, tables, pictures)
+    text = _write(out, title, remarks, tables, pictures, runs_csv(runs, varied))
     return f"{text}\n{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
 
 
@@ -168,7 +169,14 @@ def _not_run(runs: Sequence[AdaptedRun], plan: Plan) -> list[str]:
     return [f"not run: {what} {', '.join(names)}" for what, names in missing.items() if names]
 
 
-def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
+def _write(
+    out: Path,
+    title: str,
+    remarks: Sequence[str],
+    tables: Sequence[Table],
+    pictures: Sequence[Picture],
+    list_of_runs: str,
+) -> str:
     """Write every file of the report whole; returns the text of ``report.md``.
 
     Raises:
@@ -180,6 +188,7 @@ def _write(out: Path, title: str, remarks: Sequence[str], tables: Sequence[Table
         raise UserError(f"the folder {out} of the report cannot be made ({error.strerror}); choose another") from error
     texts = {
         "report.md": markdown(title, remarks, tables),
+        "runs.csv": list_of_runs,
         **{f"{made.name}.csv": to_csv(made) for made in tables},
         **{f"{made.name}.tex": to_latex(made) for made in tables},
         "report.html": page(title, remarks, tables, pictures),
