@@ -7,8 +7,8 @@
 #   tllib-ancon benchmark benchmarks/evidence/aad.toml OFFICE31 --out OUT/aad --pretrained-weights WEIGHTS --cache OUT/cache -j 0
 #   tllib-ancon report OUT/aad --out OUT/report-aad
 #
-# WEIGHTS: of ImageNet for mobilenetv2_100, .safetensors. The same command continues what was interrupted; run after run
-# is made, one thread each, so that two of these commands with other seeds fill two cores.
+# WEIGHTS: of ImageNet for mobilenetv2_100, .safetensors. The same command continues what was interrupted. A run has one
+# thread; "--jobs 2" makes two runs at a time.
 set -e
 OFFICE31=$1 WEIGHTS=$2 OUT=$3
 shift 3

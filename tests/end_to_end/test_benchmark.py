@@ -251,3 +251,16 @@ def test_a_full_disk_keeps_the_record_of_the_runs_before(
     assert main(["benchmark", "officehome", str(office_home), *few, *TINY]) == 2
     assert f"{record} could not be written" in capsys.readouterr().err
     assert record.read_text() == '{"table": "officehome", "failures": []}'
+
+
+def test_a_report_before_the_last_run_knows_the_plan(office_home: Path, tmp_path: Path, monkeypatch) -> None:
+    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path)]
+    seen: list[str] = []
+
+    def cut_off(*_: object) -> list[driver.Failure]:
+        seen.append(json.loads((tmp_path / "benchmark.json").read_text())["table"])
+        return []
+
+    monkeypatch.setattr("tllib_ancon.paper.driver.execute", cut_off)
+    assert main(["benchmark", "officehome", str(office_home), *few, *TINY]) == 0
+    assert seen == ["officehome"]

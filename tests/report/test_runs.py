@@ -131,3 +131,11 @@ def test_deviations_from_the_plan_are_told_once(tmp_path: Path) -> None:
         "pre-trained weights: weights.pth",
     ]
     assert deviations(runs, {"erm": planned}, ["epochs", "arch"]) == ["pre-trained weights: weights.pth"]
+
+
+def test_of_many_differences_some_are_said(tmp_path: Path) -> None:
+    for number in range(5):
+        made = {"epochs": 5 + number, "lr": 0.1 + number, "momentum": 0.1 * number, "weight_decay": 0.1 * number}
+        write_run(tmp_path, "ancon", "A-D", number, **made)
+    with pytest.raises(UserError, match=r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
+        refuse_mixed_settings(read_runs([tmp_path])[0], [])

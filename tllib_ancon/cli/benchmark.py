@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import Flags, checked, flag, spelled
@@ -17,7 +16,7 @@ from tllib_ancon.cli.parser import Parser
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import engines
 from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.driver import RECORD
+from tllib_ancon.paper.driver import RECORD, Failure
 from tllib_ancon.paper.engines import Engine, EngineConfig
 from tllib_ancon.paper.plan import Overrides, Plan, Run
 from tllib_ancon.settings import settings_of, types_of
@@ -199,18 +198,23 @@ def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, o
     except OSError as error:
         raise UserError(f"the folder {out} of the runs cannot be made ({error.strerror}); choose another") from error
     print(_summary(plan, runs, out), file=sys.stderr)
+
+    def write_record(failures: Sequence[Failure]) -> None:
+        record = {
+            "table": plan.table,
+            "root": root,
+            "overrides": asdict(overrides),
+            "failures": list(map(asdict, failures)),
+        }
+        content = (json.dumps(record, indent=2) + "\n").encode()
+        write_whole(out / RECORD, lambda file: file.write(content))
+
     try:
+        write_record([])
         failures = engine.execute(runs, root, out, lambda text: print(text, file=sys.stderr))
+        write_record(failures)
     finally:
         lock.release()
-    record: dict[str, Any] = {
-        "table": plan.table,
-        "root": root,
-        "overrides": asdict(overrides),
-        "failures": [asdict(failure) for failure in failures],
-    }
-    content = (json.dumps(record, indent=2) + "\n").encode()
-    write_whole(out / RECORD, lambda file: file.write(content))
     print(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
     for failure in failures:
         print(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)

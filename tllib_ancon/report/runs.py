@@ -52,6 +52,9 @@ RECORD_FORM: dict[str, Any] = {"table": str, "failures": list}
 MEASURED = ("accuracy", "ece", "votes", "threshold", *CRITERIA)
 """Numbers of an epoch."""
 
+MOST_SAID = 3
+"""Settings, and values of each, that an error lists."""
+
 METHOD_OPTIONS = tuple(methods.settings())
 SEVERITY = re.compile(r"(.+)/(\d)")
 
@@ -220,12 +223,15 @@ def refuse_mixed_settings(runs: Sequence[AdaptedRun], varied: Iterable[str]) -> 
                 seen.setdefault((group, name), {}).setdefault(json.dumps(value), run)
     differing = {key: values for key, values in seen.items() if len(values) > 1}
     if differing:
-        listed = "; ".join(
-            f"{name}{f' of {group}' if group else ''}: "
-            + ", ".join(f"{value} in {run.path}" for value, run in values.items())
-            for (group, name), values in differing.items()
-        )
-        raise UserError(f"these runs were made with different settings and make no one table ({listed})")
+        listed = "; ".join(_said(*key, values) for key, values in list(differing.items())[:MOST_SAID])
+        more = f"; and {len(differing) - MOST_SAID} more" if len(differing) > MOST_SAID else ""
+        raise UserError(f"these runs were made with different settings and make no one table ({listed}{more})")
+
+
+def _said(group: str, name: str, values: Mapping[str, AdaptedRun]) -> str:
+    shown = ", ".join(f"{value} in {run.path}" for value, run in list(values.items())[:MOST_SAID])
+    more = f", and {len(values) - MOST_SAID} more" if len(values) > MOST_SAID else ""
+    return f"{name}{f' of {group}' if group else ''}: {shown}{more}"
 
 
 def settings(run: AdaptedRun) -> dict[str, Any]:
