@@ -55,6 +55,22 @@ def test_design_choices_have_boxes(tmp_path: Path) -> None:
     assert names(tmp_path, "weighting", "temperature") == ["variants"]
 
 
+def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracies = {(0.3, "relative"): 60.0, (0.1, "relative"): 50.0, (0.3, "entropy"): 40.0}
+    for seed in (0, 1):
+        for (smoothing, weighting), accuracy in accuracies.items():
+            write_run(tmp_path, "ancon", seed=seed, accuracies=(1, accuracy), smoothing=smoothing, weighting=weighting)
+    drawn: dict[str, dict[str, list[float]]] = {}
+    monkeypatch.setattr(
+        "tllib_ancon.report.figures.boxes", lambda name, title, values, axis: drawn.update({name: values})
+    )
+    figures(read_runs([tmp_path])[0], ["smoothing", "weighting"])
+    assert drawn == {
+        "sweep-smoothing": {"0.1": [50.0, 50.0], "0.3": [60.0, 60.0]},
+        "variants": {"ancon": [60.0, 60.0], "weighting entropy": [40.0, 40.0]},
+    }
+
+
 def test_saved_predictions_give_four_figures(tmp_path: Path) -> None:
     for method in ("self-training", "ancon"):
         write_predictions(write_run(tmp_path, method))

@@ -37,11 +37,19 @@ def _from_metrics(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iterator
         yield _curves(runs, WITH_LABELS)
         yield _by_severity(runs)
         yield _selection_boxes(runs)
+    varied = [name.replace("-", "_") for name in varied]
     swept = [name for name in SWEPT if name in varied]
     for name in swept:
-        yield _sweep_boxes(runs, name, swept)
-    if varied and not swept:
-        yield _variant_boxes(runs, varied)
+        yield _sweep_boxes(_otherwise_usual(runs, varied, [name]), name)
+    designs = [name for name in varied if name not in SWEPT]
+    if designs:
+        yield _variant_boxes(_otherwise_usual(runs, varied, designs), usual_settings(runs, designs))
+
+
+def _otherwise_usual(runs: Sequence[AdaptedRun], varied: Sequence[str], shown: Sequence[str]) -> list[AdaptedRun]:
+    """The runs that leave the usual settings in what is ``shown`` alone."""
+    usual = usual_settings(runs, [name for name in varied if name not in shown])
+    return [run for run in runs if not variant(run, usual)]
 
 
 def _curves(runs: Sequence[AdaptedRun], measures: Mapping[str, str]) -> Picture | None:
@@ -108,19 +116,15 @@ def _selection_boxes(runs: Sequence[AdaptedRun]) -> Picture | None:
     return boxes("selection", title, spreads, "change of accuracy (points)") if _enough(spreads) else None
 
 
-def _sweep_boxes(runs: Sequence[AdaptedRun], name: str, swept: Sequence[str]) -> Picture | None:
-    others = [other for other in swept if other != name]
-    usual = usual_settings(runs, others)
+def _sweep_boxes(runs: Sequence[AdaptedRun], name: str) -> Picture | None:
     values: dict[str, list[float]] = {}
     for run in sorted(runs, key=lambda run: str(run.config.get(name))):
-        if all(run.config.get(other) == usual[other] for other in others):
-            values.setdefault(plain(str(run.config.get(name))), []).append(run.measured(SELECTED)["accuracy"])
+        values.setdefault(plain(str(run.config.get(name))), []).append(run.measured(SELECTED)["accuracy"])
     title = f"Accuracy by {SWEPT[name]}; a box over pairs and seeds, triangles are means"
     return boxes(f"sweep-{name}", title, values, "accuracy (%)") if _enough(values) and len(values) > 1 else None
 
 
-def _variant_boxes(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Picture | None:
-    usual = usual_settings(runs, varied)
+def _variant_boxes(runs: Sequence[AdaptedRun], usual: Mapping[str, Any]) -> Picture | None:
     values: dict[str, list[float]] = {}
     for run in sorted(runs, key=lambda run: bool(variant(run, usual))):
         values.setdefault(plain(variant(run, usual) or run.method), []).append(run.measured(SELECTED)["accuracy"])
