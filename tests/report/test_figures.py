@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.report.fabricated import write_predictions, write_run
 from tllib_ancon.report import prediction_figures
-from tllib_ancon.report.canvas import new_figure, whole_ticks
+from tllib_ancon.report.canvas import boxes, new_figure, whole_ticks
 from tllib_ancon.report.figures import figures
 from tllib_ancon.report.runs import read_runs
 from tllib_ancon.report.tables import selection_table
@@ -53,6 +53,14 @@ def test_design_choices_have_boxes(tmp_path: Path) -> None:
         for weighting in ("relative", "entropy"):
             write_run(tmp_path, "ancon", seed=seed, weighting=weighting)
     assert names(tmp_path, "weighting", "temperature") == ["variants"]
+
+
+def test_long_names_leave_the_boxes_their_place() -> None:
+    values = {f"a name as long as those of settings are, {number}": [1.0, 2.0 + number] for number in range(14)}
+    pixels = np.asarray(Image.open(io.BytesIO(boxes("name", "title", values, "accuracy").png)).convert("L"))
+    means_by_row = pixels[:, pixels.shape[1] // 2 :].mean(1)
+    assert pixels.shape[1] > pixels.shape[0]
+    assert (means_by_row < 255).mean() > 0.8
 
 
 def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

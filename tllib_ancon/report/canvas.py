@@ -52,15 +52,18 @@ def picture(name: str, title: str, figure: Figure) -> Picture:
 
 
 def boxes(name: str, title: str, values: Mapping[str, Sequence[float]], axis: str) -> Picture:
-    """A box for each group of values; triangles are means."""
+    """A box for each group of values; triangles are means. Many or long names stand below each other."""
+    upright = sum(map(len, values)) <= CROWDED
     figure, (panel,) = new_figure(1)
-    panel.boxplot(list(values.values()), showmeans=True)
-    crowded = sum(map(len, values)) > CROWDED
-    panel.set_xticks(
-        range(1, len(values) + 1), list(values), rotation=60 if crowded else 0, ha="right" if crowded else "center"
-    )
-    panel.set_ylabel(axis)
-    panel.grid(alpha=0.3, axis="y")
+    if upright:
+        panel.boxplot(list(values.values()), tick_labels=list(values), showmeans=True)
+        panel.set_ylabel(axis)
+    else:
+        figure.set_size_inches(12, 1 + 0.35 * len(values))
+        panel.boxplot(list(values.values()), tick_labels=list(values), showmeans=True, orientation="horizontal")
+        panel.invert_yaxis()
+        panel.set_xlabel(axis)
+    panel.grid(alpha=0.3, axis="y" if upright else "x")
     return picture(name, title, figure)
 
 
