@@ -8,6 +8,7 @@ import pytest
 
 from tests.report.fabricated import write_run, write_source
 from tllib_ancon.errors import UserError
+from tllib_ancon.report.report import write_report
 from tllib_ancon.report.runs import deviations, read_runs, refuse_mixed_settings, settings
 
 
@@ -138,4 +139,16 @@ def test_of_many_differences_some_are_said(tmp_path: Path) -> None:
         made = {"epochs": 5 + number, "lr": 0.1 + number, "momentum": 0.1 * number, "weight_decay": 0.1 * number}
         write_run(tmp_path, "ancon", "A-D", number, **made)
     with pytest.raises(UserError, match=r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
+        refuse_mixed_settings(read_runs([tmp_path])[0], [])
+
+
+def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path, "ancon", "A-D")
+    write_run(tmp_path, "ancon-auto", "A-D")
+    write_run(tmp_path, "adabn", "A-D")
+    text = write_report([tmp_path], out=tmp_path / "report")
+    assert "- ancon-auto by its own default: criterion last" in text
+    assert "- adabn by its own default: epochs 1, adapted all" in text
+    write_run(tmp_path, "elr", "A-D", criterion="last")
+    with pytest.raises(UserError, match="criterion: "):
         refuse_mixed_settings(read_runs([tmp_path])[0], [])

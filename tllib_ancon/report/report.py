@@ -20,7 +20,14 @@ from tllib_ancon.report.formats import markdown, to_csv, to_latex
 from tllib_ancon.report.page import page
 from tllib_ancon.report.paired import paired_table
 from tllib_ancon.report.run_list import runs_csv
-from tllib_ancon.report.runs import AdaptedRun, deviations, read_records, read_runs, refuse_mixed_settings
+from tllib_ancon.report.runs import (
+    AdaptedRun,
+    defaults_of_method,
+    deviations,
+    read_records,
+    read_runs,
+    refuse_mixed_settings,
+)
 from tllib_ancon.report.tables import (
     WITH_LABELS,
     WITHOUT_LABELS,
@@ -122,8 +129,12 @@ def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[di
     """How the runs were made."""
     made = sorted({_machine(run.config["versions"]) for run in runs})
     seeds = sorted({run.seed for run in runs})
-    listed = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-    remarks = [f"{_counted(len(runs), 'adaptation')}, {listed}; {'; '.join(made)}"]
+    numbered = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+    remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(made)}"]
+    listed = {
+        run.method: ", ".join(f"{name} {value}" for name, value in defaults_of_method(run).items()) for run in runs
+    }
+    remarks += [f"{method} by its own default: {settings}" for method, settings in listed.items() if settings]
     unlabelled = sum(not run.labelled for run in runs)
     if unlabelled:
         without = f"{_counted(unlabelled, 'adaptation')} without labels"

@@ -218,7 +218,8 @@ def refuse_mixed_settings(runs: Sequence[AdaptedRun], varied: Iterable[str]) -> 
     seen: dict[tuple[str, str], dict[str, AdaptedRun]] = {}
     for run in runs:
         for name, value in settings(run).items():
-            group = run.method if name in METHOD_OPTIONS else run.start if name.startswith("source ") else ""
+            of_method = name in METHOD_OPTIONS or name in defaults_of_method(run)
+            group = run.method if of_method else run.start if name.startswith("source ") else ""
             if name not in varied:
                 seen.setdefault((group, name), {}).setdefault(json.dumps(value), run)
     differing = {key: values for key, values in seen.items() if len(values) > 1}
@@ -226,6 +227,16 @@ def refuse_mixed_settings(runs: Sequence[AdaptedRun], varied: Iterable[str]) -> 
         listed = "; ".join(_said(*key, values) for key, values in list(differing.items())[:MOST_SAID])
         more = f"; and {len(differing) - MOST_SAID} more" if len(differing) > MOST_SAID else ""
         raise UserError(f"these runs were made with different settings and make no one table ({listed}{more})")
+
+
+def defaults_of_method(run: AdaptedRun) -> dict[str, Any]:
+    """Settings of the training that this run has by the default of its method, such as ``criterion`` with
+    ``ancon-auto``: in these, runs of one table may differ."""
+    try:
+        defaults = methods.training_defaults(run.method)
+    except UserError:  # a method of a package that is not installed here
+        return {}
+    return {name: value for name, value in defaults.items() if run.config.get(name) == value}
 
 
 def _said(group: str, name: str, values: Mapping[str, AdaptedRun]) -> str:
