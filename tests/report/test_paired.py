@@ -68,6 +68,31 @@ def test_a_composed_method_is_compared_with_its_base_and_ties_of_other_seeds_are
     assert line(table, "gce+ancon − gce").cells["p"].mean == 0.5
 
 
+def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> None:
+    gains = {
+        "self-training": 0,
+        "ancon": 1,
+        "elr": 4,
+        "gce": 10,
+        "gce+ancon": 13,
+        "gce+elr": 12,
+        "nrc": 7,
+        "aad+ancon": 0,
+    }
+    for method, gain in gains.items():
+        for seed in (0, 1, 2):
+            write_run(tmp_path, method, seed=seed, accuracies=(30.0, 50.0 + gain + seed * ("ancon" in method)))
+    write_run(tmp_path, "ancon", seed=3, accuracies=(30.0, 99.0))
+    table = paired_table(read_runs([tmp_path])[0], [])
+    assert table is not None
+    pooled = line(table, "ancon − base, mean over 2 bases").cells
+    assert pooled["accuracy"].mean == pytest.approx(2 + 1)
+    assert pooled["standard error"].mean == pytest.approx(1 / 3**0.5)
+    assert pooled["runs above"].mean == 3
+    assert line(table, "ancon − elr, mean over 2 bases").cells["accuracy"].mean == pytest.approx((-3 + 1) / 2 + 1)
+    assert not [made.label for made in table.lines if "ancon-auto" in made.label]
+
+
 def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_settings(tmp_path: Path) -> None:
     for start, gain in (("cdan", 0.0), ("mdd", 10.0)):
         for seed in (0, 1):

@@ -26,21 +26,25 @@ REFINERS = ("elr", "ancon", "ancon-auto")
 COLUMNS = ("accuracy", "standard error", "runs above", "runs below", "p", "ECE", "standard error of ECE")
 NOTES = (
     "mean difference of the runs with the same pair, seed and start, its standard error over these runs, and in how "
-    "many of them the first is above the second",
+    "many of them the first is above the second; a mean over bases counts each pair and seed once",
     "p: two-sided sign test: how likely counts as unequal are if above and below are equally likely; ties are left out",
 )
 
 
 def paired_table(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Table | None:
-    """A row for each method beside its start, its base method, and ELR and AnCon on the same base; in a sweep, for each
-    variant beside the usual settings. None where fewer than two runs share pair and seed."""
+    """A row for each method beside its start, its base method, and ELR and AnCon on the same base, and for each refiner
+    one over all bases; in a sweep, for each variant beside the usual settings. None where fewer than two runs share
+    pair and seed."""
     usual = usual_settings(runs, varied)
     accuracy, ece = (collect(quantity.measure, runs, usual) for quantity in (ACCURACY, ECE))
     lines = []
     for one, other in _compared(accuracy):
         differences = _differences(accuracy, one, other)
         if len(differences) > 1:
-            lines.append(Line("measured", _label(one, other), _cells(differences, _differences(ece, one, other))))
+            cells = _cells([*differences.values()], [*_differences(ece, one, other).values()])
+            lines.append(Line("measured", _label(one, other), cells))
+    for start in dict.fromkeys(start for start, _, _ in accuracy):
+        lines += _over_bases(start, accuracy, ece)
     return Table("paired", "differences between runs, accuracy in points", COLUMNS, lines, NOTES) if lines else None
 
 
@@ -75,15 +79,48 @@ def _references(method: str) -> list[str]:
     return [SOURCE_ONLY, base or "self-training", *(f"{base}+{other}" if base else other for other in others)]
 
 
-def _differences(rows: Mapping[RowKey, Mapping[str, Mapping[int, float]]], one: RowKey, other: RowKey) -> list[float]:
+Rows = Mapping[RowKey, Mapping[str, Mapping[int, float]]]
+"""Row -> pair of domains -> seed -> value."""
+
+
+def _over_bases(start: str, accuracy: Rows, ece: Rows) -> Iterator[Line]:
+    """Refiners beside their bases and beside each other: of each pair and seed the mean difference over the bases that
+    were run with both, where these are several."""
+    bases = dict.fromkeys(["self-training", *(method.rpartition("+")[0] for _, method, _ in accuracy if "+" in method)])
+    for number, one in enumerate(REFINERS):
+        for other in ("", *REFINERS[:number]):
+            rows = [((start, _refined(base, one), ""), (start, _refined(base, other), "")) for base in bases]
+            made = [keys for keys in rows if set(keys) <= accuracy.keys()]
+            differences = _mean_differences(accuracy, made)
+            if len(made) > 1 and len(differences) > 1:
+                label = f"{one} − {other or 'base'}, mean over {len(made)} bases"
+                cells = _cells(differences, _mean_differences(ece, made))
+                yield Line("measured", label if start in USUAL_STARTS else f"{start}: {label}", cells)
+
+
+def _refined(base: str, refiner: str) -> str:
+    if not refiner:
+        return base
+    return refiner if base == "self-training" else f"{base}+{refiner}"
+
+
+def _mean_differences(rows: Rows, compared: Sequence[tuple[RowKey, RowKey]]) -> list[float]:
+    """For each pair and seed that all comparisons have, the mean of their differences."""
+    found = [_differences(rows, *keys) for keys in compared]
+    shared = set.intersection(*map(set, found)) if found else set()
+    return [fmean(differences[place] for differences in found) for place in sorted(shared)]
+
+
+def _differences(rows: Rows, one: RowKey, other: RowKey) -> dict[tuple[str, int], float]:
+    """By pair and seed."""
     if one not in rows or other not in rows:
-        return []
-    return [
-        value - rows[other][column][seed]
+        return {}
+    return {
+        (column, seed): value - rows[other][column][seed]
         for column, by_seed in rows[one].items()
         for seed, value in by_seed.items()
         if seed in rows[other].get(column, {})
-    ]
+    }
 
 
 def _cells(accuracy: Sequence[float], ece: Sequence[float]) -> dict[str, Cell]:
