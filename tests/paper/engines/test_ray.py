@@ -237,6 +237,33 @@ def test_a_cancellation_that_is_lost_is_repeated_and_many_are_one_sigterm(monkey
     assert command.signals == 1
 
 
+def test_a_cancellation_in_the_middle_of_another_still_sends_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Future[None] = Future()
+    interrupts = iter([KeyboardInterrupt])
+
+    class Command:
+        calls = 0
+
+        def terminate(self) -> None:
+            self.calls += 1
+            if self.calls == 1:
+                raise KeyboardInterrupt
+            made.set_result(None)
+
+    waits = 0
+
+    def interrupted(futures: Any, timeout: float) -> None:
+        nonlocal waits
+        waits += 1
+        assert waits < 10, "the command is not signalled again"
+        for interrupt in interrupts:
+            raise interrupt
+
+    monkeypatch.setattr(ray_engine, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ray_engine._await(made, {Command()})
+
+
 def test_a_lost_task_leaves_no_command_running(tmp_path: Path, data: Path) -> None:
     run = source(data, tmp_path, 0, epochs=100_000)
     words = repr((str(tmp_path), run))

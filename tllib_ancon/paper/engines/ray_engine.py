@@ -136,8 +136,8 @@ def _await(made: Future[Any], running: Collection[Popen[bytes]]) -> None:
     while not made.done():
         try:
             for process in set(running) - sent if cancelled else ():
-                sent.add(process)
                 process.terminate()
+                sent.add(process)  # after it: a cancellation in between repeats the signal rather than losing it
             wait([made], POLL)
         except KeyboardInterrupt:
             cancelled = True
