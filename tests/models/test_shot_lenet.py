@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon import adapt
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import create_backbone
@@ -69,8 +70,8 @@ def test_dropout_needs_a_bottleneck_that_has_none(model: BottleneckClassifier) -
     model.bottleneck = nn.Identity()
     with pytest.raises(UserError, match="this model has no bottleneck"):
         model.drop_features(0.2)
-    with pytest.raises(UserError, match="imagenet has no bottleneck"):
-        load("imagenet", "resnet18", bottleneck_dropout=0.2)
+    with pytest.raises(UserError, match="checkpoint imagenet has no bottleneck"):
+        load("imagenet", "resnet18", scratch=True, bottleneck_dropout=0.2)
 
 
 def test_dropout_is_not_for_a_whole_network(tmp_path: Path) -> None:
@@ -88,3 +89,8 @@ def test_an_adaptation_inherits_the_dropout_of_its_source_model(tmp_path: Path) 
     assert main(["run", *arguments, *flags, "--bottleneck-dropout", "0.4"]) == 0
     config = json.loads((run / "adapt" / "config.json").read_text())
     assert config["bottleneck_dropout"] == 0.4
+
+
+def test_a_model_that_is_given_keeps_its_own_dropout(model: BottleneckClassifier) -> None:
+    with pytest.raises(UserError, match="`bottleneck_dropout` is for checkpoints"):
+        adapt(model, IMAGES, bottleneck_dropout=0.5)

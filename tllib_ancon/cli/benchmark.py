@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tllib_ancon.cli import stages
 from tllib_ancon.cli.flags import Flags, checked, flag, spelled
@@ -189,7 +190,6 @@ def _estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) 
 
 def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, engine: Engine) -> int:
     from tllib_ancon.paper.driver import finished
-    from tllib_ancon.training.files import write_whole
     from tllib_ancon.training.lock import FolderLock
 
     try:
@@ -198,24 +198,21 @@ def _execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, o
     except OSError as error:
         raise UserError(f"the folder {out} of the runs cannot be made ({error.strerror}); choose another") from error
     print(_summary(plan, runs, out), file=sys.stderr)
-
-    def write_record(failures: Sequence[Failure]) -> None:
-        record = {
-            "table": plan.table,
-            "root": root,
-            "overrides": asdict(overrides),
-            "failures": list(map(asdict, failures)),
-        }
-        content = (json.dumps(record, indent=2) + "\n").encode()
-        write_whole(out / RECORD, lambda file: file.write(content))
-
+    record = {"table": plan.table, "root": root, "overrides": asdict(overrides)}
     try:
-        write_record([])
+        _write_record(out, record, [])
         failures = engine.execute(runs, root, out, lambda text: print(text, file=sys.stderr))
-        write_record(failures)
+        _write_record(out, record, failures)
     finally:
         lock.release()
     print(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
     for failure in failures:
         print(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def _write_record(out: Path, record: Mapping[str, Any], failures: Sequence[Failure]) -> None:
+    from tllib_ancon.training.files import write_whole
+
+    content = (json.dumps({**record, "failures": list(map(asdict, failures))}, indent=2) + "\n").encode()
+    write_whole(out / RECORD, lambda file: file.write(content))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +93,12 @@ def _block(channels_in: int, channels_out: int, kernel: int) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
 
+OWN_NETWORKS: Mapping[str, Callable[[], Backbone]] = {
+    "small_cnn": lambda: Backbone(SmallCNN(), False, Preprocessing.centred(3), pretrained=False),
+    "shot_lenet": lambda: Backbone(ShotLeNet(), True, Preprocessing.centred(1, 28), pretrained=False),
+}
+
+
 def create_backbone(
     name: str,
     pretrained: bool = True,
@@ -120,10 +126,8 @@ def create_backbone(
         backbone = _torchvision_backbone(bare, from_zoo)
     elif bare in DIGIT_IMAGES:
         backbone = _digit_network(bare)
-    elif bare == "shot_lenet":
-        backbone = Backbone(ShotLeNet(), True, Preprocessing.centred(1, 28), pretrained=False)
     else:
-        backbone = Backbone(SmallCNN(), False, Preprocessing.centred(3), pretrained=False)
+        backbone = OWN_NETWORKS[bare]()
     if weights_file is None:
         return backbone
     state = without_prefix(load_state_dict(weights_file), backbone.network)

@@ -49,21 +49,13 @@ def load(
         UserError: an unknown architecture; a missing or unreadable checkpoint, or one that does not fit (which
             tensors); another number of classes; dropout after a bottleneck that is not there
     """
-    if bottleneck_dropout and checkpoint == IMAGENET:
-        raise UserError("`bottleneck_dropout`: `checkpoint` imagenet has no bottleneck; leave it out")
     if checkpoint == IMAGENET:
-        return _imagenet(arch, num_classes, arch_options, scratch, pretrained_weights)
-    state = load_state_dict(checkpoint)
-    layout = recognize(state)
-    if layout is None:
-        if bottleneck_dropout:
-            raise UserError(f"`bottleneck_dropout`: the checkpoint {checkpoint} has no bottleneck; leave it out")
-        return _whole_network(state, Path(checkpoint), arch, num_classes, arch_options, finetune=not scratch)
-    backbone = create_backbone(arch, pretrained=False, options=arch_options)
-    pool = pool and not backbone.pools
-    classifier = start_model(layout, backbone.network, num_classes, pool, finetune=not scratch)
-    classifier.preprocessing = backbone.preprocessing
+        classifier = _imagenet(arch, num_classes, arch_options, scratch, pretrained_weights)
+    else:
+        classifier = _saved(Path(checkpoint), arch, num_classes, arch_options, pool, finetune=not scratch)
     if bottleneck_dropout:
+        if not isinstance(classifier, BottleneckClassifier):
+            raise UserError(f"`bottleneck_dropout`: the checkpoint {checkpoint} has no bottleneck; leave it out")
         classifier.drop_features(bottleneck_dropout)
     return classifier
 
@@ -103,6 +95,24 @@ def export_state_dict(classifier: Classifier) -> dict[str, Tensor]:
     for name, tensor in state.items():
         state[name] = tensor.detach().cpu().clone()
     return state
+
+
+def _saved(
+    path: Path,
+    arch: str,
+    num_classes: int | None,
+    options: Mapping[str, Any] | None,
+    pool: bool,
+    finetune: bool,
+) -> Classifier:
+    state = load_state_dict(path)
+    layout = recognize(state)
+    if layout is None:
+        return _whole_network(state, path, arch, num_classes, options, finetune)
+    backbone = create_backbone(arch, pretrained=False, options=options)
+    classifier = start_model(layout, backbone.network, num_classes, pool and not backbone.pools, finetune)
+    classifier.preprocessing = backbone.preprocessing
+    return classifier
 
 
 def _imagenet(

@@ -135,6 +135,10 @@ def _subject(
     if start is None:
         make_reproducible(config.seed, config.deterministic)
         assert model is not None
+        if config.bottleneck_dropout:
+            raise UserError(
+                "`bottleneck_dropout` is for checkpoints; a model that is given has its own dropout; leave it out"
+            )
         network = copy.deepcopy(model)
         preprocessing = preprocessing_of(network)
         config = inputs.with_picture_defaults(config, preprocessing)
