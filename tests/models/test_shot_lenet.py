@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.domains_on_disk import small_arguments, write_domains
-from tllib_ancon import adapt
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.backbones import create_backbone
@@ -89,8 +88,3 @@ def test_an_adaptation_inherits_the_dropout_of_its_source_model(tmp_path: Path) 
     assert main(["run", *arguments, *flags, "--bottleneck-dropout", "0.4"]) == 0
     config = json.loads((run / "adapt" / "config.json").read_text())
     assert config["bottleneck_dropout"] == 0.4
-
-
-def test_a_model_that_is_given_keeps_its_own_dropout(model: BottleneckClassifier) -> None:
-    with pytest.raises(UserError, match="`bottleneck_dropout` is for checkpoints"):
-        adapt(model, IMAGES, bottleneck_dropout=0.5)

@@ -231,6 +231,11 @@ class Words(Dataset):
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
         ({"batch_size": 64}, "pass a smaller `batch_size`"),
+        ({"arch": "resnet18"}, "`arch` is for checkpoints"),
+        ({"bottleneck_dropout": 0.5}, "`bottleneck_dropout` is for checkpoints"),
+        ({"scratch": True}, "`scratch` is for checkpoints"),
+        ({"checkpoint": "runs/source"}, "give a model or `checkpoint`, not both"),
+        ({"start": PretrainConfig(source=("bright",), log="runs/source")}, "give a model or `start`, not both"),
     ],
 )
 def test_what_is_refused(images: TensorDataset, changed: dict[str, Any], message: str) -> None:
@@ -238,6 +243,14 @@ def test_what_is_refused(images: TensorDataset, changed: dict[str, Any], message
     with pytest.raises(UserError) as error:
         tllib_ancon.adapt(**given)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("arch", "resnet18"), ("no_pool", True), ("bottleneck_dim", 64)])
+def test_predict_refuses_settings_of_the_network_of_a_model_that_is_given(
+    images: TensorDataset, name: str, value: Any
+) -> None:
+    with pytest.raises(UserError, match=f"`{name}` is for checkpoints"):
+        tllib_ancon.predict(sequential(), images, workers=0, **{name: value})
 
 
 def test_a_model_without_a_head_can_do_without_features(images: TensorDataset) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tllib_ancon.config.base import Config, SettingsType
 from tllib_ancon.config.inherited import ASSUMED, INHERITED, OF_THE_NETWORK
 from tllib_ancon.errors import UserError
-from tllib_ancon.settings import setting
+from tllib_ancon.settings import default_of, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -74,6 +74,19 @@ class StartConfig(Config):
     override: bool = setting(
         False, "accept settings of the model and its pictures that contradict the run that trained it", group="model"
     )
+
+    def refuse_beside_a_model(self) -> None:
+        """Refuse the settings that say which network it is and from what it starts, where a module is given.
+
+        Raises:
+            UserError: one of them is set
+        """
+        for name in ("start", "checkpoint"):
+            if getattr(self, name, None) is not None:
+                raise UserError(f"give a model or `{name}`, not both")
+        for name, field in settings_of(ModelConfig).items():
+            if getattr(self, name, None) != default_of(field):
+                raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
 
     def inherit(self: SettingsType, recorded: Mapping[str, Any] | None, where: str) -> SettingsType:
         """These settings with those of the model and its pictures that were not given: from the run that trained the

@@ -110,6 +110,8 @@ def adapt(
     config = AdaptConfig(**settings) if config is None else config
     if isinstance(model, str | Path):
         config, model = config.replace(checkpoint=str(model)), None
+    if model is not None:
+        config.refuse_beside_a_model()
     if isinstance(config.start, PretrainConfig):
         return _train_and_adapt(config)
     for name in ("save_epochs", "save_logits", "save_predictions"):
@@ -135,10 +137,6 @@ def _subject(
     if start is None:
         make_reproducible(config.seed, config.deterministic)
         assert model is not None
-        if config.bottleneck_dropout:
-            raise UserError(
-                "`bottleneck_dropout` is for checkpoints; a model that is given has its own dropout; leave it out"
-            )
         network = copy.deepcopy(model)
         preprocessing = preprocessing_of(network)
         config = inputs.with_picture_defaults(config, preprocessing)

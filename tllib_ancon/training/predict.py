@@ -74,6 +74,7 @@ def _predict(
     config: PredictConfig, model: nn.Module | str | Path, images: Any, evaluation_transform: Transform | None
 ) -> Predictions:
     if isinstance(model, nn.Module):
+        config.refuse_beside_a_model()
         domain = as_domain(images, labels=False)
         network, preprocessing = model, preprocessing_of(model)
     else:
