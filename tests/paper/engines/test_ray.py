@@ -195,8 +195,10 @@ def test_sigterm_reaches_the_commands(cluster: Any, data: Path, tmp_path: Path) 
     metrics = tmp_path / run.name / "metrics.jsonl"
 
     def terminate_in_the_middle() -> None:
-        wait_for(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) > 2)
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            wait_for(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) > 2, 200)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     with on_this_cluster(cluster) as engine:
         threading.Thread(target=terminate_in_the_middle).start()
