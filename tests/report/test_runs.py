@@ -102,6 +102,17 @@ def test_another_source_stage_is_refused(tmp_path: Path) -> None:
         refuse_mixed_settings(read_runs([tmp_path])[0], [])
 
 
+def test_the_bottleneck_is_that_of_the_start_and_compared_within_the_start(tmp_path: Path) -> None:
+    for start, width in (("cdan", 256), ("mdd", 2048)):
+        write_run(tmp_path / start, "ancon", bottleneck_dim=width)
+        write_source(tmp_path / start, "A", 0, method=start, bottleneck_dim=width)
+    refuse_mixed_settings(read_runs([tmp_path])[0], [])
+    write_run(tmp_path / "mdd", "elr", bottleneck_dim=1024)
+    write_source(tmp_path / "mdd", "A", 0, method="mdd", bottleneck_dim=2048)
+    with pytest.raises(UserError, match=r"bottleneck_dim of mdd: 1024 in .*, 2048 in "):
+        refuse_mixed_settings(read_runs([tmp_path])[0], [])
+
+
 def test_a_methods_own_options_are_compared_within_the_method(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon", "A-D")
     write_run(tmp_path, "elr", "A-D", elr_coefficient=7.0)

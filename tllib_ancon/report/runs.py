@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon import methods
+from tllib_ancon.config import PretrainConfig
+from tllib_ancon.config.inherited import INHERITED
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.given_paths import folder_of_runs
 from tllib_ancon.selection import CRITERIA
+from tllib_ancon.settings import settings_of, spec
 from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
 from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
 
@@ -56,6 +59,9 @@ MOST_SAID = 3
 """Settings, and values of each, that an error lists."""
 
 METHOD_OPTIONS = tuple(methods.settings())
+OF_THE_START = frozenset(name for name in INHERITED if spec(settings_of(PretrainConfig)[name]).defaults)
+"""Inherited settings that depend on the method that trained the start, as the width of the bottleneck."""
+
 SEVERITY = re.compile(r"(.+)/(\d)")
 
 
@@ -218,15 +224,20 @@ def refuse_mixed_settings(runs: Sequence[AdaptedRun], varied: Iterable[str]) -> 
     seen: dict[tuple[str, str], dict[str, AdaptedRun]] = {}
     for run in runs:
         for name, value in settings(run).items():
-            of_method = name in METHOD_OPTIONS or name in defaults_of_method(run)
-            group = run.method if of_method else run.start if name.startswith("source ") else ""
             if name not in varied:
-                seen.setdefault((group, name), {}).setdefault(json.dumps(value), run)
+                seen.setdefault((_compared_within(name, run), name), {}).setdefault(json.dumps(value), run)
     differing = {key: values for key, values in seen.items() if len(values) > 1}
     if differing:
         listed = "; ".join(_said(*key, values) for key, values in list(differing.items())[:MOST_SAID])
         more = f"; and {len(differing) - MOST_SAID} more" if len(differing) > MOST_SAID else ""
         raise UserError(f"these runs were made with different settings and make no one table ({listed}{more})")
+
+
+def _compared_within(name: str, run: AdaptedRun) -> str:
+    """The method or the start whose runs have this setting in common; empty for one that all runs have."""
+    if name in METHOD_OPTIONS or name in defaults_of_method(run):
+        return run.method
+    return run.start if name in OF_THE_START or name.startswith("source ") else ""
 
 
 def defaults_of_method(run: AdaptedRun) -> dict[str, Any]:
