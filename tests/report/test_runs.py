@@ -8,6 +8,8 @@ import pytest
 
 from tests.report.fabricated import write_run, write_source
 from tllib_ancon.errors import UserError
+from tllib_ancon.paper import plan
+from tllib_ancon.report import report
 from tllib_ancon.report.report import write_report
 from tllib_ancon.report.runs import deviations, read_runs, refuse_mixed_settings, settings
 
@@ -143,6 +145,14 @@ def test_deviations_from_the_plan_are_told_once(tmp_path: Path) -> None:
         "pre-trained weights: weights.pth",
     ]
     assert deviations(runs, {"erm": planned}, ["epochs", "arch"]) == ["pre-trained weights: weights.pth"]
+
+
+def test_the_plan_of_cdan_and_mdd_is_no_deviation_from_itself() -> None:
+    planned = report._planned(plan.load("uda"))
+    widths = {
+        start: (settings["bottleneck_dim"], settings["source bottleneck_dim"]) for start, settings in planned.items()
+    }
+    assert widths == {"cdan": (256, 256), "mdd": (2048, 2048)}
 
 
 def test_of_many_differences_some_are_said(tmp_path: Path) -> None:

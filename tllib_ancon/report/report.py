@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.config import ASSUMED, Config
+from tllib_ancon.config import ASSUMED
 from tllib_ancon.data.corrupted import IMAGENET_C
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers
@@ -161,14 +161,15 @@ def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
     for run in runs.values():
         start = run.name.split("/")[0]
         if run.command == "adapt" and start not in planned:
-            source = _full(runs[run.needs].config) if run.needs else {}
-            planned[start] = {**_full(run.config), **{f"source {name}": value for name, value in source.items()}}
+            source = runs[run.needs].config.to_dict() if run.needs else {}
+            own = _filled(run.config.inherit(source, str(run.needs)).to_dict())
+            planned[start] = own | {f"source {name}": value for name, value in _filled(source).items()}
     return planned
 
 
-def _full(config: Config) -> dict[str, Any]:
-    """Every setting, with what stands for those that are left open."""
-    return {name: ASSUMED.get(name) if value is None else value for name, value in config.to_dict().items()}
+def _filled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """With what stands for those that are left open."""
+    return {name: ASSUMED.get(name) if value is None else value for name, value in settings.items()}
 
 
 def _not_run(runs: Sequence[AdaptedRun], plan: Plan) -> list[str]:
