@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,17 @@ def test_several_runs_give_boxes_of_the_selection(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path, "ancon", seed=seed, accuracies=(1.0, 3.0 + seed, 2.0))
     assert names(tmp_path) == ["epochs", "selection"]
+
+
+def test_no_boxes_of_the_selection_where_a_chosen_epoch_is_not_on_record(tmp_path: Path) -> None:
+    """The runs that are left would be those whose criteria choose one epoch."""
+    for seed in (0, 1):
+        write_run(tmp_path, "ancon", seed=seed)
+    run = write_run(tmp_path, "ancon", seed=2, accuracies=(1.0, 3.0, 2.0))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    del lines[1]["accuracy"], lines[1]["ece"]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert names(tmp_path) == ["epochs"]
 
 
 def test_severities_give_a_figure(tmp_path: Path) -> None:

@@ -146,7 +146,9 @@ def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (read,) = read_runs([tmp_path])[0]
     assert accuracies_by_criterion(read) == {"infomax": 20.0, "mean_entropy": 20.0}
-    assert list(selection_table([read]).columns) == ["infomax", "mean_entropy"]
+    made = selection_table([read])
+    assert list(made.columns) == ["infomax", "mean_entropy"]
+    assert list(made.notes) == ["mean over the pairs and seeds that every method has"]
     del lines[2]["accuracy"], lines[2]["ece"]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert selection_table(read_runs([tmp_path])[0]) is None

@@ -107,11 +107,16 @@ def _by_severity(runs: Sequence[AdaptedRun]) -> Picture | None:
 
 
 def _selection_boxes(runs: Sequence[AdaptedRun]) -> Picture | None:
+    """None where one of the runs lacks a chosen epoch on record: the others would be those whose criteria agree."""
+    chosen = [
+        (label(run), accuracies_by_criterion(run))
+        for run in compared_everywhere([run for run in runs if len(run.metrics) > 2])
+    ]
+    if not all(set(PAPER_CRITERIA) <= accuracies.keys() for _, accuracies in chosen):
+        return None
     spreads: dict[str, list[float]] = {}
-    for run in compared_everywhere([run for run in runs if len(run.metrics) > 2]):
-        accuracies = accuracies_by_criterion(run)
-        if set(PAPER_CRITERIA) <= accuracies.keys():
-            spreads.setdefault(label(run), []).append(paper_spread(accuracies))
+    for name, accuracies in chosen:
+        spreads.setdefault(name, []).append(paper_spread(accuracies))
     title = "Largest change of the accuracy between the paper's criteria that select the epoch; a box over runs"
     return boxes("selection", title, spreads, "change of accuracy (points)") if _enough(spreads) else None
 

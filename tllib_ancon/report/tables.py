@@ -200,7 +200,7 @@ def table(
 
 def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
     """Accuracy of the epoch that each criterion selects, and by how much the paper's three disagree; None where no run
-    has two epochs to choose from, or no chosen one is on record."""
+    has two epochs to choose from, or all runs have on record what fewer than two criteria choose."""
     scored = compared_everywhere([run for run in runs if run.labelled and len(run.metrics) > 2])
     if not scored:
         return None
@@ -208,7 +208,7 @@ def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
     for run in scored:
         by_method.setdefault(run.method, []).append(accuracies_by_criterion(run))
     shared = set.intersection(*(set(one) for chosen in by_method.values() for one in chosen))
-    if not shared:
+    if len(shared) < 2:
         return None
     paper = [name for name in selection.PAPER_CRITERIA if name in shared]
     others = [name for name in selection.CRITERIA if name in shared and name not in paper]
@@ -218,11 +218,10 @@ def selection_table(runs: Sequence[AdaptedRun]) -> Table | None:
         if len(paper) == len(selection.PAPER_CRITERIA):
             cells[LARGEST_CHANGE] = Cell(fmean(map(paper_spread, chosen)))
         lines.append(Line("measured", method, cells))
-    columns = [*paper, *([LARGEST_CHANGE] if LARGEST_CHANGE in lines[0].cells else []), *others]
-    notes = (
-        "mean over the pairs and seeds that every method has",
-        f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {', '.join(paper)}",
-    )
+    has_change = LARGEST_CHANGE in lines[0].cells
+    columns = [*paper, *([LARGEST_CHANGE] if has_change else []), *others]
+    change = f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {', '.join(paper)}"
+    notes = ("mean over the pairs and seeds that every method has", *([change] if has_change else []))
     return Table("selection", "accuracy in % of the epoch that each criterion selects", columns, lines, notes)
 
 
