@@ -101,7 +101,12 @@ def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_setti
     table = paired_table(read_runs([tmp_path])[0], [])
     assert table is not None
     means = {line.label: line.cells["accuracy"].mean for line in table.lines}
-    assert means == {"cdan: ancon − source-only": 10.0, "mdd: ancon − source-only": 20.0}
+    assert means == {
+        "cdan: ancon − source-only": 10.0,
+        "mdd: ancon − source-only": 20.0,
+        "ancon − source-only, mean over 2 starts": 15.0,
+    }
+    assert line(table, "ancon − source-only, mean over 2 starts").cells["runs above"].mean == 2
 
     for seed in (0, 1):
         for smoothing, accuracy in ((0.3, 50.0), (0.5, 48.0)):

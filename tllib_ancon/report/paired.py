@@ -26,15 +26,15 @@ REFINERS = ("elr", "ancon", "ancon-auto")
 COLUMNS = ("accuracy", "standard error", "runs above", "runs below", "p", "ECE", "standard error of ECE")
 NOTES = (
     "mean difference of the runs with the same pair, seed and start, its standard error over these runs, and in how "
-    "many of them the first is above the second; a mean over bases counts each pair and seed once",
+    "many of them the first is above the second; a mean over bases or starts counts each pair and seed once",
     "p: two-sided sign test: how likely counts as unequal are if above and below are equally likely; ties are left out",
 )
 
 
 def paired_table(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Table | None:
     """A row for each method beside its start, its base method, and ELR and AnCon on the same base, and for each refiner
-    one over all bases; in a sweep, for each variant beside the usual settings. None where fewer than two runs share
-    pair and seed."""
+    one over all bases; in a sweep, for each variant beside the usual settings; for all of these one over all starts.
+    None where fewer than two runs share pair and seed."""
     usual = usual_settings(runs, varied)
     accuracy, ece = (collect(quantity.measure, runs, usual) for quantity in (ACCURACY, ECE))
     lines = []
@@ -45,6 +45,7 @@ def paired_table(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Table | N
             lines.append(Line("measured", _label(one, other), cells))
     for start in dict.fromkeys(start for start, _, _ in accuracy):
         lines += _over_bases(start, accuracy, ece)
+    lines += _over_starts(accuracy, ece)
     return Table("paired", "differences between runs, accuracy in points", COLUMNS, lines, NOTES) if lines else None
 
 
@@ -98,6 +99,18 @@ def _over_bases(start: str, accuracy: Rows, ece: Rows) -> Iterator[Line]:
                 yield Line("measured", label if start in USUAL_STARTS else f"{start}: {label}", cells)
 
 
+def _over_starts(accuracy: Rows, ece: Rows) -> Iterator[Line]:
+    """What several starts were compared in: of each pair and seed the mean difference over the starts."""
+    compared: dict[str, list[tuple[RowKey, RowKey]]] = {}
+    for one, other in _compared(accuracy):
+        compared.setdefault(_label(("", *one[1:]), other), []).append((one, other))
+    for label, keys in compared.items():
+        differences = _mean_differences(accuracy, keys)
+        if len(keys) > 1 and len(differences) > 1:
+            cells = _cells(differences, _mean_differences(ece, keys))
+            yield Line("measured", f"{label}, mean over {len(keys)} starts", cells)
+
+
 def _refined(base: str, refiner: str) -> str:
     if not refiner:
         return base
@@ -141,4 +154,4 @@ def _standard_error(values: Sequence[float]) -> float:
 def _label(one: RowKey, other: RowKey) -> str:
     start, method, settings = one
     compared = f"{method}, {settings} − usual settings" if settings else f"{method} − {other[1]}"
-    return compared if start in USUAL_STARTS else f"{start}: {compared}"
+    return compared if start in ("", *USUAL_STARTS) else f"{start}: {compared}"
