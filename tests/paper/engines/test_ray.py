@@ -54,7 +54,8 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Its first node has two CPUs; a test adds the second."""
+    """Its first node has two CPUs; a test adds the second. It ignores SIGINT, as what a script starts in the background
+    does."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +63,9 @@ def cluster() -> Iterator[Any]:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         handler = signal.getsignal(signal.SIGTERM)  # the cluster's own ends the process
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_name": "first"})
+        signal.signal(signal.SIGINT, interrupted)
         yield made
         made.shutdown()
         signal.signal(signal.SIGTERM, handler)

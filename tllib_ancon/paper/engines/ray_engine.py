@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -118,6 +119,7 @@ def make(
     os.chdir(folder)
     if finished(run, out):
         return None
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
     begun.add.remote(number, ray.get_runtime_context().get_node_id())
     running: set[Popen[bytes]] = set()
     with ThreadPoolExecutor(1) as pool:
