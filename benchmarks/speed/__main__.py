@@ -34,7 +34,7 @@ from benchmarks.speed import (
     writes,
 )
 from benchmarks.speed.timing import Row
-from tllib_ancon.training.run_directory import versions
+from tllib_ancon.training.recorded_settings import versions
 
 Measurement = Callable[[], Iterable[Row]]
 MEASUREMENTS = (

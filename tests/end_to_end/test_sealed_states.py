@@ -17,8 +17,10 @@ import torch
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import cut_in_the_second_epoch
 from tllib_ancon.cli.main import main
-from tllib_ancon.training import files, run_directory
+from tllib_ancon.training import files
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.run_directory import STATE
+from tllib_ancon.training.sealed_state import read_sealed, write_sealed
 from tllib_ancon.training.source_training import SourceTraining
 
 METHODS = {
@@ -41,12 +43,12 @@ def cut_run(domains: Path, start: Path, log: Path, command: str, method: list[st
 
 
 def state_of(log: Path) -> dict[str, Any]:
-    return run_directory._read_sealed(log / "checkpoints" / run_directory.STATE)
+    return read_sealed(log / "checkpoints" / STATE)
 
 
 def seal(log: Path, state: Any) -> None:
-    path = log / "checkpoints" / run_directory.STATE
-    files.write_whole(path, lambda file: run_directory._write_sealed(file, state))
+    path = log / "checkpoints" / STATE
+    files.write_whole(path, lambda file: write_sealed(file, state))
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -3,9 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import resource
-import shutil
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -13,11 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.training import files, run_directory
+from tllib_ancon.training import files
 from tllib_ancon.training.run_directory import BEST, LATEST, STATE, RunDirectory
 
 CONFIG = {"command": "adapt", "lr": 0.01, "classes": ["red", "green"], "workers": 2}
@@ -366,76 +362,3 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         RunDirectory(tmp_path / "file" / "run").begin(CONFIG)
-
-
-class Bomb:
-    def __init__(self, victim: Path):
-        self.victim = victim
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.victim,)
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-@pytest.mark.parametrize("form", ["torch", "pickle"])
-def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path: Path, sealed: bool, form: str) -> None:
-    cut_or_whole(tmp_path / "run", finished=False)
-    state, victim = tmp_path / "run" / "checkpoints" / STATE, tmp_path / "victim"
-    bomb = {"snapshot": Bomb(victim), "metrics": [], "selected": False, "best": None}
-    with open(state, "wb") as raw:
-        file = files.HashingFile(raw)
-        torch.save(bomb, file) if form == "torch" else file.write(pickle.dumps(bomb))
-        if sealed:
-            file.write(run_directory.SEAL + file.sha256.hexdigest().encode())
-    with pytest.raises(UserError, match="damaged" if not sealed else "not the state of a run"):
-        train(tmp_path / "run")
-    assert not victim.exists()
-
-
-STATE_OF_A_RUN = {
-    "snapshot": {"parts": {"model": weights(0)}},
-    "metrics": [{"epoch": 0}],
-    "selected": False,
-    "best": None,
-}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        [],
-        {},
-        weights(0),
-        *({**STATE_OF_A_RUN, name: 3} for name in STATE_OF_A_RUN),
-        {**STATE_OF_A_RUN, "snapshot": {"parts": {}}},
-        {**STATE_OF_A_RUN, "metrics": []},
-        {**STATE_OF_A_RUN, "metrics": [3]},
-        {**STATE_OF_A_RUN, "metrics": [{"epoch": "0"}]},
-        {**STATE_OF_A_RUN, "metrics": [{"epoch": 0, 3: 1.0}]},
-        {**STATE_OF_A_RUN, "metrics": [{"epoch": 0, "loss": torch.ones(1)}]},
-        {**STATE_OF_A_RUN, "metrics": [{"epoch": 0, "loss": 10**5000}]},
-    ],
-)
-def test_a_state_with_other_content_and_a_right_checksum_is_refused(tmp_path: Path, content: Any) -> None:
-    cut_or_whole(tmp_path, finished=False)
-    files.write_whole(tmp_path / "checkpoints" / STATE, lambda file: run_directory._write_sealed(file, content))
-    with pytest.raises(UserError, match=r"state\.pth is not the state of a run.*overwrite"):
-        train(tmp_path)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_any_damage_to_the_state_is_found(tmp_path: Path, data: st.DataObject) -> None:
-    path = tmp_path / "run"
-    shutil.rmtree(path, ignore_errors=True)
-    cut_or_whole(path, finished=False)
-    state = path / "checkpoints" / STATE
-    content = bytearray(state.read_bytes())
-    place = data.draw(st.integers(0, len(content) - 1))
-    if data.draw(st.booleans()):
-        content[place] ^= data.draw(st.integers(1, 255))
-    else:
-        del content[place:]
-    state.write_bytes(content)
-    with pytest.raises(UserError, match="damaged: its checksum is wrong"):
-        train(path)

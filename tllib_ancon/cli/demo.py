@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 def _clear(demo: Demo, mark: Path) -> None:
     """Remove the runs of an earlier demo, unless the same command has done so before and was cut off."""
     from tllib_ancon.training.files import write_bytes
-    from tllib_ancon.training.run_directory import versions
+    from tllib_ancon.training.recorded_settings import versions
 
     epochs = [demo.source_epochs, demo.epochs]
     content = json.dumps({"seeds": demo.seeds, "epochs": epochs, "versions": versions()}).encode()

@@ -18,7 +18,8 @@ from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.given_paths import folder_of_runs
 from tllib_ancon.selection import CRITERIA
 from tllib_ancon.settings import settings_of, spec
-from tllib_ancon.training.run_directory import CONFIG, METRICS, NOT_SETTINGS, RESULT
+from tllib_ancon.training.recorded_settings import NOT_SETTINGS
+from tllib_ancon.training.run_directory import CONFIG, METRICS, RESULT
 from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
 
 SELECTED, START = "selected", "start"

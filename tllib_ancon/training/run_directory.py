@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import json
-import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 import torch
 
-from tllib_ancon._version import __version__
-from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.settings import settings_of, spec
 from tllib_ancon.training.background import Background
 from tllib_ancon.training.files import PARTIAL, HashingFile, copy_whole, sha256, write_whole
 from tllib_ancon.training.launch import on_first
 from tllib_ancon.training.lock import FolderLock
+from tllib_ancon.training.recorded_settings import ANEW, differences, other_threads, refuse_other_settings, versions
 from tllib_ancon.training.saved_logits import remove_logits
 from tllib_ancon.training.saved_predictions import FILE as PREDICTIONS
-from tllib_ancon.training.snapshot import LARGEST, LISTS, copy_to_cpu
+from tllib_ancon.training.sealed_state import are_numbers, read_sealed, write_sealed
+from tllib_ancon.training.snapshot import copy_to_cpu
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", "state.pth"
 EPOCH = "epoch-{:03d}.pth"
 CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
-NOT_SETTINGS = ("versions", *(name for name, field in settings_of(AdaptConfig).items() if not spec(field).decides))
-"""Entries of a configuration that do not decide what a run computes."""
-
-SEAL = b"sha256:"
-MOST_DIFFERENCES = 8
 
 
 class Run(Protocol):
@@ -117,7 +108,7 @@ class RunDirectory:
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
         overwrite = overwrite and not self._began_so(wanted)
         if self._is_finished() and not overwrite:
-            _refuse_other_settings(self.path, self.config(), wanted)
+            refuse_other_settings(self.path, self.config(), wanted)
             self._verify_result()
             with contextlib.suppress(OSError):
                 self.discard_state()
@@ -135,8 +126,8 @@ class RunDirectory:
         recorded = None if overwrite else self._recorded_config()
         self._refuse_remains(recorded is not None)
         if recorded is not None and (self.checkpoints / STATE).is_file():
-            _refuse_other_settings(self.path, recorded, wanted)
-            return _other_threads(recorded.get("threads"), wanted["threads"])
+            refuse_other_settings(self.path, recorded, wanted)
+            return other_threads(recorded.get("threads"), wanted["threads"])
         self.write_json(CONFIG, {**wanted, "versions": versions()})
         return []
 
@@ -173,7 +164,7 @@ class RunDirectory:
             all(isinstance(text, str) for text in texts)
             and isinstance(epoch, int)
             and isinstance(result.get("held_out"), int | None)
-            and all(_are_numbers(result.get(name), scores) for name in models)
+            and all(are_numbers(result.get(name), scores) for name in models)
         ):
             raise self._no_result()
         return result
@@ -290,7 +281,7 @@ class RunDirectory:
             recorded = self._recorded_config() or {}
             if not recorded.get("overwrite") or (self.part_of / RESULT).is_file():
                 return False
-            if recorded.get("versions") != versions() or _differing(recorded, wanted):
+            if recorded.get("versions") != versions() or differences(recorded, wanted):
                 return False
             self._verify_result() if self._is_finished() else self._read_state()
         except (OSError, UserError):
@@ -298,7 +289,7 @@ class RunDirectory:
         return True
 
     def _read_state(self) -> dict[str, Any]:
-        state = _read_sealed(self.checkpoints / STATE)
+        state = read_sealed(self.checkpoints / STATE)
         if state["best"] is not None and not state["selected"]:
             self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
         return state
@@ -311,10 +302,10 @@ class RunDirectory:
         return content
 
     def _no_result(self) -> UserError:
-        return UserError(f"{self.path / RESULT} holds no result of a run of this program; {_anew()}")
+        return UserError(f"{self.path / RESULT} holds no result of a run of this program; {ANEW}")
 
     def _write_epoch(self, state: Mapping[str, Any]) -> None:
-        write_whole(self.checkpoints / STATE, lambda file: _write_sealed(file, state))
+        write_whole(self.checkpoints / STATE, lambda file: write_sealed(file, state))
         self._write_what_follows(state)
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
@@ -339,7 +330,7 @@ class RunDirectory:
             if problem is None and sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs"
             if problem:
-                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {_anew()}")
+                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
 
     def _refuse_remains(self, has_config: bool) -> None:
         """Refuse what a copy without some of its files looks like, or a folder that another program keeps."""
@@ -351,7 +342,7 @@ class RunDirectory:
         if present:
             raise UserError(
                 f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
-                f"or no run of this program. Copy all of it, choose another `log`, or {_anew()}"
+                f"or no run of this program. Copy all of it, choose another `log`, or {ANEW}"
             )
 
     def clear(self) -> None:
@@ -377,140 +368,16 @@ class RunDirectory:
             return None
         recorded = _read_json(path)
         if not isinstance(recorded, dict):
-            raise UserError(f"{path} holds no configuration of a run; {_anew()}")
+            raise UserError(f"{path} holds no configuration of a run; {ANEW}")
         return recorded
-
-
-def versions() -> dict[str, str]:
-    """Of what decides the numbers of a run."""
-    import timm
-    import torchvision
-
-    return {
-        "tllib_ancon": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
-        "timm": timm.__version__,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
-    }
 
 
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({one_line(error)}); {_anew()}") from error
+        raise UserError(f"{path} is not valid JSON ({one_line(error)}); {ANEW}") from error
 
 
 def _write_text(file: HashingFile, text: str) -> None:
     file.write(text.encode())
-
-
-def _write_sealed(file: HashingFile, state: Mapping[str, Any]) -> None:
-    """A file of ``torch.save`` with the SHA-256 of its bytes at its end, which ``torch.load`` ignores."""
-    torch.save(state, cast(BinaryIO, file))
-    file.write(SEAL + file.sha256.hexdigest().encode())
-
-
-def _read_sealed(path: Path) -> dict[str, Any]:
-    """What :func:`_write_sealed` wrote; no code of the file is run, whoever wrote it.
-
-    Raises:
-        UserError: the file is damaged
-    """
-    content, seal, digest = path.read_bytes().rpartition(SEAL)
-    if not seal or digest != hashlib.sha256(content).hexdigest().encode():
-        raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {_anew()}")
-    try:
-        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises many types on a file that is not its own
-        raise UserError(f"{path} is not the state of a run; {_anew()}") from error
-    if not _is_state(state):
-        raise UserError(f"{path} is not the state of a run: its entries are others; {_anew()}")
-    return state
-
-
-def _is_state(content: Any) -> bool:
-    """Whether this has the form of what :meth:`RunDirectory.save_epoch` writes."""
-    if not isinstance(content, dict) or set(content) != {"snapshot", "metrics", "selected", "best"}:
-        return False
-    snapshot, metrics = content["snapshot"], content["metrics"]
-    parts = snapshot.get("parts") if isinstance(snapshot, dict) else None
-    return (
-        isinstance(parts, dict)
-        and isinstance(parts.get("model"), dict)
-        and isinstance(metrics, list)
-        and len(metrics) > 0
-        and all(isinstance(line, dict) and _are_metrics(line) for line in metrics)
-        and isinstance(content["selected"], bool)
-        and isinstance(content["best"], str | None)
-    )
-
-
-def _are_metrics(line: Mapping[Any, Any]) -> bool:
-    """Whether these are numbers and lists of numbers by name, the epoch's among them."""
-    numbers = (number for value in line.values() for number in (value if isinstance(value, list) else [value]))
-    return (
-        isinstance(line.get("epoch"), int)
-        and all(isinstance(name, str) for name in line)
-        and all(number is None or isinstance(number, float) or _is_whole(number) for number in numbers)
-    )
-
-
-def _are_numbers(line: Any, scores: Sequence[str]) -> bool:
-    """Whether these are the metrics of an epoch, with these scores among them."""
-    if not isinstance(line, dict) or not _are_metrics(line):
-        return False
-    return all(isinstance(line.get(name), int | float) for name in {*scores, *line} - LISTS)
-
-
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, int) and abs(number) < LARGEST
-
-
-def _anew() -> str:
-    return "pass `overwrite=True` to start the run anew"
-
-
-def _refuse_other_settings(path: Path, recorded: dict[str, Any], wanted: dict[str, Any]) -> None:
-    differing = _differing(recorded, wanted)
-    if differing:
-        shown = list(differing)[:MOST_DIFFERENCES]
-        listed = "; ".join(f"{name}: {differing[name][0]!r} there, {differing[name][1]!r} now" for name in shown)
-        more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
-        raise UserError(
-            f"run directory {path} holds a run with other settings ({listed}{more}); choose another `log`, or {_anew()}"
-        )
-
-
-def _other_threads(there: Any, now: int) -> list[str]:
-    if there in (None, now):
-        return []
-    return [
-        f"warning: this run began with {there} threads of PyTorch and goes on with {now}: its numbers will differ from "
-        "those of an uninterrupted run, soon by more than the last bits"
-    ]
-
-
-def _differing(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Setting -> its two values, where they differ."""
-    there, now = _settings(recorded), _settings(wanted)
-    names = {**there, **now}
-    return {name: (there.get(name), now.get(name)) for name in names if there.get(name) != now.get(name)}
-
-
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the run, every value by itself: ``{"lr": 0.01, "inputs.classes[3]": "bike"}``."""
-    return dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
-
-
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _leaves(f"{name}.{key}", entry)
-    elif isinstance(value, list):
-        for number, entry in enumerate(value):
-            yield from _leaves(f"{name}[{number}]", entry)
-    else:
-        yield name, value
