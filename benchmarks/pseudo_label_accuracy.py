@@ -21,23 +21,23 @@ from tllib_ancon.data.images import UnlabelledImages
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.sampling import EpochSampler
 from tllib_ancon.models.classifier import Classifier, adaptation_mode
-from tllib_ancon.training import inputs
-from tllib_ancon.training.inputs import Transform
+from tllib_ancon.training import inputs, pictures, starts
 from tllib_ancon.training.passes import evaluation_loader, predict_domain
+from tllib_ancon.training.pictures import Transform
 from tllib_ancon.training.reproducibility import make_reproducible
 
 
 def main(words: list[str]) -> None:
     config = configured(parse(["adapt", *words]))
-    start_point = inputs.find_start(str(config.checkpoint))
-    config = inputs.inherited(config, start_point)
+    start_point = starts.find_start(str(config.checkpoint))
+    config = starts.inherited(config, start_point)
     target = inputs.open_images(config, config.target)
     labels = torch.from_numpy(target.require_labels().labels)
     make_reproducible(config.seed)
-    model = inputs.start_classifier(config, start_point, target.num_classes)
-    config = inputs.with_picture_defaults(config, model.preprocessing)
-    transforms = inputs.picture_transforms(config, model.preprocessing)
-    target = inputs.cached(config, transforms, target)
+    model = starts.start_classifier(config, start_point, target.num_classes)
+    config = pictures.with_picture_defaults(config, model.preprocessing)
+    transforms = pictures.picture_transforms(config, model.preprocessing)
+    target = pictures.cached(config, transforms, target)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for dropout in (False, True):
         model.load_state_dict(start)

@@ -27,7 +27,7 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.selection import mixing_pairs
-from tllib_ancon.training import inputs
+from tllib_ancon.training import inputs, pictures, starts
 from tllib_ancon.training.dropout_scores import dropout_passes
 from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
 from tllib_ancon.training.run_directory import RunDirectory
@@ -42,7 +42,7 @@ class Target:
     """The images of a run, and how they are read."""
 
     domain: Domain
-    transform: inputs.Transform
+    transform: pictures.Transform
     batch_size: int
     workers: int
 
@@ -102,15 +102,15 @@ def store(run: Path, alphas: Sequence[float], batch_size: int, workers: int) -> 
 def _open(run: Path, batch_size: int, workers: int) -> tuple[Classifier, Target]:
     """The network of a run and its images, as the run saw them."""
     recorded = RunDirectory(run).config()
-    start = inputs.find_start(str(run))
+    start = starts.find_start(str(run))
     data = {name: recorded.get(name) for name in ("root", "data", "target", "subset", "allow_outside_root")}
     given = {name: value for name, value in data.items() if value is not None}
     config = PredictConfig(checkpoint=str(run), batch_size=batch_size, workers=workers, quiet=True, **given)
-    config = inputs.inherited(config, start)
+    config = starts.inherited(config, start)
     domain = inputs.open_images(config, config.target, "train", start.classes)
-    model = inputs.start_classifier(config, start, domain.num_classes or None).to(device())
-    config = inputs.with_picture_defaults(config, model.preprocessing)
-    transform = inputs.picture_transforms(config, model.preprocessing).evaluation
+    model = starts.start_classifier(config, start, domain.num_classes or None).to(device())
+    config = pictures.with_picture_defaults(config, model.preprocessing)
+    transform = pictures.picture_transforms(config, model.preprocessing).evaluation
     return model, Target(domain, transform, batch_size, workers)
 
 

@@ -20,7 +20,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.given_paths import IMAGENET
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.settings import settings_of
-from tllib_ancon.training import inputs
+from tllib_ancon.training import inputs, pictures, starts
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
 from tllib_ancon.training.progress import Progress
@@ -57,7 +57,7 @@ class AdaptedRun:
     @cached_property
     def images(self) -> Domain:
         """What was adapted to, with the names of the classes that are known."""
-        names = inputs.find_start(self.start).classes
+        names = starts.find_start(self.start).classes
         if self.settings.data is None:
             opened = as_domain(str(self.settings.root), classes=names)
         else:
@@ -112,12 +112,12 @@ class AdaptedRun:
         return self.directory.checkpoints / CERTIFIED
 
     def _classifier(self, checkpoint: str) -> Classifier:
-        return inputs.start_classifier(self.settings, inputs.find_start(checkpoint), self.num_classes)
+        return starts.start_classifier(self.settings, starts.find_start(checkpoint), self.num_classes)
 
     def _classes(self, checkpoint: str) -> Classes:
         model = self._classifier(checkpoint)
-        settings = inputs.with_picture_defaults(self.settings, model.preprocessing)
-        transform = inputs.image_transforms(settings, model.preprocessing, self.images).evaluation
+        settings = pictures.with_picture_defaults(self.settings, model.preprocessing)
+        transform = pictures.image_transforms(settings, model.preprocessing, self.images).evaluation
         loader = evaluation_loader(self.images, transform, settings.batch_size, settings.workers)
         with Progress(settings.quiet).bar(Path(checkpoint).name, len(loader)) as bar:
             predictions = predict_domain(model.to(device()), _counted(loader, bar), device(), loader.num_images)
@@ -141,7 +141,7 @@ def find_adapted_run(config: CertifyConfig) -> AdaptedRun:
         )
     if recorded.get("root") is None and config.root is None:
         raise UserError(f"the run in {directory.path} does not know where its images are; give their folder as `root`")
-    start = inputs.find_start(config.checkpoint or _start(directory, recorded)).checkpoint
+    start = starts.find_start(config.checkpoint or _start(directory, recorded)).checkpoint
     taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
     given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
     chosen = {name: value for name, value in given.items() if value is not None}

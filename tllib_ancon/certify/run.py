@@ -17,9 +17,9 @@ from tllib_ancon.certify.session import Session
 from tllib_ancon.config import CertifyConfig
 from tllib_ancon.data.image_list import read_image_list
 from tllib_ancon.errors import UserError
-from tllib_ancon.training import inputs
 from tllib_ancon.training.files import write_whole
 from tllib_ancon.training.lock import FolderLock
+from tllib_ancon.training.reproducibility import using_threads
 from tllib_ancon.training.run_directory import CERTIFICATE
 
 ANSWERS = "answers.jsonl"
@@ -43,7 +43,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
         UserError: no finished adaptation, a start model that is gone, models that are equal on all images, bad answers,
             a port in use
     """
-    with inputs.using_threads(config.threads):
+    with using_threads(config.threads):
         return _certify(find_adapted_run(config), config, say)
 
 

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
         stages.require_paths(config)
 
-        from tllib_ancon.training.inputs import using_threads
+        from tllib_ancon.training.reproducibility import using_threads
 
         with using_threads(config.threads):
             return evaluate(config, args.json, args.per_class_eval)
@@ -90,21 +90,21 @@ def select(args: argparse.Namespace) -> int:
 def evaluate(config: PredictConfig, file: str | None, per_class: bool) -> int:
     """Score a checkpoint on a domain."""
     from tllib_ancon import selection
-    from tllib_ancon.training import inputs, launch
-    from tllib_ancon.training.inputs import Transforms
+    from tllib_ancon.training import inputs, launch, pictures, starts
     from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
+    from tllib_ancon.training.pictures import Transforms
     from tllib_ancon.training.progress import Progress
 
     if file and not Path(file).parent.is_dir():
         raise UserError(f"--json {file}: the folder {Path(file).parent} does not exist; create it first")
-    start = inputs.find_start(str(config.checkpoint))
-    config = inputs.inherited(config, start)
+    start = starts.find_start(str(config.checkpoint))
+    config = starts.inherited(config, start)
     target = inputs.open_images(config, config.target, "test", start.classes)
-    inputs.require_same_classes(start, target)
-    model = inputs.start_classifier(config, start, target.num_classes or None)
-    config = inputs.with_picture_defaults(config, model.preprocessing)
-    transform = inputs.picture_transforms(config, model.preprocessing).evaluation
-    target = inputs.cached(config, Transforms(transform, transform), target)
+    starts.require_same_classes(start, target)
+    model = starts.start_classifier(config, start, target.num_classes or None)
+    config = pictures.with_picture_defaults(config, model.preprocessing)
+    transform = pictures.picture_transforms(config, model.preprocessing).evaluation
+    target = pictures.cached(config, Transforms(transform, transform), target)
     loader = evaluation_loader(target, transform, config.batch_size, config.workers)
     with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
         predictions = predict_domain(model.to(device()), _counted(loader, bar), device(), loader.num_images)

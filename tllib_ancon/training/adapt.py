@@ -18,14 +18,15 @@ from tllib_ancon.models.any_network import NetworkClassifier, as_classifier
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.training import inputs, launch, saved_logits, saved_predictions
+from tllib_ancon.training import inputs, launch, pictures, saved_logits, saved_predictions, starts
 from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
 from tllib_ancon.training.files import sha256_of_tensors
-from tllib_ancon.training.inputs import Start, Transform, Transforms
+from tllib_ancon.training.pictures import Transform, Transforms
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.reproducibility import make_reproducible
+from tllib_ancon.training.reproducibility import make_reproducible, using_threads
 from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
 from tllib_ancon.training.run_in_memory import RunInMemory
+from tllib_ancon.training.starts import Start
 from tllib_ancon.training.tracking import Tracker
 
 FIRST, SECOND = "pretrain", "adapt"
@@ -118,7 +119,7 @@ def adapt(
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
     given = Transforms.given(train_transform, evaluation_transform)
-    with inputs.using_threads(config.threads):
+    with using_threads(config.threads):
         return _run(*_subject(config, model, images, labels, head, given))
 
 
@@ -128,10 +129,10 @@ def _subject(
     """The settings with every default filled in, and what they are about."""
     if model is None and config.checkpoint is None:
         raise UserError("no model to adapt: pass `model`, or `checkpoint`")
-    start = None if model is not None else inputs.find_start(str(config.checkpoint))
+    start = None if model is not None else starts.find_start(str(config.checkpoint))
     if start is not None:
         _refuse_own_start(config, start)
-        config = inputs.inherited(config, start)
+        config = starts.inherited(config, start)
     classes = None if start is None else start.classes
     target = inputs.target_images(config, images, labels, classes)
     if start is None:
@@ -139,24 +140,24 @@ def _subject(
         assert model is not None
         network = copy.deepcopy(model)
         preprocessing = preprocessing_of(network)
-        config = inputs.with_picture_defaults(config, preprocessing)
-        transforms = given or inputs.image_transforms(config, preprocessing, target)
-        probe = inputs.probe(target, transforms.evaluation)
+        config = pictures.with_picture_defaults(config, preprocessing)
+        transforms = given or pictures.image_transforms(config, preprocessing, target)
+        probe = pictures.probe(target, transforms.evaluation)
         classifier = as_classifier(network, head, probe)
         target = inputs.with_classes(target, classifier.num_classes)
         record = {"model": type(model).__qualname__, "weights_sha256": sha256_of_tensors(network.state_dict())}
     else:
         inputs.require_known_source(config)
-        inputs.require_same_classes(start, target)
+        starts.require_same_classes(start, target)
         make_reproducible(config.seed, config.deterministic)
-        classifier = inputs.start_classifier(config, start, target.num_classes or None)
+        classifier = starts.start_classifier(config, start, target.num_classes or None)
         target = inputs.with_classes(target, classifier.num_classes)
-        config = inputs.with_picture_defaults(config, classifier.preprocessing)
-        classifier.preprocessing = inputs.preprocessing_in(config, classifier.preprocessing)
-        transforms = given or inputs.image_transforms(config, classifier.preprocessing, target)
+        config = pictures.with_picture_defaults(config, classifier.preprocessing)
+        classifier.preprocessing = pictures.preprocessing_in(config, classifier.preprocessing)
+        transforms = given or pictures.image_transforms(config, classifier.preprocessing, target)
         record = {}
     inputs_record = {"inputs": {**inputs.fingerprints(config, target), **record}}
-    target = inputs.cached(config, transforms, target)
+    target = pictures.cached(config, transforms, target)
     return config, _Subject(classifier, target, transforms, inputs_record)
 
 

@@ -8,7 +8,7 @@ from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.errors import UserError
 from tllib_ancon.models import export as forms
-from tllib_ancon.training import inputs
+from tllib_ancon.training import pictures, starts
 
 WRITERS = {
     "onnx": forms.to_onnx,
@@ -29,16 +29,16 @@ def export(config: ExportConfig) -> None:
         raise UserError(f"{out} exists; pass `overwrite=True` to replace it, or another `out`")
     if not out.parent.is_dir():
         raise UserError(f"`out={out}`: the folder {out.parent} does not exist; create it first")
-    start = inputs.find_start(config.run)
+    start = starts.find_start(config.run)
     if start.recorded is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one, so nothing says how pictures are prepared"
         )
-    settings = inputs.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
+    settings = starts.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
     classes = start.classes
-    model = inputs.start_classifier(settings, start, len(classes) if classes else None)
-    settings = inputs.with_picture_defaults(settings, model.preprocessing)
-    mean, std = inputs.normalisation(settings, model.preprocessing)
+    model = starts.start_classifier(settings, start, len(classes) if classes else None)
+    settings = pictures.with_picture_defaults(settings, model.preprocessing)
+    mean, std = pictures.normalisation(settings, model.preprocessing)
     if mean is None or std is None:
         raise UserError(f"{config.run} does not say how its pictures are normalised")
     side = settings.resize_size if settings.val_resizing == "res." else settings.image_size

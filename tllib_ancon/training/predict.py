@@ -18,9 +18,10 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.domains import as_domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.training import inputs
-from tllib_ancon.training.inputs import Transform
+from tllib_ancon.training import pictures, starts
 from tllib_ancon.training.passes import device, evaluation_loader
+from tllib_ancon.training.pictures import Transform
+from tllib_ancon.training.reproducibility import using_threads
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def predict(
         UserError: a setting, model or image that cannot be used (which, why, what to do)
     """
     config = PredictConfig(**{"quiet": True, **settings})
-    with inputs.using_threads(config.threads):
+    with using_threads(config.threads):
         return _predict(config, model, images, evaluation_transform)
 
 
@@ -78,14 +79,14 @@ def _predict(
         domain = as_domain(images, labels=False)
         network, preprocessing = model, preprocessing_of(model)
     else:
-        start = inputs.find_start(str(model))
-        config = inputs.inherited(config.replace(checkpoint=str(model)), start)
+        start = starts.find_start(str(model))
+        config = starts.inherited(config.replace(checkpoint=str(model)), start)
         domain = as_domain(images, labels=False, classes=start.classes)
-        network = inputs.start_classifier(config, start, len(start.classes) if start.classes else None)
+        network = starts.start_classifier(config, start, len(start.classes) if start.classes else None)
         network.to(device())
         preprocessing = network.preprocessing
-    config = inputs.with_picture_defaults(config, preprocessing)
-    transform = evaluation_transform or inputs.image_transforms(config, preprocessing, domain).evaluation
+    config = pictures.with_picture_defaults(config, preprocessing)
+    transform = evaluation_transform or pictures.image_transforms(config, preprocessing, domain).evaluation
     chunks = probabilities(network, domain, transform, config.batch_size, config.workers)
     return Predictions(_joined(chunks, len(domain)), np.asarray(domain.positions, dtype=np.int64), domain.paths)
 

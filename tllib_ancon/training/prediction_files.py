@@ -30,12 +30,13 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.self_training import processes
-from tllib_ancon.training import inputs, launch
+from tllib_ancon.training import inputs, launch, pictures, starts
 from tllib_ancon.training.files import sha256, sync_folder, write_whole
-from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.lock import FolderLock
 from tllib_ancon.training.passes import device
+from tllib_ancon.training.pictures import Transform
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.reproducibility import using_threads
 
 CSV, PARQUET, NPZ = ".csv", ".parquet", ".npz"
 FORMATS = (CSV, PARQUET, NPZ)
@@ -109,17 +110,17 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     Raises:
         UserError: a model, folder or file that cannot be used (which, why, what to do)
     """
-    with inputs.using_threads(config.threads):
+    with using_threads(config.threads):
         return _write(config, _output(config))
 
 
 def _write(config: PredictionsConfig, out: Path | None) -> dict[str, int]:
-    start = inputs.find_start(str(config.checkpoint))
+    start = starts.find_start(str(config.checkpoint))
     domain = _pictures(config, start.classes)
-    settings = inputs.inherited(config, start)
-    model = inputs.start_classifier(settings, start, len(start.classes) if start.classes else None)
-    settings = inputs.with_picture_defaults(settings, model.preprocessing)
-    transform = inputs.image_transforms(settings, model.preprocessing, domain).evaluation
+    settings = starts.inherited(config, start)
+    model = starts.start_classifier(settings, start, len(start.classes) if start.classes else None)
+    settings = pictures.with_picture_defaults(settings, model.preprocessing)
+    transform = pictures.image_transforms(settings, model.preprocessing, domain).evaluation
     columns = Columns(domain, start.classes or numbered(model.num_classes), config.probabilities)
     predictor = _Predictor(model, domain, transform, config)
     if out is None:

@@ -12,11 +12,11 @@ from tllib_ancon.models.backbones import Backbone, create_backbone, toolkit_back
 from tllib_ancon.models.loading import source_model
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.toolkit.interface import Toolkit
-from tllib_ancon.training import inputs, launch
+from tllib_ancon.training import inputs, launch, pictures
 from tllib_ancon.training.adversarial import AdversarialTraining, create_cdan, create_mdd
 from tllib_ancon.training.erm import SourceOnly
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.reproducibility import make_reproducible
+from tllib_ancon.training.reproducibility import make_reproducible, using_threads
 from tllib_ancon.training.run_directory import RunDirectory
 from tllib_ancon.training.source_training import SourceTraining
 
@@ -43,8 +43,8 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
         raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
     if not config.source:
         raise UserError("`source` is needed: the domain to train on")
-    with inputs.using_threads(config.threads):
-        return _train(inputs.with_picture_defaults(config.with_assumed(), None), RunDirectory(config.log, part_of))
+    with using_threads(config.threads):
+        return _train(pictures.with_picture_defaults(config.with_assumed(), None), RunDirectory(config.log, part_of))
 
 
 def _train(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[Sourc
         pool=not config.no_pool,
         bottleneck_dropout=config.bottleneck_dropout or 0.0,
     )
-    transforms = inputs.picture_transforms(config, backbone.preprocessing)
-    source = inputs.cached(config, transforms, source)
+    transforms = pictures.picture_transforms(config, backbone.preprocessing)
+    source = pictures.cached(config, transforms, source)
     progress = Progress(config.quiet, config.verbose)
     return SourceOnly(model, source, config, directory, transforms.train, transforms.evaluation, progress), record
 
@@ -82,8 +82,8 @@ def _adversarial(config: PretrainConfig, directory: RunDirectory) -> tuple[Sourc
     record = {"inputs": inputs.fingerprints(config, source, target), "toolkit": found.name}
     make_reproducible(config.seed, config.deterministic)
     backbone = _backbone(config, found)
-    transforms = inputs.picture_transforms(config, backbone.preprocessing)
-    source, target = (inputs.cached(config, transforms, domain) for domain in (source, target))
+    transforms = pictures.picture_transforms(config, backbone.preprocessing)
+    source, target = (pictures.cached(config, transforms, domain) for domain in (source, target))
     pool_layer = backbone.pool_layer(not config.no_pool)
     network = CREATORS[config.method](found, backbone, source.num_classes, config, pool_layer)
     training = AdversarialTraining(

@@ -1,9 +1,11 @@
-"""One seed for everything random."""
+"""One seed for everything random, and one order for sums."""
 
 from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -40,3 +42,18 @@ def separate_noise(seed: int) -> None:
     """Give each of many processes noise of its own, such as dropout's; the first one's stays as it is."""
     if processes.rank() > 0:
         torch.manual_seed(seed + processes.rank())
+
+
+@contextmanager
+def using_threads(number: int | None) -> Iterator[None]:
+    """In this context PyTorch uses so many threads on the CPU: their number decides in which order sums are taken.
+
+    Args:
+        number: None: as many as before
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
