@@ -26,7 +26,7 @@ def test_both_plans_of_one_folder_share_their_source_models_and_are_reported_apa
     for pair in ("A-D", "D-W", "D-A"):
         (runs / pair).mkdir(parents=True)
     words = ["office31", "weights", str(tmp_path / "out"), "--seeds", "0"]
-    *benchmarks, small, amazon = recorded.commands("evidence/run.sh", words, tmp_path)
+    *benchmarks, small, amazon, six = recorded.commands("evidence/run.sh", words, tmp_path)
     parsed = [parse(words[1:]) for words in benchmarks]
     assert {args.out for args in parsed} == {str(tmp_path / "out" / "runs")}
     assert [args.seeds for args in parsed] == [[0], [0]]
@@ -38,3 +38,4 @@ def test_both_plans_of_one_folder_share_their_source_models_and_are_reported_apa
     assert all(sources[0][name] == sources[1][name] for name in sources[0].keys() & sources[1].keys())
     assert [Path(word).name for word in small[2:] if "erm" in word] == ["A-D", "D-W"]
     assert [Path(word).name for word in amazon[2:] if "erm" in word] == ["D-A"]
+    assert six == ["python", "-m", "benchmarks.evidence.six_pairs", str(runs)]

@@ -93,6 +93,20 @@ def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> 
     assert not [made.label for made in table.lines if "ancon-auto" in made.label]
 
 
+def test_differences_that_cancel_over_bases_are_a_tie(tmp_path: Path) -> None:
+    """In floating point their mean is not zero."""
+    count, right = 498, {"self-training": 200, "ancon": 201, "gce": 260, "gce+ancon": 259}
+    percent = {method: 100 * images / count for method, images in right.items()}
+    assert percent["ancon"] - percent["self-training"] + (percent["gce+ancon"] - percent["gce"]) != 0
+    for method, accuracy in percent.items():
+        for seed in (0, 1):
+            write_run(tmp_path, method, seed=seed, accuracies=(30.0, accuracy))
+    table = paired_table(read_runs([tmp_path])[0], [])
+    assert table is not None
+    pooled = line(table, "ancon − base, mean over 2 bases").cells
+    assert [pooled[name].mean for name in ("runs above", "runs below", "p")] == [0, 0, 1.0]
+
+
 def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_settings(tmp_path: Path) -> None:
     for start, gain in (("cdan", 0.0), ("mdd", 10.0)):
         for seed in (0, 1):

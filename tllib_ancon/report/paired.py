@@ -30,6 +30,9 @@ NOTES = (
     "p: two-sided sign test: how likely counts as unequal are if above and below are equally likely; ties are left out",
 )
 
+TIE = 1e-9
+"""Points: the rounding error of a mean of differences that cancel is smaller, and one image in a million larger."""
+
 
 def paired_table(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Table | None:
     """A row for each method beside its start, its base method, and ELR and AnCon on the same base, and for each refiner
@@ -137,7 +140,7 @@ def _differences(rows: Rows, one: RowKey, other: RowKey) -> dict[tuple[str, int]
 
 
 def _cells(accuracy: Sequence[float], ece: Sequence[float]) -> dict[str, Cell]:
-    above, below = sum(value > 0 for value in accuracy), sum(value < 0 for value in accuracy)
+    above, below = sum(value > TIE for value in accuracy), sum(value < -TIE for value in accuracy)
     cells = [
         *(Cell(fmean(accuracy)), Cell(_standard_error(accuracy))),
         *(Cell(above, decimals=0), Cell(below, decimals=0), Cell(sign_test(above, below), decimals=4)),
