@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tllib_ancon.certification import STAKES, WEIGHTS, DisagreementTest, labels_needed, stopping_times
+from tllib_ancon.certification import STAKES, WEIGHTS, DisagreementTest
 from tllib_ancon.errors import UserError
+from tllib_ancon.stopping_times import labels_needed, stopping_times
 
 SETTINGS = settings(max_examples=60, deadline=None)
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)

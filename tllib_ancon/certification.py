@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tllib_ancon.errors import UserError
 
@@ -35,11 +35,6 @@ WEIGHTS = (1 - STAKES) / (1 - STAKES).sum()
 
 BISECTIONS = 40
 """Halvings of [-1, 1]: the ends of an interval are found to within 2^-39, on its outer side."""
-
-FIRST_LABELS = 256
-"""Labels of each stream that are looked at first."""
-LABELS_AT_ONCE = 2**20
-"""Labels of all streams together that are computed at a time: 8 MiB an array."""
 
 
 class Interval(NamedTuple):
@@ -153,7 +148,7 @@ class DisagreementTest:
     def log_curves(self) -> tuple[Floats, Floats]:
         """log ``e_better`` and log ``e_worse`` after each label, two arrays (T,)."""
         if self._curves is None:
-            self._curves = self._log_e_values(self._array)
+            self._curves = self.log_e_values(self._array)
         return self._curves
 
     @property
@@ -161,7 +156,7 @@ class DisagreementTest:
         """What the labels have decided. It stays, unless later labels prove it false. With all M known it is exact, and
         "undecided" then says that the difference is within the margin."""
         never = len(self._outcomes)
-        better, worse = (int(_first_at(curve, math.log(self.threshold), never)) for curve in self.log_curves)
+        better, worse = (int(first_at(curve, math.log(self.threshold), never)) for curve in self.log_curves)
         decided: list[tuple[int, Verdict]] = sorted([(better, "better"), (worse, "worse")])
         possible = self._attainable
         return next((verdict for time, verdict in decided if time < never and verdict in possible), "undecided")
@@ -203,7 +198,7 @@ class DisagreementTest:
         best: dict[Verdict, float] = {"better": most, "worse": -least}
         return [verdict for verdict, total in best.items() if total > self._bound]
 
-    def _log_e_values(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
+    def log_e_values(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
         """log of both e-values after each of the outcomes (..., T)."""
         against = self._population.log_e_values
         return against(outcomes, self._bound), against(-outcomes, self._bound)
@@ -212,94 +207,6 @@ class DisagreementTest:
         """Whether "the total is at most this bound" was never rejected by these outcomes."""
         level = math.log(self.threshold)
         return lambda bound: bool((self._population.log_e_values(outcomes, bound) < level).all())
-
-
-class StoppingTimes(NamedTuple):
-    """How simulated streams ended.
-
-    Attributes:
-        labels: (S,) int64, labels after which nothing more was asked
-        verdicts: (S,) int8, 1 "better", -1 "worse", 0 "undecided"
-    """
-
-    labels: NDArray[np.int64]
-    verdicts: NDArray[np.int8]
-
-
-def stopping_times(
-    outcomes: ArrayLike,
-    delta: float = 0.05,
-    margin: float = 0.0,
-    *,
-    disagreements: int | None = None,
-    images: int | None = None,
-) -> StoppingTimes:
-    """When :class:`DisagreementTest` gives its first verdict, for many streams of outcomes at once.
-
-    A stream without a verdict ends with its last outcome as "undecided".
-
-    Args:
-        delta, margin, disagreements, images: of :class:`DisagreementTest`
-
-    Inputs:
-        - outcomes: in the order in which they are drawn, values -1, 0, 1.
-
-    Shape: outcomes (S, T) integer, T ≤ M; the fields of the output (S,).
-
-    Raises:
-        UserError: other values or shapes; as :class:`DisagreementTest`.
-    """
-    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images)
-    streams = np.asarray(outcomes)
-    if streams.ndim != 2 or not np.isin(streams, (-1, 0, 1)).all():
-        raise UserError("outcomes are a matrix of -1, 0 and 1: a row per stream, a column per label")
-    if disagreements is not None and streams.shape[1] > disagreements:
-        raise UserError(f"the streams have {streams.shape[1]} labels, but there are {disagreements} disagreements")
-    parts = np.array_split(streams.astype(np.int8), math.ceil(streams.size / LABELS_AT_ONCE) or 1)
-    labels, verdicts = zip(*(_first_verdicts(test, part) for part in parts), strict=True)
-    return StoppingTimes(np.concatenate(labels), np.concatenate(verdicts))
-
-
-def labels_needed(
-    favouring: float,
-    disagreements: int,
-    images: int,
-    delta: float = 0.05,
-    margin: float = 0.0,
-    *,
-    decisive: float = 1.0,
-    quantiles: tuple[float, ...] = (0.5, 0.9),
-    orders: int = 200,
-    seed: int = 0,
-) -> tuple[int | None, ...]:
-    """Labels until "better" if the adapted model truly is, from simulated random orders of the disagreements.
-
-    Args:
-        favouring (float): share of the decisive disagreements on which the adapted model is right, in [0, 1]. The
-            difference of accuracy is then (2 · favouring - 1) · decisive · M / N
-        disagreements (int): M
-        images (int): N
-        delta, margin: of :class:`DisagreementTest`
-        decisive (float): share of the disagreements on which one of the two is right, in [0, 1]. Default: 1
-        quantiles: of the number of labels over the orders. Default: the median and the 90th percentile
-        orders (int): simulated orders. Default: 200
-        seed (int): of the orders. Default: 0
-
-    Outputs: for each quantile the number of labels, or None where "better" does not come.
-
-    Raises:
-        UserError: a share out of range; as :class:`DisagreementTest`.
-    """
-    _require_share("favouring", favouring)
-    _require_share("decisive", decisive)
-    right = round(favouring * decisive * disagreements)
-    wrong = round(decisive * disagreements) - right
-    population = np.repeat(np.array([1, -1, 0], dtype=np.int8), [right, wrong, disagreements - right - wrong])
-    streams = np.random.default_rng(seed).permuted(np.tile(population, (orders, 1)), axis=1)
-    ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images)
-    labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
-    found = np.quantile(labels, quantiles, method="inverted_cdf")
-    return tuple(None if math.isinf(number) else int(number) for number in found)
 
 
 def _population(disagreements: int | None, images: int | None) -> _Independent | _WithoutReplacement:
@@ -384,27 +291,18 @@ def _log_wealth(outcomes: Outcomes, prices: Floats) -> Floats:
     return wealth
 
 
-def _first_verdicts(test: DisagreementTest, streams: Outcomes) -> tuple[NDArray[np.int64], Outcomes]:
-    """Labels and verdicts of each stream; the undecided ones are looked at again with four times their labels."""
-    total = streams.shape[1]
-    labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
-    undecided, length = np.arange(len(streams)), FIRST_LABELS
-    while len(undecided) and length < 4 * max(total, FIRST_LABELS):
-        curves = test._log_e_values(streams[undecided, :length])
-        better, worse = (_first_at(curve, math.log(test.threshold), total) for curve in curves)
-        verdicts[undecided] = np.sign(worse - better)
-        labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
-        undecided, length = undecided[better == worse], 4 * length
-    return labels, verdicts
-
-
-def _first_at(curves: Floats, level: float, never: int) -> NDArray[np.int64]:
+def first_at(curves: Floats, level: float, never: int) -> NDArray[np.int64]:
     """The first index at which each curve (..., T) is at the level or above, or ``never``."""
     reached = curves >= level
     return np.where(reached.any(axis=-1), reached.argmax(axis=-1) if reached.shape[-1] else 0, never)
 
 
-def _require_share(name: str, value: float) -> None:
+def require_share(name: str, value: float) -> None:
+    """Refuse what is no share of a whole.
+
+    Raises:
+        UserError: the value lies outside [0, 1]
+    """
     if not 0 <= value <= 1:
         raise UserError(f"`{name}` is a share, at least 0 and at most 1, got {value}")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.certification import StoppingTimes, stopping_times
+from tllib_ancon.stopping_times import StoppingTimes, stopping_times
 
 DELTA = 0.05
 Streams = NDArray[np.int8]

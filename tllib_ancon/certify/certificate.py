@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tllib_ancon.certification import Verdict, labels_needed
+from tllib_ancon.certification import Verdict
 from tllib_ancon.certify.answers import CANNOT_TELL
 from tllib_ancon.certify.session import Session
+from tllib_ancon.stopping_times import labels_needed
 
 FAVOURING = (0.6, 0.7, 0.8)
 """Shares of the decisive disagreements in favour of the adapted model for which it says what "better" would take."""
