@@ -49,5 +49,5 @@ sphinx_gallery_conf = {
 
 
 def setup(app):
-    app.connect("builder-inited", lambda app: generate.write(HERE / "generated"))
+    generate.write(HERE / "generated")  # before the gallery's examples register methods of their own
     app.connect("source-read", generate.link_results)

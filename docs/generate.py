@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from tllib_ancon import config, methods
 from tllib_ancon.cli.flags import help_text
-from tllib_ancon.cli.main import COMMANDS
-from tllib_ancon.cli.parser import Parser, shown_flags
+from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.script import second_stage_parser
-from tllib_ancon.settings import default_of, described, settings_of, spec, types_of
+from tllib_ancon.settings import choices_of, described, settings_of
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 CONFIGURATIONS = (
@@ -47,13 +46,12 @@ def commands() -> str:
     parts = [
         "# Commands",
         "After this page you know every flag of every command. `--help` shows the few that people set first, "
-        "`--help-all` those of this page, which is made from the settings themselves. A command with `--config` takes "
+        "`--help-all` those of this page, which is made from the settings themselves. `--config` gives "
         "the same settings from a TOML file; a flag overrides its entry. A switch such as `--skip-corrupt` has an "
         "opposite, `--no-skip-corrupt`, which overrides a file that turns it on.",
     ]
     for name, purpose in COMMANDS.items():
-        parser = Parser(prog=f"tllib-ancon {name}")
-        importlib.import_module(f"tllib_ancon.cli.{name}").add_arguments(parser)
+        parser = parser_of(name)
         usage = " ".join(parser.format_usage().split()).replace("usage: ", "")
         parts += [
             f"## {name}",
@@ -74,9 +72,9 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     for group in parser._action_groups:
         rows = []
         for action in group._group_actions:
-            if action.dest == argparse.SUPPRESS:  # --help
+            if argparse.SUPPRESS in (action.dest, action.help):  # --help, and the switch that changes nothing
                 continue
-            words = ", ".join(f"`{word}`" for word in shown_flags(action)) or f"`{action.metavar or action.dest}`"
+            words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.metavar or action.dest}`"
             value = action.metavar if action.option_strings and action.nargs != 0 else None
             shown = " ".join(value) if isinstance(value, tuple) else value or ""
             rows.append((words, f"`{shown}`" if shown else "", escaped(str(action.help).replace("%%", "%"))))
@@ -96,23 +94,21 @@ def settings() -> str:
     for name in CONFIGURATIONS:
         owner = getattr(config, name)
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
-        parts += [f"## {name}", summary, settings_table(settings_of(owner), types_of(owner))]
+        parts += [f"## {name}", summary, settings_table(settings_of(owner))]
     parts += ["## Settings of methods", "Which of them a method reads; others are refused."]
     for name in methods.names():
-        fields = methods.settings(name)
-        parts += [f"### `{name}`", settings_table(fields, {option: field.type for option, field in fields.items()})]
+        parts += [f"### `{name}`", settings_table(methods.settings(name))]
     return "\n\n".join(parts) + "\n"
 
 
-def settings_table(fields: Mapping[str, Field[Any]], kinds: Mapping[str, Any]) -> str:
+def settings_table(fields: Mapping[str, FieldInfo]) -> str:
     if not fields:
         return "It has no settings."
     rows = []
     for name, field in fields.items():
-        kind, default = described(kinds[name]), default_of(field)
-        choices = spec(field).choices
+        kind, choices = described(field.annotation), choices_of(field)
         kind = kind.replace("a text", " or ".join(f"`{choice}`" for choice in choices)) if choices else kind
-        shown = "required" if default is MISSING else f"`{default!r}`"
+        shown = "required" if field.is_required() else f"`{field.default!r}`"
         rows.append((f"`{name}`", escaped(kind), shown, escaped(help_text(field))))
     return table(("setting", "type", "default", "meaning and range"), rows)
 

@@ -3,7 +3,7 @@ Certify with 40 labels
 ======================
 
 Whether adaptation helped cannot be told without labels. A few dozen tell it, if they are given to images on which the
-two models disagree, in random order. The labels come from the data set here, in place of a person.
+two models disagree, in random order. The labels come from the data set here, in place of a user.
 """
 
 from pathlib import Path
@@ -27,13 +27,13 @@ result = adapt("runs/source", **digits, **machine, target=("handwritten",), meth
 
 before = predict("runs/source", "digits/handwritten")
 after = predict(result.model, "digits/handwritten")
-true = np.array([int(Path(path).parent.name) for path in before.paths])  # a person would be asked
+true = np.array([int(Path(path).parent.name) for path in before.paths])  # a user would be asked
 disagreements = np.flatnonzero(before.labels != after.labels)
 print(f"{len(disagreements)} of {len(true)} images have another class after the adaptation")
 
 # %%
-# A label counts +1 if the adapted model is right, -1 if the start is, 0 if neither is. After each label one may look
-# and stop: a false verdict has probability ``delta`` at most.
+# A label counts +1 if the adapted model is right, -1 if the source model is, 0 if neither is. After each label one may
+# look and stop: a false verdict has probability ``delta`` at most.
 
 test = DisagreementTest(delta=0.05, margin=0.0, disagreements=len(disagreements), images=len(true))
 lower, upper = [], []

@@ -9,11 +9,11 @@ predictions alone. Here every criterion of :func:`tllib_ancon.selection.score_al
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 
 from tllib_ancon import PretrainConfig, adapt, pretrain, selection
 from tllib_ancon.data.demo import write_demo_domains
-from tllib_ancon.training.saved_logits import read_logits
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}
@@ -33,8 +33,8 @@ print(f"InfoMax chose epoch {result.selected_epoch}")
 # %%
 # A criterion needs probabilities (N, K) and nothing else.
 
-epochs = list(read_logits(Path("runs/self-training")).values())
-scores = [selection.score_all(torch.as_tensor(epoch.logits).float().softmax(1)) for epoch in epochs]
+epochs = [np.load(path)["logits"] for path in sorted(Path("runs/self-training/logits").glob("epoch-*.npz"))]
+scores = [selection.score_all(torch.as_tensor(logits).softmax(1)) for logits in epochs]
 for criterion in scores[0]:
     chosen = selection.best_epoch([score[criterion] for score in scores], criterion)
     print(f"{criterion:<14} chooses entry {chosen}, accuracy {result.metrics[chosen]['accuracy']:.1f} %")

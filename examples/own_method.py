@@ -7,30 +7,28 @@ with ELR and AnCon, and its settings become keywords and flags. This one is self
 :doc:`/own_method` says how a package of yours offers it to others.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from pydantic import Field
 
 from tllib_ancon import PretrainConfig, adapt, methods, pretrain
 from tllib_ancon.data.demo import write_demo_domains
-from tllib_ancon.settings import Settings, setting
+from tllib_ancon.settings import Settings
 
 
-@dataclass(frozen=True)
 class FocalOptions(Settings):
-    focus: float = setting(2.0, "exponent of the focal loss", at_least=0)
+    focus: float = Field(2.0, ge=0, description="exponent of the focal loss")
 
 
-def build(task, options):
+@methods.register("focal", options=FocalOptions, composes=("elr", "ancon", "ancon-auto"))
+def focal(task, options):
     def objective(visit, targets):
         log_p = visit.logits.float().log_softmax(1)
         return -(targets * (1 - log_p.exp()) ** options.focus * log_p).sum(1).mean()
 
     return methods.Method(objective)
 
-
-methods.register("focal", build, options=FocalOptions, composes=("elr", "ancon", "ancon-auto"))
 
 # %%
 # Now the name is a method like the built-in ones, and ``focus`` a setting.

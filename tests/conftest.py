@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,16 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
 AUTHORS_CODE = Path(__file__).with_name("self_training") / "authors_code_steps.npz"
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def within_a_minute() -> Iterator[None]:
+    """Ends a test that waits, for one who never writes to a pipe."""
+    before = signal.signal(signal.SIGALRM, lambda number, frame: pytest.fail("it waits without end"))
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

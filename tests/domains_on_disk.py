@@ -42,3 +42,9 @@ def small_arguments(root: Path) -> list[str]:
         *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "--no-hflip"),
         *("-b", "16", "-j", "0", "--quiet"),
     ]
+
+
+def adapt_arguments(root: Path, checkpoint: Path, log: Path, *more: str) -> list[str]:
+    """An adaptation of two epochs."""
+    start = ["-t", "dark", "--checkpoint", str(checkpoint), "--epochs", "2", "--log", str(log)]
+    return ["adapt", *small_arguments(root), *start, *more]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +20,7 @@ from torch import nn
 
 import tllib_ancon
 from tllib_ancon import adapt, methods
-from tllib_ancon.cli.main import COMMANDS, main
-from tllib_ancon.cli.parser import Parser, shown_flags
+from tllib_ancon.cli.main import COMMANDS, main, parser_of
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.settings import settings_of
@@ -54,11 +57,10 @@ def test_every_flag_of_every_command_is_in_the_reference(generate: ModuleType) -
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     assert set(sections) == set(COMMANDS)
     for name, section in sections.items():
-        parser = Parser(prog=name)
-        importlib.import_module(f"tllib_ancon.cli.{name}").add_arguments(parser)
+        parser = parser_of(name)
         parsers = [parser, second_stage_parser()] if name == "script" else [parser]
-        actions = [action for each in parsers for action in each._actions if action.dest != argparse.SUPPRESS]
-        flags = [word for action in actions for word in shown_flags(action)]
+        actions = [one for each in parsers for one in each._actions if argparse.SUPPRESS not in (one.dest, one.help)]
+        flags = [word for action in actions for word in action.option_strings]
         assert [word for word in flags if f"`{word}`" not in section] == []
 
 
@@ -87,6 +89,26 @@ def test_every_setting_is_in_the_reference_with_its_meaning(generate: ModuleType
         (row, *_) = re.findall(rf"^\| `{name}` \|.*\|$", page, re.MULTILINE)
         assert len(row.split(" | ")[-1].strip(" |")) > 3, row
     assert all(f"### `{name}`" in page for name in methods.names())
+
+
+def test_what_an_example_registers_is_not_in_the_reference(tmp_path: Path) -> None:
+    """The gallery runs its examples in the process that builds the site, once the builder is there."""
+    (tmp_path / "docs").mkdir()
+    for name in ("conf.py", "generate.py"):
+        shutil.copy(DOCS / name, tmp_path / "docs")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    code = (
+        "import runpy; from types import SimpleNamespace; from tllib_ancon import methods; hooks = []\n"
+        "app = SimpleNamespace(connect=lambda event, hook: hooks.append((event, hook)))\n"
+        "runpy.run_path('docs/conf.py')['setup'](app)\n"
+        "methods.register('of-an-example', lambda task, options: None)\n"
+        "[hook(app) for event, hook in hooks if event == 'builder-inited']"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    page = (tmp_path / "docs" / "generated" / "settings.md").read_text()
+    assert "### `self-training`" in page
+    assert "of-an-example" not in page
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from configparser import RawConfigParser
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import tllib_ancon
 
@@ -15,40 +20,54 @@ def test_every_name_of_the_contract_is_there(name: str) -> None:
     assert getattr(tllib_ancon, name) is not None
 
 
+def test_everything_that_a_module_imports_is_declared() -> None:
+    source = Path(tllib_ancon.__file__).parent
+    nodes = [node for path in source.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    foreign = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"", "tllib_ancon"}
+    setup = RawConfigParser()
+    setup.read(source.parent / "setup.cfg")
+    lines = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
+    requirements = [line for text in lines for line in text.split("\n") if line and line[0] not in "#%"]
+    declared = {Requirement(line).name.lower().replace("_", "-") for line in requirements}
+    shipped = {
+        module: {name.lower().replace("_", "-") for name in found} for module, found in packages_distributions().items()
+    }
+    assert {name for name in foreign if name in shipped and not shipped[name] & declared} == set()
+
+
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'AnCon'"):
         _ = tllib_ancon.AnCon
 
 
-def test_importing_the_package_and_its_algorithm_imports_nothing_heavy() -> None:
-    code = f"import sys, tllib_ancon; tllib_ancon.AnchoredConfidence; print([m for m in {HEAVY} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-GLOBALS = """
+SCRIPT = """
 import multiprocessing.reduction, sys, warnings, numpy, torch
 def state():
     pickled = dict(multiprocessing.reduction.ForkingPickler._extra_reducers)
-    return list(sys.meta_path), dir(numpy), dir(torch), pickled, list(warnings.filters), torch.get_num_threads()
+    parts = list(sys.meta_path), dir(numpy), dir(torch), pickled, list(warnings.filters), torch.get_num_threads()
+    return dict(zip("path numpy torch pickle warnings threads".split(), parts))
 before = state()
+def told(what):
+    print(what, [name for name, value in state().items() if value != before[name]])
 import tllib_ancon
-"""
-ONE_LOSS = """
+told("imported")
 logits = torch.randn(4, 3)
 tllib_ancon.generalized_cross_entropy(logits, logits.softmax(1))
+tllib_ancon.AnchoredConfidence
+told("one loss")
+print("heavy", [name for name in HEAVY if name in sys.modules])
+tllib_ancon.AdaptConfig()
+tllib_ancon.adapt
+told("configured")
+import tllib_ancon.toolkit
+print("first finder", type(sys.meta_path[0]).__module__)
 """
 
 
-@pytest.mark.parametrize("use", ["", ONE_LOSS, "tllib_ancon.AdaptConfig()\ntllib_ancon.adapt\n"])
-def test_importing_the_package_changes_nothing_global(use: str) -> None:
-    names = "'path numpy torch pickle warnings threads'.split()"
-    code = f"{GLOBALS}{use}print([name for name, a, b in zip({names}, before, state()) if a != b])"
+def test_importing_the_package_imports_nothing_heavy_and_changes_nothing_global_before_the_toolkit_is() -> None:
+    code = SCRIPT.replace("HEAVY", repr(HEAVY))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_importing_the_toolkit_brings_tllib_back() -> None:
-    code = "import sys, tllib_ancon.toolkit; print([type(finder).__module__ for finder in sys.meta_path][0])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "tllib_ancon.toolkit.compat"
+    told = ["imported []", "one loss []", "heavy []", "configured []", "first finder tllib_ancon.toolkit.compat"]
+    assert done.stdout.splitlines() == told

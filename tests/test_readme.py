@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ def blocks(title: str, language: str) -> list[str]:
 
 @pytest.fixture
 def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a checkpoint of timm and class folders."""
+    """A folder with a checkpoint of timm and class folders, on a machine without TLLib."""
+    for toolkit in ("tllib", "dalib"):
+        monkeypatch.setitem(sys.modules, toolkit, None)
     rng = np.random.default_rng(0)
     for label, name in enumerate(("cat", "dog")):
         folder = tmp_path / "pictures" / "target" / name

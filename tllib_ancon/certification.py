@@ -1,9 +1,9 @@
 r"""Which of two models is better, decided from a few labels of the images on which they disagree.
 
-Of N images, M have another class from the adapted model than from the start model. Let :math:`Y_i` be +1 if the adapted
-model is right on disagreement i, -1 if the start model is, 0 if neither is. Where they agree nothing changes, so
+Of N images, M have another class from the adapted model than from the source model. Let :math:`Y_i` be +1 if the
+adapted model is right on disagreement i, -1 if the source model is, 0 if neither is. Where they agree nothing changes:
 
-.. math:: \Delta = \mathrm{acc}(\mathrm{adapted}) - \mathrm{acc}(\mathrm{start}) = \frac{1}{N} \sum_{i=1}^{M} Y_i
+.. math:: \Delta = \mathrm{acc}(\mathrm{adapted}) - \mathrm{acc}(\mathrm{source}) = \frac{1}{N} \sum_{i=1}^{M} Y_i
     = \frac{M}{N} \mu, \qquad \mu = \frac{1}{M} \sum_{i=1}^{M} Y_i.
 
 The disagreements are labelled in random order. After each label :class:`DisagreementTest` may be asked for its verdict,
@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.errors import UserError
 
@@ -33,8 +32,12 @@ STAKES = (np.arange(32) + 0.5) / 32
 WEIGHTS = (1 - STAKES) / (1 - STAKES).sum()
 """What each of these bettors starts with: more for the small stakes, which small differences need."""
 
-BISECTIONS = 40
-"""Halvings of [-1, 1]: the ends of an interval are found to within 2^-39, on its outer side."""
+STEPS = 2**39
+"""To a point of accuracy 1 in intervals of independent draws, whose ends are found on their outer side."""
+FIRST_LABELS = 256
+"""Labels of each simulated stream that are looked at first."""
+LABELS_AT_ONCE = 2**20
+"""Labels of all simulated streams together that are computed at a time: 8 MiB an array."""
 
 
 class Interval(NamedTuple):
@@ -45,7 +48,7 @@ class Interval(NamedTuple):
 
 
 class DisagreementTest:
-    r"""Is the adapted model better than the start model? Valid whenever one stops.
+    r"""Is the adapted model better than the source model? Valid whenever one stops.
 
     It tests two hypotheses at once, each at :math:`\delta / 2`:
 
@@ -96,10 +99,14 @@ class DisagreementTest:
             raise UserError(
                 f"`margin` is a share of all images, at least 0 and below 1 (0.01: one point), got {margin}"
             )
-        self.delta = delta
-        self.margin = margin
-        self._population = _population(disagreements, images)
-        self._bound = self._population.bound(margin)
+        if (disagreements is None) != (images is None):
+            raise UserError("pass both `disagreements` (M) and `images` (N), or neither")
+        if disagreements is not None and images is not None and not 1 <= disagreements <= images:
+            raise UserError(f"`disagreements` lies between 1 and `images`, got {disagreements} of {images}")
+        self.delta, self.margin, self.disagreements = delta, margin, disagreements
+        self._scale = images or STEPS  # what a difference of accuracy is multiplied with to give a whole total
+        self._rate = (disagreements or 1) / (images or 1)
+        self._bound = self._scale * margin if images is None else math.floor(images * margin + 1e-9)
         self._outcomes: list[int] = []
         self._curves: tuple[Floats, Floats] | None = None
 
@@ -107,13 +114,13 @@ class DisagreementTest:
         """One more label.
 
         Args:
-            outcome (int): +1 if the adapted model is right, -1 if the start model is, 0 if neither is
+            outcome (int): +1 if the adapted model is right, -1 if the source model is, 0 if neither is
 
         Raises:
             UserError: another value, or a label after all M disagreements have theirs.
         """
         if outcome not in (-1, 0, 1):
-            raise UserError(f"an outcome is 1 (adapted right), -1 (start right) or 0 (neither), got {outcome!r}")
+            raise UserError(f"an outcome is 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}")
         if self.remaining == 0:
             raise UserError(f"all {len(self._outcomes)} disagreements have their label; there is no further one")
         self._outcomes.append(int(outcome))
@@ -127,7 +134,7 @@ class DisagreementTest:
     @property
     def remaining(self) -> int | None:
         """Disagreements without a label; None if there is no end of them."""
-        return self._population.remaining(self._array)
+        return None if self.disagreements is None else self.disagreements - len(self._outcomes)
 
     @property
     def threshold(self) -> float:
@@ -156,20 +163,20 @@ class DisagreementTest:
         """What the labels have decided. It stays, unless later labels prove it false. With all M known it is exact, and
         "undecided" then says that the difference is within the margin."""
         never = len(self._outcomes)
-        better, worse = (int(first_at(curve, math.log(self.threshold), never)) for curve in self.log_curves)
+        better, worse = (int(_first_at(curve, math.log(self.threshold), never)) for curve in self.log_curves)
         decided: list[tuple[int, Verdict]] = sorted([(better, "better"), (worse, "worse")])
-        possible = self._attainable
+        possible = self._possible
         return next((verdict for time, verdict in decided if time < never and verdict in possible), "undecided")
 
     @property
     def settled(self) -> bool:
         """Whether further labels are of no use: there is a verdict, or there can be none."""
-        return self.verdict != "undecided" or not self._attainable
+        return self.verdict != "undecided" or not self._possible
 
     @property
     def estimate(self) -> float:
         """The mean outcome so far as a difference of accuracy; NaN before the first label."""
-        return self._population.rate * sum(self._outcomes) / len(self._outcomes) if self._outcomes else math.nan
+        return self._rate * sum(self._outcomes) / len(self._outcomes) if self._outcomes else math.nan
 
     @property
     def interval(self) -> Interval:
@@ -179,96 +186,39 @@ class DisagreementTest:
         The true difference lies in all intervals of a stream at once with probability at least :math:`1 - \delta`. The
         verdict is "better" when the lower end exceeds the margin. With all M labels the interval is one point.
         """
-        outcomes = self._array
-        least, most = self._population.attainable(outcomes)
-        lower = self._population.first_kept(self._keeps(outcomes), least, most)
-        upper = -self._population.first_kept(self._keeps(-outcomes), -most, -least)
+        least, most = self._attainable
+        lower = self._lowest_kept(self._array, least, most)
+        upper = -self._lowest_kept(-self._array, -most, -least)
         if lower > upper:  # of probability δ at most; nothing but the labels themselves is certain then
             lower, upper = least, most
-        return Interval(lower / self._population.scale, upper / self._population.scale)
+        return Interval(lower / self._scale, upper / self._scale)
+
+    def log_e_values(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
+        """log of both e-values after each of the outcomes (..., T)."""
+        return self._against(outcomes, self._bound), self._against(-outcomes, self._bound)
 
     @property
     def _array(self) -> Outcomes:
         return np.asarray(self._outcomes, dtype=np.int8)
 
     @property
-    def _attainable(self) -> list[Verdict]:
+    def _attainable(self) -> tuple[int, int]:
+        """The least and the largest total that the labels so far leave possible."""
+        if self.remaining is None:
+            return -self._scale, self._scale
+        return sum(self._outcomes) - self.remaining, sum(self._outcomes) + self.remaining
+
+    @property
+    def _possible(self) -> list[Verdict]:
         """The verdicts that the labels so far leave possible."""
-        least, most = self._population.attainable(self._array)
-        best: dict[Verdict, float] = {"better": most, "worse": -least}
+        least, most = self._attainable
+        best: dict[Verdict, int] = {"better": most, "worse": -least}
         return [verdict for verdict, total in best.items() if total > self._bound]
 
-    def log_e_values(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
-        """log of both e-values after each of the outcomes (..., T)."""
-        against = self._population.log_e_values
-        return against(outcomes, self._bound), against(-outcomes, self._bound)
-
-    def _keeps(self, outcomes: Outcomes) -> Callable[[float], bool]:
-        """Whether "the total is at most this bound" was never rejected by these outcomes."""
-        level = math.log(self.threshold)
-        return lambda bound: bool((self._population.log_e_values(outcomes, bound) < level).all())
-
-
-def _population(disagreements: int | None, images: int | None) -> _Independent | _WithoutReplacement:
-    if disagreements is None and images is None:
-        return _Independent()
-    if disagreements is None or images is None:
-        raise UserError("pass both `disagreements` (M) and `images` (N), or neither")
-    if not 1 <= disagreements <= images:
-        raise UserError(f"`disagreements` lies between 1 and `images`, got {disagreements} of {images}")
-    return _WithoutReplacement(disagreements, images)
-
-
-class _Independent:
-    """Outcomes are independent draws. Bounds are bounds of their mean."""
-
-    rate = 1.0
-    scale = 1
-
-    def bound(self, margin: float) -> float:
-        return margin
-
-    def remaining(self, outcomes: Outcomes) -> int | None:
-        return None
-
-    def attainable(self, outcomes: Outcomes) -> tuple[float, float]:
-        return -1.0, 1.0
-
-    def log_e_values(self, outcomes: Outcomes, bound: float) -> Floats:
-        """log e-values against "the mean is at most ``bound``" after each of the outcomes (..., T)."""
-        return _log_wealth(outcomes, np.full(outcomes.shape[-1], (1 + bound) / 2))
-
-    def first_kept(self, kept: Callable[[float], bool], least: float, most: float) -> float:
-        """From where on bounds are kept, from below and to within 2^-39."""
-        if kept(least):
-            return least
-        for _ in range(BISECTIONS):
-            middle = (least + most) / 2
-            least, most = (least, middle) if kept(middle) else (middle, most)
-        return least
-
-
-class _WithoutReplacement:
-    """Outcomes are drawn from M of N images until none is left. Bounds are bounds of the total of all M outcomes."""
-
-    def __init__(self, disagreements: int, images: int):
-        self.disagreements = disagreements
-        self.scale = images
-        self.rate = disagreements / images
-
-    def bound(self, margin: float) -> float:
-        return math.floor(self.scale * margin + 1e-9)
-
-    def remaining(self, outcomes: Outcomes) -> int:
-        return self.disagreements - len(outcomes)
-
-    def attainable(self, outcomes: Outcomes) -> tuple[int, int]:
-        """The least and the largest total that the remaining labels can lead to."""
-        total, left = int(outcomes.sum(dtype=np.int64)), self.remaining(outcomes)
-        return total - left, total + left
-
-    def log_e_values(self, outcomes: Outcomes, bound: float) -> Floats:
+    def _against(self, outcomes: Outcomes, bound: float) -> Floats:
         """log e-values against "the total is at most ``bound``" after each of the outcomes (..., T)."""
+        if self.disagreements is None:
+            return _log_wealth(outcomes, (1 + bound / self._scale) / 2)
         after = outcomes.cumsum(axis=-1, dtype=np.int64)
         left = self.disagreements - np.arange(outcomes.shape[-1])
         prices = 0.5 + (bound - after + outcomes) / (2 * left)
@@ -276,12 +226,19 @@ class _WithoutReplacement:
         log_e[after - (left - 1) > bound] = math.inf
         return log_e
 
-    def first_kept(self, kept: Callable[[float], bool], least: float, most: float) -> float:
-        """The smallest whole number from ``least`` on that is kept; one above ``most`` if none is."""
-        return least + bisect.bisect_left(range(int(least), int(most) + 1), True, key=kept)
+    def _lowest_kept(self, outcomes: Outcomes, least: int, most: int) -> int:
+        """The smallest total from ``least`` on that the outcomes never rejected, one above ``most`` if there is none;
+        of independent draws the step below it."""
+        level = math.log(self.threshold)
+
+        def is_kept(total: int) -> bool:
+            return bool((self._against(outcomes, total) < level).all())
+
+        first = least + bisect.bisect_left(range(least, most + 1), True, key=is_kept)
+        return max(first - 1, least) if self.disagreements is None else first
 
 
-def _log_wealth(outcomes: Outcomes, prices: Floats) -> Floats:
+def _log_wealth(outcomes: Outcomes, prices: Floats | float) -> Floats:
     """log of the wealth of all bettors together after each outcome (..., T); prices broadcast to the outcomes."""
     with np.errstate(divide="ignore", invalid="ignore"):
         returns = np.where(outcomes == -1, 0.0, (1 + outcomes) / 2 / prices)
@@ -291,23 +248,116 @@ def _log_wealth(outcomes: Outcomes, prices: Floats) -> Floats:
     return wealth
 
 
-def first_at(curves: Floats, level: float, never: int) -> NDArray[np.int64]:
+def _first_at(curves: Floats, level: float, never: int) -> NDArray[np.int64]:
     """The first index at which each curve (..., T) is at the level or above, or ``never``."""
     reached = curves >= level
     return np.where(reached.any(axis=-1), reached.argmax(axis=-1) if reached.shape[-1] else 0, never)
-
-
-def require_share(name: str, value: float) -> None:
-    """Refuse what is no share of a whole.
-
-    Raises:
-        UserError: the value lies outside [0, 1]
-    """
-    if not 0 <= value <= 1:
-        raise UserError(f"`{name}` is a share, at least 0 and at most 1, got {value}")
 
 
 def _last_exp(curve: Floats) -> float:
     """The e-value after the last label; infinite where it exceeds what a float holds."""
     with np.errstate(over="ignore"):
         return float(np.exp(curve[-1])) if len(curve) else 1.0
+
+
+class StoppingTimes(NamedTuple):
+    """How simulated streams ended.
+
+    Attributes:
+        labels: (S,) int64, labels after which nothing more was asked
+        verdicts: (S,) int8, 1 "better", -1 "worse", 0 "undecided"
+    """
+
+    labels: NDArray[np.int64]
+    verdicts: NDArray[np.int8]
+
+
+def stopping_times(
+    outcomes: ArrayLike,
+    delta: float = 0.05,
+    margin: float = 0.0,
+    *,
+    disagreements: int | None = None,
+    images: int | None = None,
+) -> StoppingTimes:
+    """When :class:`DisagreementTest` gives its first verdict, for many streams of outcomes.
+
+    A stream without a verdict ends with its last outcome as "undecided".
+
+    Args:
+        delta, margin, disagreements, images: of :class:`DisagreementTest`
+
+    Inputs:
+        - outcomes: in the order in which they are drawn, values -1, 0, 1.
+
+    Shape: outcomes (S, T) integer, T ≤ M; the fields of the output (S,).
+
+    Raises:
+        UserError: other values or shapes; as :class:`DisagreementTest`.
+    """
+    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images)
+    streams = np.asarray(outcomes)
+    if streams.ndim != 2 or not np.isin(streams, (-1, 0, 1)).all():
+        raise UserError("outcomes are a matrix of -1, 0 and 1: a row per stream, a column per label")
+    if disagreements is not None and streams.shape[1] > disagreements:
+        raise UserError(f"the streams have {streams.shape[1]} labels, but there are {disagreements} disagreements")
+    parts = np.array_split(streams.astype(np.int8), math.ceil(streams.size / LABELS_AT_ONCE) or 1)
+    labels, verdicts = zip(*(_first_verdicts(test, part) for part in parts), strict=True)
+    return StoppingTimes(np.concatenate(labels), np.concatenate(verdicts))
+
+
+def labels_needed(
+    favouring: float,
+    disagreements: int,
+    images: int,
+    delta: float = 0.05,
+    margin: float = 0.0,
+    *,
+    decisive: float = 1.0,
+    quantiles: tuple[float, ...] = (0.5, 0.9),
+    orders: int = 200,
+    seed: int = 0,
+) -> tuple[int | None, ...]:
+    """Labels until "better" if the adapted model truly is, from simulated random orders of the disagreements.
+
+    Args:
+        favouring (float): share of the decisive disagreements on which the adapted model is right, in [0, 1]. The
+            difference of accuracy is then (2 · favouring - 1) · decisive · M / N
+        disagreements (int): M
+        images (int): N
+        delta, margin: of :class:`DisagreementTest`
+        decisive (float): share of the disagreements on which one of the two is right, in [0, 1]. Default: 1
+        quantiles: of the number of labels over the orders. Default: the median and the 90th percentile
+        orders (int): simulated orders. Default: 200
+        seed (int): of the orders. Default: 0
+
+    Outputs: for each quantile the number of labels, or None where "better" does not come.
+
+    Raises:
+        UserError: a share out of range; as :class:`DisagreementTest`.
+    """
+    for name, share in (("favouring", favouring), ("decisive", decisive)):
+        if not 0 <= share <= 1:
+            raise UserError(f"`{name}` is a share, at least 0 and at most 1, got {share}")
+    right = round(favouring * decisive * disagreements)
+    wrong = round(decisive * disagreements) - right
+    population = np.repeat(np.array([1, -1, 0], dtype=np.int8), [right, wrong, disagreements - right - wrong])
+    streams = np.random.default_rng(seed).permuted(np.tile(population, (orders, 1)), axis=1)
+    ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images)
+    labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
+    found = np.quantile(labels, quantiles, method="inverted_cdf")
+    return tuple(None if math.isinf(number) else int(number) for number in found)
+
+
+def _first_verdicts(test: DisagreementTest, streams: Outcomes) -> tuple[NDArray[np.int64], Outcomes]:
+    """Labels and verdicts of each stream; the undecided ones are looked at again with four times their labels."""
+    total = streams.shape[1]
+    labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
+    undecided, length = np.arange(len(streams)), FIRST_LABELS
+    while len(undecided) and length < 4 * max(total, FIRST_LABELS):
+        curves = test.log_e_values(streams[undecided, :length])
+        better, worse = (_first_at(curve, math.log(test.threshold), total) for curve in curves)
+        verdicts[undecided] = np.sign(worse - better)
+        labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
+        undecided, length = undecided[better == worse], 4 * length
+    return labels, verdicts

@@ -1,11 +1,13 @@
-"""Errors that speak to the person: what was wrong, where, and what to do."""
+"""Errors that speak to the user: what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
 import difflib
+import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pickle import UnpicklingError
 
 MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
@@ -44,6 +46,47 @@ class Interrupted(BaseException):
     def __init__(self, number: int, where: str = "", next: str = CONTINUES):
         super().__init__(f"stopped by {f'{signal.Signals(number).name} {where}'.strip()}; {next}")
         self.number = number
+
+
+BAD_INPUT = (UserError, OSError, UnicodeError, RecursionError, OverflowError)
+"""What ends a command with one line: what a user or the machine did, whatever statement met it."""
+
+
+def in_words(error: BaseException) -> str:
+    """What one of :data:`BAD_INPUT` says to the user; a data-loader worker wraps it in the text of a traceback."""
+    text = re.split(r"^[\w.]*Error: ", str(error), flags=re.MULTILINE)[-1]
+    if isinstance(error, UserError):
+        return text
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    return f"{text}; check the path, its permissions, its content and the room on its disk, then give the command again"
+
+
+@contextmanager
+def reading(path: object, kind: str, advice: str = "") -> Iterator[None]:
+    """In this context a reader of this file runs, and nothing else: whatever it raises says that the file is damaged.
+
+    Args:
+        path: of the file
+        kind: what it should hold, such as ``"JSON"``
+        advice: what to do, with ``"; "`` before it
+
+    Raises:
+        UserError: the reader's error, with the file
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # damaged bytes can lead readers to any error
+        raise UserError(f"{path} cannot be read as {kind} ({_reason(error)}){advice}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnpicklingError):
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        return f"it holds {code[1]}, and reading that would run code of the file" if code else "it is damaged"
+    return (isinstance(error, OSError) and error.strerror) or one_line(error) or type(error).__name__
 
 
 class ProcessLost(Exception):

@@ -1,12 +1,13 @@
 """Evaluation with labels: accuracy, per-class accuracy and calibration (Section 4.3.3).
 
-Accuracies are in percent. The expected calibration error (ECE) is in [0, 1].
+Accuracies are in percent. The expected calibration error (ECE) is in [0, 1]. Every function raises a
+:class:`~tllib_ancon.errors.UserError` for other shapes than it says, for no sample, and for labels out of range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,22 +22,13 @@ BELOW_ONE = 1 - 2**-24
 """The float32 below 1."""
 
 ROWS_AT_ONCE = 512
-"""Of logits, whose intermediates :func:`summarize` holds."""
+"""Rows of logits that :func:`summarize` computes with at a time."""
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> float:
     """Share of samples whose largest output is at the label, in percent.
 
-    Inputs:
-        - outputs: probabilities or logits; only their order within a row matters.
-        - labels: true classes.
-
-    Outputs: a float in [0, 100].
-
-    Shape: outputs (N, K) float; labels (N,) integer in [0, K).
-
-    Raises:
-        UserError: for other shapes, no sample, values that are not finite, or labels out of range.
+    Shape: outputs (N, K) float, finite probabilities or logits; labels (N,) integer in [0, K); output in [0, 100].
     """
     predictions = _predictions(outputs)
     _check_classes("labels", labels, outputs.shape[1], len(outputs))
@@ -46,17 +38,7 @@ def accuracy(outputs: Tensor, labels: Tensor) -> float:
 def confusion_matrix(predictions: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Counts of samples by label (row) and prediction (column).
 
-    Args:
-        num_classes (int): K.
-
-    Inputs:
-        - predictions: predicted classes.
-        - labels: true classes.
-
-    Shape: predictions, labels (N,) integer in [0, K); output (K, K) int64.
-
-    Raises:
-        UserError: for other shapes, no sample, or classes out of range.
+    Shape: predictions, labels (N,) integer in [0, K), K being ``num_classes``; output (K, K) int64.
     """
     from torchmetrics.functional.classification import multiclass_confusion_matrix
 
@@ -68,48 +50,28 @@ def confusion_matrix(predictions: Tensor, labels: Tensor, num_classes: int) -> T
 def per_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Accuracy of each class in percent; NaN for a class that no label has.
 
-    Args and Inputs: those of :func:`confusion_matrix`.
-
-    Shape: predictions, labels (N,) integer in [0, K); output (K,) float64 in [0, 100] or NaN.
-
-    Raises:
-        UserError: see :func:`confusion_matrix`.
+    Shape: as of :func:`confusion_matrix`; output (K,) float64 in [0, 100] or NaN.
     """
     counts = confusion_matrix(predictions, labels, num_classes).double()
     return 100 * counts.diagonal() / counts.sum(dim=1)
 
 
 def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> float:
-    """Mean of :func:`per_class_accuracy` over the classes that the labels have: VisDA's metric, in percent.
-
-    Args and Inputs: those of :func:`confusion_matrix`.
-
-    Raises:
-        UserError: see :func:`confusion_matrix`.
-    """
+    """Mean of :func:`per_class_accuracy` over the classes that the labels have: VisDA's metric, in percent."""
     return float(per_class_accuracy(predictions, labels, num_classes).nanmean())
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> float:
     r"""Expected calibration error :math:`\sum_g \frac{|G_g|}{N} |\mathrm{acc}(G_g) - \mathrm{conf}(G_g)|`.
 
-    Bin :math:`g = 0, \dots, G-1` holds the confidences in :math:`[g/G, (g+1)/G)`; the last one includes 1.
-    The paper prints these intervals with :math:`g = 1, \dots, G`, which drops the first bin and adds one
+    Bin :math:`g = 0, \dots, G-1` holds the confidences (largest probabilities) in :math:`[g/G, (g+1)/G)`; the last one
+    includes 1. The paper prints these intervals with :math:`g = 1, \dots, G`, which drops the first bin and adds one
     above 1.
 
     Args:
-        num_bins (int): G, equal-width bins over [0, 1].
+        num_bins (int): G, equal-width bins over [0, 1], at least 1.
 
-    Inputs:
-        - probabilities: one probability vector per sample; the confidence is its maximum.
-        - labels: true classes.
-
-    Outputs: a float in [0, 1].
-
-    Shape: probabilities (N, K) float; labels (N,) integer in [0, K).
-
-    Raises:
-        UserError: if the rows are not probability vectors, the labels are out of range, or ``num_bins`` < 1.
+    Shape: probabilities (N, K) float, rows sum to 1; labels (N,) integer in [0, K); output in [0, 1].
 
     Source: the paper, appendix "Definition of ECE"; computed by torchmetrics, in float32. torchmetrics
     keeps a confidence of exactly 1 in a bin of its own; here it is lowered to the float32 below 1, into the
@@ -119,11 +81,10 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
     return _calibration_error(confidences, predictions.eq(labels), num_bins)
 
 
-@dataclass(frozen=True)
-class ReliabilityDiagram:
+class ReliabilityDiagram(NamedTuple):
     """Accuracy against confidence by bin; all tensors float64 on the host except ``counts`` (int64).
 
-    Args:
+    Attributes:
         edges: (G + 1,) from 0 to 1; bin g is [edges[g], edges[g + 1]), the last one closed.
         counts: (G,) samples in each bin.
         accuracy: (G,) in [0, 1]; NaN where a bin is empty.
@@ -137,32 +98,23 @@ class ReliabilityDiagram:
 
 
 def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> ReliabilityDiagram:
-    """What a reliability diagram shows, with the bins of :func:`expected_calibration_error`.
-
-    Args, Inputs, Shape and Raises: those of :func:`expected_calibration_error`.
-    """
+    """What a reliability diagram shows, with the bins and the inputs of :func:`expected_calibration_error`."""
     probabilities = _labelled_probabilities(probabilities, labels, num_bins)
     confidences, predictions = probabilities.cpu().max(dim=1)
     edges = torch.linspace(0, 1, num_bins + 1)
     bins = torch.bucketize(confidences, edges, right=True) - 1
     counts = bins.bincount(minlength=num_bins)
-
-    def mean_by_bin(values: Tensor) -> Tensor:
-        return bins.bincount(weights=values.double(), minlength=num_bins) / counts
-
-    return ReliabilityDiagram(
-        edges=edges.double(),
-        counts=counts,
-        accuracy=mean_by_bin(predictions.eq(labels.cpu())),
-        confidence=mean_by_bin(confidences),
+    right, sure = (
+        bins.bincount(weights=values.double(), minlength=num_bins) / counts
+        for values in (predictions.eq(labels.cpu()), confidences)
     )
+    return ReliabilityDiagram(edges.double(), counts, right, sure)
 
 
-@dataclass(frozen=True)
-class AccuracyByVotes:
+class AccuracyByVotes(NamedTuple):
     """Accuracy against the number of confident votes.
 
-    Args:
+    Attributes:
         num_votes: (M,) int64, the values of Q(x) that occur, ascending.
         counts: (M,) int64, samples with that many votes.
         accuracy: (M,) float64, their accuracy in percent.
@@ -179,16 +131,9 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None 
     The figure compares curves over the same Q(x): the prediction :math:`\arg\max_k \bar f_k(x)` of the
     votes, that of an ensemble of all predictions ("uniform"), and the current one ("self-training").
 
-    Inputs:
-        - votes: confident votes of each class, i.e. :math:`\bar f` before normalisation.
-        - labels: true classes.
-        - predictions (optional): the predicted classes to judge. Default: those of the votes; a sample
-          without any vote then counts as wrong.
-
-    Shape: votes (N, K) of whole numbers, any dtype; labels, predictions (N,) integer.
-
-    Raises:
-        UserError: for other shapes, and for votes that are negative or not whole.
+    Shape: votes (N, K), whole numbers from 0 of any dtype: :math:`\bar f` before normalisation; labels (N,) integer;
+    predictions (N,) integer, the classes to judge. Default: those of the votes; a sample without any vote then counts
+    as wrong.
     """
     if votes.ndim != 2 or len(votes) == 0 or labels.shape != (len(votes),):
         raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
@@ -199,28 +144,18 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None 
     if predictions.shape != labels.shape:
         raise UserError(f"predictions have shape {tuple(predictions.shape)}; expected {tuple(labels.shape)}")
     num_votes, group, counts = torch.unique(votes.sum(dim=1).long(), return_inverse=True, return_counts=True)
-    right = torch.zeros(len(counts), dtype=torch.float64, device=votes.device)
-    right.index_add_(0, group, (predictions == labels).double())
+    right = group.bincount(weights=predictions.eq(labels).double(), minlength=len(counts))
     return AccuracyByVotes(num_votes, counts, 100 * right / counts)
 
 
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
     """What a run reports of one evaluation pass, ready for JSON.
 
-    Args:
-        num_classes (int): K.
-
-    Inputs:
-        - logits: the model's outputs before softmax.
-        - labels: true classes.
-
     Outputs: ``accuracy`` (percent), ``mean_class_accuracy`` (percent, over the classes present), ``ece``
     (15 bins, in [0, 1]), ``per_class_accuracy`` (K percents; None for a class that no label has).
 
-    Shape: logits (N, K) float; labels (N,) integer in [0, K). Memory beside them does not grow with K.
-
-    Raises:
-        UserError: for other shapes, no sample, logits that are not finite, or labels out of range.
+    Shape: logits (N, K) float, finite, K being ``num_classes``; labels (N,) integer in [0, K). Memory beside them does
+    not grow with K.
     """
     predictions = _predictions(logits)
     if logits.shape[1] != num_classes:

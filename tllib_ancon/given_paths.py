@@ -1,4 +1,4 @@
-"""Paths that a person gives: what is not there is said at once, before anything heavy is imported."""
+"""Paths that a user gives: what is not there is said in one line."""
 
 from __future__ import annotations
 
@@ -10,35 +10,21 @@ IMAGENET = "imagenet"
 """The checkpoint that stands for an architecture with the ImageNet classifier of its model zoo."""
 
 
-def dataset_root(root: str | Path) -> Path:
-    """The folder of a dataset.
+def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
+    """A file that is to be written once all is computed.
 
     Raises:
-        UserError: it is no folder
+        UserError: its folder does not exist, or it is there and is not to be replaced
     """
+    if not Path(out).parent.is_dir():
+        raise UserError(f"`{setting}={out}`: the folder {Path(out).parent} does not exist; create it first")
+    if Path(out).exists() and not overwrite:
+        raise UserError(f"{out} exists; pass `overwrite=True` to replace it, or another `{setting}`")
+    return Path(out)
+
+
+def dataset_root(root: str | Path) -> Path:
+    """The folder of a dataset, or :class:`UserError`."""
     if not Path(root).is_dir():
         raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
     return Path(root)
-
-
-def checkpoint_or_run(checkpoint: str) -> Path:
-    """The file of a checkpoint or the folder of a run.
-
-    Raises:
-        UserError: it is neither
-    """
-    path = Path(checkpoint)
-    if not path.is_file() and not path.is_dir():
-        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
-    return path
-
-
-def folder_of_runs(folder: str | Path) -> Path:
-    """A run directory, or a folder that holds some.
-
-    Raises:
-        UserError: it is no folder
-    """
-    if not Path(folder).is_dir():
-        raise UserError(f"{folder} is not a folder; give run directories or folders that hold them")
-    return Path(folder)

@@ -1,13 +1,19 @@
-"""A process that ends when the one that started it does."""
+"""A process that ends when the one that started it does: ``python -m tllib_ancon.orphan PARENT WORDS`` is the command
+``tllib-ancon WORDS`` as one."""
 
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 import threading
 import time
 
+CHECK_EVERY = 0.2
+"""Seconds; what would take the place of a lost process needs longer than this to start."""
 
-def end_with(parent: int | None, every: float) -> None:
+
+def end_with(parent: int | None, every: float = CHECK_EVERY) -> None:
     """Look for the parent from a thread, and end this process at once when it is gone.
 
     Args:
@@ -21,3 +27,8 @@ def _watch(parent: int | None, every: float) -> None:
     while os.getppid() == parent:
         time.sleep(every)
     os._exit(1)
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv.pop(1)))
+    runpy.run_module("tllib_ancon", run_name="__main__", alter_sys=True)

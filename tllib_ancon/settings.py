@@ -1,29 +1,44 @@
-"""What a setting is: a dataclass field with a type, a default, a range and a help text, checked on construction."""
+"""What a setting is: a field of a pydantic model with a type, a default, a range and a docstring, its help text.
+
+``hold_out: Annotated[float, Flag("-o", common=True)] = Field(0.1, ge=0)`` is a keyword in Python, an entry of a TOML
+file and a flag of the command line. A field with ``exclude=True`` is no setting.
+"""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
+import collections.abc
 import math
-import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass
-from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from tllib_ancon.errors import UserError, unknown_name
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
+
+from tllib_ancon.errors import UserError, one_line, unknown_name
+
+LARGEST = 1e36
+"""Numbers beyond it have no place in the float32 of a network, or become infinite after a few operations."""
+
+UNREAD: Any = None
+"""The default of a setting that depends on the method: None for one that does not read it."""
+
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Literal: "a text"}
+_WORDS |= {NoneType: "left out", collections.abc.Mapping: "a table"}
 
 
 @dataclass(frozen=True)
-class Spec:
-    """What is known about a setting beyond its type and its default.
+class Flag:
+    """How a setting is given on the command line, beside ``--`` and its name.
 
     Attributes:
-        help: one line: what it is, with its unit
-        choices: the only values it may have
-        at_least, above, at_most, below: bounds of a number, or of each number of a sequence
-        flags: further spellings on the command line, such as ``-b``; the first is always ``--`` and the name
-        metavar: stands for the value in the help text
+        also: another spelling, such as ``-b``
+        metavar: stands for the value in the help text; by default by the type
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued
@@ -32,239 +47,157 @@ class Spec:
             setting
     """
 
-    help: str
-    choices: tuple[Any, ...] | None = None
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
-    flags: tuple[str, ...] = ()
-    metavar: str | tuple[str, ...] | None = None
+    also: str = ""
+    metavar: str | tuple[str, ...] = ""
     group: str = ""
     common: bool = False
     decides: bool = True
     per_stage: bool = False
     defaults: Mapping[str, Any] | None = None
 
-    @property
-    def range(self) -> str:
-        """The bounds in words, e.g. ``at least 0 and below 1``; empty where there are none."""
-        bounds = (("at least", self.at_least), ("above", self.above), ("at most", self.at_most), ("below", self.below))
-        return " and ".join(f"{words} {bound:.10g}" for words, bound in bounds if bound is not None)
 
+class Settings(BaseModel):
+    """Base of settings: given by keyword, checked on construction, frozen.
 
-def setting(
-    default: Any = MISSING,
-    help: str = "",
-    *,
-    factory: Callable[[], Any] | None = None,
-    **spec: Any,
-) -> Any:
-    """A dataclass field that is a setting.
+    A list counts as a tuple, a whole number as a float, a path as its text, a number of NumPy as Python's, and None as
+    not given; nothing else is converted.
 
-    Args:
-        default: its value if none is given; a setting without one is required
-        help: one line: what it is, with its unit
-        factory: makes the default of a mutable type
-        **spec: the other attributes of :class:`Spec`
-    """
-    metadata = {"spec": Spec(help, **spec)}
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def redefined(owner: type, name: str, default: Any = None, **changes: Any) -> Any:
-    """The setting of a base class with another default or other attributes of its :class:`Spec`, for a subclass."""
-    described = dataclasses.replace(spec(settings_of(owner)[name]), **changes)
-    return dataclasses.field(default=default, metadata={"spec": described})
-
-
-def spec(field: Field[Any]) -> Spec:
-    """The :class:`Spec` of a field that :func:`setting` made."""
-    described: Spec = field.metadata["spec"]
-    return described
-
-
-def grouped(field: Field[Any], group: str) -> Field[Any]:
-    """The same setting, listed under this title if it has none."""
-    if spec(field).group:
-        return field
-    listed = copy.copy(field)
-    listed.metadata = types.MappingProxyType({"spec": dataclasses.replace(spec(field), group=group)})
-    return listed
-
-
-def settings_of(owner: type) -> dict[str, Field[Any]]:
-    """Name -> field of every setting of a dataclass."""
-    return {field.name: field for field in dataclasses.fields(owner) if "spec" in field.metadata}
-
-
-@cache
-def types_of(owner: Any) -> dict[str, Any]:
-    """Name -> type of every field of a dataclass."""
-    return get_type_hints(owner)
-
-
-def default_of(field: Field[Any]) -> Any:
-    """The default of a setting; ``dataclasses.MISSING`` if it is required."""
-    return field.default_factory() if field.default_factory is not MISSING else field.default
-
-
-class Settings:
-    """Base of frozen dataclasses of settings: their values are converted and checked on construction.
+    Attributes:
+        FLAG: of a class, what holds for the flags of all its settings
 
     Raises:
-        UserError: a value of another type, out of range or not among the choices. The message has the setting's name in
-            backticks; the command line shows its flag in that place
+        UserError: an unknown name (the nearest one), a value of another type, out of range or not among the choices.
+            The message has the setting's name in backticks; the command line shows its flag in that place
     """
 
-    def __post_init__(self) -> None:
-        owner: Any = type(self)
-        kinds = types_of(owner)
-        for name, field in settings_of(owner).items():
-            if spec(field).defaults is not None and getattr(self, name) is None:
-                continue  # no setting of this method
-            value = converted(name, getattr(self, name), kinds[name])
-            check(name, value, spec(field))
-            object.__setattr__(self, name, value)
+    model_config = ConfigDict(
+        strict=True, allow_inf_nan=False, frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
+    FLAG: ClassVar[Flag] = Flag()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for name in cls.__annotations__.keys() & cls.model_fields.keys():
+            field, common = cls.model_fields[name], vars(cls).get("FLAG", Flag())
+            bases = [fields[name] for base in cls.__mro__[1:] if name in (fields := getattr(base, "model_fields", {}))]
+            field.description = " ".join(str(field.description or (bases and bases[0].description) or "").split())
+            if not bases:
+                own = flag_of(field)
+                merged = {
+                    name: getattr(own, name) or getattr(common, name) for name in ("group", "common", "per_stage")
+                }
+                others = [entry for entry in field.metadata if not isinstance(entry, Flag)]
+                field.metadata = [*others, replace(own, **merged)]
+
+    def __init__(self, /, **given: Any) -> None:
+        given = {name: value for name, value in given.items() if value is not None}
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _refusal(type(self).model_fields, given, error) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _take(cls, value: Any) -> Any:
+        return _plain(value)
+
+    def replace(self, **changes: Any) -> Self:
+        """The same settings but for these."""
+        return type(self)(**{**dict(self), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by name, of types that JSON has."""
+        return self.model_dump(mode="json", warnings=False)
 
 
-def converted(name: str, value: Any, kind: Any) -> Any:
-    """The value as this type: whole numbers become floats, sequences tuples, where nothing is lost by it.
-
-    Raises:
-        UserError: a value of another type
-    """
-    for candidate in _candidates(kind):
-        found = _as(candidate, value)
-        if found is not _NO:
-            return found
-    raise UserError(f"`{name}` must be {described(kind)}, got {value!r}")
+def redefined(owner: type[Settings], name: str, default: Any = UNREAD, **by_method: Any) -> Any:
+    """The setting of a base class with another default, or with one for each method that has it. A docstring below it
+    takes the place of the base's."""
+    field: FieldInfo = Field(default)
+    metadata = owner.model_fields[name].metadata
+    field.metadata = [replace(e, defaults=by_method or None) if isinstance(e, Flag) else e for e in metadata]
+    return field
 
 
-def check(name: str, value: Any, spec: Spec) -> None:
-    """Refuse a value out of range or not among the choices.
+def settings_of(owner: type[Settings]) -> dict[str, FieldInfo]:
+    """Name -> field of every setting."""
+    return {name: field for name, field in owner.model_fields.items() if not field.exclude}
 
-    Raises:
-        UserError: which setting, what is expected, what was given
-    """
-    for item in value if isinstance(value, tuple) else (value,):
-        if item is None:
-            continue
-        if spec.choices is not None and item not in spec.choices:
-            raise unknown_name(f"value of `{name}`:", str(item), map(str, spec.choices))
-        if isinstance(item, int | float) and not isinstance(item, bool) and not _within(item, spec):
-            raise UserError(f"`{name}` must be {spec.range or 'finite'}, got {item}")
+
+def flag_of(field: FieldInfo) -> Flag:
+    """How a setting is given on the command line."""
+    return next((entry for entry in field.metadata if isinstance(entry, Flag)), Flag())
+
+
+def parts_of(kind: Any) -> Iterator[Any]:
+    """A type and all that it is made of: members of a union, items of a tuple, what is annotated."""
+    yield kind
+    for part in get_args(kind):
+        yield from parts_of(part)
+
+
+def members_of(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; another type alone."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def choices_of(field: FieldInfo) -> tuple[Any, ...]:
+    """The only values that a setting may have; empty where its type says all."""
+    return tuple(
+        value for part in parts_of(field.annotation) if get_origin(part) is Literal for value in get_args(part)
+    )
+
+
+def range_of(field: FieldInfo) -> str:
+    """The bounds of a setting in words, e.g. ``at least 0 and below 1``; empty where there are none."""
+    parts = [*field.metadata, *parts_of(field.annotation)]
+    bounds = {sign: getattr(part, sign) for sign in _BOUNDS for part in parts if getattr(part, sign, None) is not None}
+    return " and ".join(f"{_BOUNDS[sign]} {bound:.10g}" for sign, bound in bounds.items())
 
 
 def described(kind: Any) -> str:
     """A type in words, for a message."""
-    return " or ".join(_WORDS.get(candidate, _described_sequence(candidate)) for candidate in _candidates(kind))
-
-
-def from_mapping(owner: type, given: Mapping[str, Any], where: str = "") -> Any:
-    """An instance of ``owner`` from names and values.
-
-    Args:
-        owner: a dataclass of settings
-        given: name -> value
-        where: comes before the message of an error, e.g. the file that holds the values
-
-    Raises:
-        UserError: a name that it has not (the nearest one), or as on construction
-    """
-    known = settings_of(owner)
-    for name in given:
-        if name not in known:
-            raise UserError(f"{where}{unknown_name('setting', name, known)}")
-    try:
-        return owner(**given)
-    except UserError as error:
-        raise UserError(f"{where}{error}") from error if where else None
-
-
-def command_words(settings: Mapping[str, Any]) -> list[str]:
-    """The words of a command line that give these settings: ``{"lr": 0.1, "no_hflip": True}`` ->
-    ``["--lr", "0.1", "--no-hflip"]``. One that is None, or that turns off what has no flag for it, is left out."""
-    words: list[str] = []
-    for name, value in settings.items():
-        flag = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            off = [] if name.startswith("no_") else ["--no-" + flag[2:]]
-            words += [flag] if value else off
-        elif value is not None and value != ():
-            words += [flag, *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
-    return words
-
-
-_NO = object()
-_WORDS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    type(None): "left out",
-}
-
-
-def _candidates(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _as(kind: Any, value: Any) -> Any:
-    if kind is Any:
-        return value
-    origin = get_origin(kind)
+    origin, args = get_origin(kind), get_args(kind)
+    if len(members_of(kind)) > 1:
+        return " or ".join(map(described, args))
+    if origin is Annotated:
+        return described(args[0])
     if origin is tuple:
-        return _as_tuple(get_args(kind), value)
-    if origin is Literal:
-        return value if value in get_args(kind) else _NO
-    if origin is not None:
-        kind = origin
-    if kind is bool:
-        return value if isinstance(value, bool) else _NO
-    if kind in (int, float):
-        return _as_number(kind, value)
-    if kind is str and hasattr(value, "__fspath__"):
-        return str(value)
-    return value if isinstance(value, kind) else _NO
+        return f"{'a list of' if args[-1] is Ellipsis else len(args)} {described(args[0]).removeprefix('a ')}s"
+    return _WORDS.get(origin or kind, str(kind))
 
 
-def _as_number(kind: type, value: Any) -> Any:
-    if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
-        return _NO
-    if isinstance(value, str):
-        return _NO
-    if kind is float:
-        return float(value)
-    return int(value) if hasattr(value, "__index__") else _NO
+def _plain(value: Any) -> Any:
+    """The same as Python's own types."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str) and "\0" in value:
+        raise PydanticCustomError("no_text", "it holds the character of code 0")
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}
+    value = value.item() if getattr(value, "ndim", None) == 0 else value
+    if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
+        raise PydanticCustomError("greater_than_largest", "it is too large")
+    return value
 
 
-def _as_tuple(kinds: tuple[Any, ...], value: Any) -> Any:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return _NO
-    expected = [kinds[0]] * len(value) if len(kinds) == 2 and kinds[1] is Ellipsis else list(kinds)
-    if len(expected) != len(value):
-        return _NO
-    items = [_as(kind, item) for kind, item in zip(expected, value, strict=True)]
-    return _NO if any(item is _NO for item in items) else tuple(items)
-
-
-def _described_sequence(kind: Any) -> str:
-    if get_origin(kind) is tuple:
-        kinds = get_args(kind)
-        if kinds[-1] is Ellipsis:
-            return f"a list, each of it {described(kinds[0])}"
-        return f"{len(kinds)} values, each {described(kinds[0])}"
-    return getattr(kind, "__name__", str(kind))
-
-
-def _within(number: float, spec: Spec) -> bool:
-    return (
-        math.isfinite(number)
-        and (spec.at_least is None or number >= spec.at_least)
-        and (spec.above is None or number > spec.above)
-        and (spec.at_most is None or number <= spec.at_most)
-        and (spec.below is None or number < spec.below)
-    )
+def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: ValidationError) -> UserError:
+    """What pydantic refused, in one line."""
+    found = error.errors()[-1]
+    kind, name = found["type"], str(next(iter(found["loc"]), ""))
+    if kind == "value_error":
+        return UserError(str(found["ctx"]["error"]))
+    if kind == "extra_forbidden":
+        return unknown_name("setting", name, fields)
+    field = fields[name]
+    if name not in given:
+        return UserError(f"`{name}` is needed" + (f": {field.description}" if field.description else ""))
+    if kind == "literal_error":
+        return unknown_name(f"value of `{name}`:", str(found["input"]), map(str, choices_of(field)))
+    if kind == "finite_number" or "than" in kind:
+        bounds = [range_of(field), f"at most {LARGEST:g}" * (kind == "greater_than_largest")]
+        expected, value = " and ".join(filter(None, bounds)) or "finite", one_line(found["input"])
+        return UserError(f"`{name}` must be {expected}, got {value}")
+    return UserError(f"`{name}` must be {described(field.annotation)}, got {given[name]!r}")

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.stopping_times import StoppingTimes, stopping_times
+from benchmarks.tables import markdown
+from tllib_ancon.certification import StoppingTimes, stopping_times
 
 DELTA = 0.05
 Streams = NDArray[np.int8]
+Row = list[object]
+PAGE = """# The certificate on simulated labels
+
+`python -m benchmarks.certification --streams {orders} --seed {seed}`: {orders:,} random orders a row, δ = {delta}.
+
+## False verdicts
+
+A stream counts if the test ever gives a false verdict: this is the rate at the worst time to stop. The last column
+is what looking after every label costs without it: a two-sided z-test at 5 %, from the tenth label on.
+
+{false}
+## Labels until the verdict
+
+Median / 90th percentile, by M, the share of the M disagreements that is decisive, and the share of these on which the
+adapted model is right. In brackets: false verdicts in percent.
+
+{needed}
+## Labelling random images instead
+
+5,000 images, 80 % of the disagreements decisive, 70 % of these in favour of the adapted model.
+
+{at_random}"""
 
 
-@dataclass(frozen=True)
-class Disagreements:
-    """The images on which two models disagree.
-
-    Args:
-        images: N
-        outcomes: (M,) +1, -1 or 0 of each disagreement
-    """
+class Disagreements(NamedTuple):
+    """The images on which two models disagree: N images, and outcomes (M,), +1, -1 or 0 of each disagreement."""
 
     images: int
     outcomes: Streams
-
-    def __len__(self) -> int:
-        return len(self.outcomes)
 
     @property
     def difference(self) -> float:
@@ -36,21 +50,22 @@ class Disagreements:
 
     def label(self, orders: int, generator: np.random.Generator, margin: float = 0.0) -> StoppingTimes:
         """Ends of as many labellings, each in a random order of the M disagreements."""
-        streams = shuffled(self.outcomes, orders, generator)
-        return stopping_times(streams, DELTA, margin, disagreements=len(self), images=self.images)
+        streams = self.shuffled(orders, generator)
+        return stopping_times(streams, DELTA, margin, disagreements=len(self.outcomes), images=self.images)
 
     def label_random_images(self, orders: int, generator: np.random.Generator) -> StoppingTimes:
         """The same of all N images; where the models agree the outcome is 0."""
-        everything = np.concatenate([self.outcomes, np.zeros(self.images - len(self), dtype=np.int8)])
-        return Disagreements(self.images, everything).label(orders, generator)
+        agreements = np.zeros(self.images - len(self.outcomes), dtype=np.int8)
+        return Disagreements(self.images, np.concatenate([self.outcomes, agreements])).label(orders, generator)
+
+    def shuffled(self, orders: int, generator: np.random.Generator) -> Streams:
+        return generator.permuted(np.tile(self.outcomes, (orders, 1)), axis=1)
 
 
 def simulated(images: int, disagreements: int, favouring: float, decisive: float = 1.0) -> Disagreements:
     """M disagreements of N images.
 
     Args:
-        images: N
-        disagreements: M
         favouring: share of the decisive disagreements on which the adapted model is right
         decisive: share of the disagreements on which one of the two is right
     """
@@ -60,122 +75,68 @@ def simulated(images: int, disagreements: int, favouring: float, decisive: float
     return Disagreements(images, np.repeat(np.array([1, -1, 0], dtype=np.int8), counts))
 
 
-def shuffled(outcomes: Streams, orders: int, generator: np.random.Generator) -> Streams:
-    return generator.permuted(np.tile(outcomes, (orders, 1)), axis=1)
-
-
-def independent(population: Disagreements, labels: int, orders: int, generator: np.random.Generator) -> Streams:
-    """Streams of independent draws instead of those without replacement."""
-    return generator.choice(population.outcomes, size=(orders, labels))
-
-
 def z_test_after_every_label(streams: Streams, first: int = 10) -> float:
-    """Share of the streams that a two-sided z-test at 5 % rejects at some label from ``first`` on."""
+    """Percent of the streams that a two-sided z-test at 5 % rejects at some label from ``first`` on."""
     totals = streams.cumsum(axis=1, dtype=int)[:, first - 1 :]
     squares = (streams != 0).cumsum(axis=1)[:, first - 1 :]
-    return float((np.abs(totals) > 1.96 * np.sqrt(np.maximum(squares, 1))).any(axis=1).mean())
+    return 100 * float((np.abs(totals) > 1.96 * np.sqrt(np.maximum(squares, 1))).any(axis=1).mean())
 
 
-def false_verdicts(orders: int, generator: np.random.Generator) -> Iterator[Sequence[str]]:
+def false_verdicts(orders: int, generator: np.random.Generator) -> Iterator[Row]:
     """Rows: what the disagreements are, false verdicts in percent, the same by a z-test that is looked at each time."""
+
+    def row(kind: str, streams: Streams, ends: StoppingTimes) -> Row:
+        return [kind, f"{100 * (ends.verdicts != 0).mean():.1f}", f"{z_test_after_every_label(streams):.1f}"]
+
     for decisive in (1.0, 0.5):
         equal = simulated(10_000, 1000, 0.5, decisive)
         kind = f"equal models, {decisive * 100:.0f} % of the disagreements decisive"
-        streams = independent(equal, 1000, orders, generator)
-        yield f"{kind}, independent draws", _percent(stopping_times(streams, DELTA)), _z(streams)
-        streams = shuffled(equal.outcomes, orders, generator)
+        streams = generator.choice(equal.outcomes, size=(orders, 1000))
+        yield row(f"{kind}, independent draws", streams, stopping_times(streams, DELTA))
+        streams = equal.shuffled(orders, generator)
         ends = stopping_times(streams, DELTA, disagreements=1000, images=10_000)
-        yield f"{kind}, 1,000 without replacement", _percent(ends), _z(streams)
+        yield row(f"{kind}, 1,000 without replacement", streams, ends)
     at_margin = simulated(10_000, 1000, 0.55)
     kind = f"better by exactly the margin of {100 * at_margin.difference:.0f} point, 1,000 without replacement"
-    yield kind, _percent(at_margin.label(orders, generator, at_margin.difference)), ""
+    ends = at_margin.label(orders, generator, at_margin.difference)
+    yield [*row(kind, at_margin.outcomes[None], ends)[:2], ""]
 
 
-def labels_needed(orders: int, generator: np.random.Generator) -> Iterator[Sequence[str]]:
+def labels_needed(orders: int, generator: np.random.Generator) -> Iterator[Row]:
     """Rows: disagreements, decisive share, labels (median, 90th percentile) at 60, 70, 80 % in favour."""
     for disagreements in (300, 1000, 3000):
         for decisive in (1.0, 0.7):
-            row = [f"{disagreements:,}", f"{100 * decisive:.0f} %"]
+            row: Row = [f"{disagreements:,}", f"{100 * decisive:.0f} %"]
             for favouring in (0.6, 0.7, 0.8):
-                population = simulated(10_000, disagreements, favouring, decisive)
-                row.append(_with_false(population.label(orders, generator)))
+                ends = simulated(10_000, disagreements, favouring, decisive).label(orders, generator)
+                false = 100 * (ends.verdicts != 1).mean()
+                row.append(labels_of(ends) + (f" ({false:.1f})" if false else ""))
             yield row
 
 
-def at_random_images(orders: int, generator: np.random.Generator) -> Iterator[Sequence[str]]:
+def at_random_images(orders: int, generator: np.random.Generator) -> Iterator[Row]:
     """Rows: share of disagreements, difference of accuracy, labels at them, at random images, how many times fewer."""
     for share in (0.05, 0.1, 0.2, 0.4):
         population = simulated(5000, round(5000 * share), 0.7, 0.8)
-        at_disagreements = population.label(orders, generator)
-        at_random = population.label_random_images(orders, generator)
-        ratio = np.median(at_random.labels) / np.median(at_disagreements.labels)
-        points = f"{100 * population.difference:.1f}"
-        yield f"{100 * share:.0f} %", points, labels_of(at_disagreements), labels_of(at_random), f"{ratio:.1f}"
+        ends, random = population.label(orders, generator), population.label_random_images(orders, generator)
+        fewer = f"{np.median(random.labels) / np.median(ends.labels):.1f}"
+        yield [f"{100 * share:.0f} %", f"{100 * population.difference:.1f}", labels_of(ends), labels_of(random), fewer]
+
+
+def labels_of(ends: StoppingTimes) -> str:
+    """Median and 90th percentile."""
+    return " / ".join(f"{np.quantile(ends.labels, share, method='inverted_cdf')}" for share in (0.5, 0.9))
 
 
 def page(orders: int, seed: int) -> str:
     """All tables as Markdown."""
     generator = np.random.default_rng(seed)
-    return "\n".join(
-        [
-            "# The certificate on simulated labels",
-            "",
-            f"`python -m benchmarks.certification --streams {orders} --seed {seed}`: {orders:,} random orders a row, "
-            f"δ = {DELTA}.",
-            "",
-            "## False verdicts",
-            "",
-            "A stream counts if the test ever gives a false verdict: this is the rate at the worst time to stop. "
-            "The last column",
-            "is what looking after every label costs without it: a two-sided z-test at 5 %, from the tenth label on.",
-            "",
-            *table(["disagreements", "false verdicts, %", "z-test, %"], false_verdicts(orders, generator)),
-            "",
-            "## Labels until the verdict",
-            "",
-            "Median / 90th percentile, by M, the share of the M disagreements that is decisive, and the share of these "
-            "on which the",
-            "adapted model is right. In brackets: false verdicts in percent.",
-            "",
-            *table(["M", "decisive", "60 %", "70 %", "80 %"], labels_needed(orders, generator)),
-            "",
-            "## Labelling random images instead",
-            "",
-            "5,000 images, 80 % of the disagreements decisive, 70 % of these in favour of the adapted model.",
-            "",
-            *table(
-                [
-                    "images with a disagreement",
-                    "difference, points",
-                    "labels",
-                    "labels at random images",
-                    "times fewer",
-                ],
-                at_random_images(orders, generator),
-            ),
-            "",
-        ]
+    compared = ("images with a disagreement", "difference, points", "labels", "labels at random images", "times fewer")
+    return PAGE.format(
+        orders=orders,
+        seed=seed,
+        delta=DELTA,
+        false=markdown(("disagreements", "false verdicts, %", "z-test, %"), false_verdicts(orders, generator)),
+        needed=markdown(("M", "decisive", "60 %", "70 %", "80 %"), labels_needed(orders, generator)),
+        at_random=markdown(compared, at_random_images(orders, generator)),
     )
-
-
-def table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
-def _percent(ends: StoppingTimes) -> str:
-    return f"{100 * (ends.verdicts != 0).mean():.1f}"
-
-
-def _z(streams: Streams) -> str:
-    return f"{100 * z_test_after_every_label(streams):.1f}"
-
-
-def labels_of(ends: StoppingTimes) -> str:
-    median, ninetieth = (int(np.quantile(ends.labels, share, method="inverted_cdf")) for share in (0.5, 0.9))
-    return f"{median} / {ninetieth}"
-
-
-def _with_false(ends: StoppingTimes) -> str:
-    false = 100 * (ends.verdicts != 1).mean()
-    return labels_of(ends) + (f" ({false:.1f})" if false else "")

@@ -9,23 +9,20 @@ there (their number where they differ). ``--csv`` writes every run.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 import sys
-from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, stdev
 
-from tllib_ancon.errors import UserError
+import pandas as pd
+
+from benchmarks.tables import markdown
 from tllib_ancon.paper.numbers import other
 
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
 METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon")
 """In this order; others after them."""
 RUNS = re.compile(r"(?P<pair>\w+-\w+)-seed(?P<seed>\d+)")
-Accuracies = dict[str, dict[str, dict[int, dict[str, float]]]]
-"""method -> pair -> seed -> scores"""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -33,59 +30,47 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder that mnist_usps.sh wrote to")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
     args = parser.parse_args(words)
-    try:
-        scores = read(args.out)
-    except UserError as error:
+    runs = read(args.out)
+    if runs.empty:
+        error = f"{args.out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to"
         print(f"table: error: {error}", file=sys.stderr)
         return 2
-    print(markdown(scores))
+    print(table(runs), end="")
     if args.csv:
-        write_csv(args.csv, scores)
+        formats = {"accuracy": "{:.2f}".format, "ece": "{:.4f}".format}
+        runs.assign(**{name: runs[name].map(form) for name, form in formats.items()}).to_csv(args.csv, index=False)
     return 0
 
 
-def read(out: Path) -> Accuracies:
-    """Scores of every checkpoint that was evaluated.
+def read(out: Path) -> pd.DataFrame:
+    """Scores of every checkpoint that was evaluated, in the order of pairs, methods and seeds."""
+    found = [(RUNS.fullmatch(path.parent.name), path) for path in sorted(out.glob("*/*.json"))]
+    rows = [
+        {"pair": run["pair"], "method": path.stem, "seed": int(run["seed"]), **json.loads(path.read_text())}
+        for run, path in found
+        if run
+    ]
+    runs = pd.DataFrame(rows, columns=["pair", "method", "seed", "accuracy", "ece"])
+    methods = list(dict.fromkeys([*METHODS, *runs.method]))
+    for column, order in (("pair", PAIRS), ("method", methods)):
+        runs[column] = pd.Categorical(runs[column], order)
+    return runs.sort_values(["pair", "method", "seed"])
 
-    Raises:
-        UserError: there is none
-    """
-    scores: Accuracies = defaultdict(lambda: defaultdict(dict))
-    for path in sorted(out.glob("*/*.json")):
-        run = RUNS.fullmatch(path.parent.name)
-        if run:
-            scores[path.stem][run["pair"]][int(run["seed"])] = json.loads(path.read_text())
-    if not scores:
-        raise UserError(f"{out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to")
-    return {method: scores[method] for method in (*METHODS, *scores) if method in scores}
 
-
-def markdown(scores: Accuracies) -> str:
-    lines = ["| method | " + " | ".join(PAIRS) + " |", "|---|" + "---:|" * len(PAIRS)]
-    for method, by_pair in scores.items():
-        lines.append(f"| {method} | " + " | ".join(_cell(by_pair.get(pair, {})) for pair in PAIRS) + " |")
+def table(runs: pd.DataFrame) -> str:
+    cells = runs.groupby(["method", "pair"], observed=True).accuracy.agg(_cell).unstack().reindex(columns=PAIRS)
+    rows = cells.fillna("–").reset_index().to_numpy().tolist()
     for row in other("digits"):
         if not row.seed:
-            cells = (f"{row.values[pair]:.1f}" if pair in row.values else "–" for pair in PAIRS)
-            lines.append(f"| {row.method}, published by SHOT | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            published = (f"{row.values[pair]:.1f}" if pair in row.values else "–" for pair in PAIRS)
+            rows.append([f"{row.method}, published by SHOT", *published])
+    return markdown(("method", *PAIRS), rows, numbers=True)
 
 
-def _cell(by_seed: dict[int, dict[str, float]]) -> str:
-    accuracies = [scores["accuracy"] for scores in by_seed.values()]
+def _cell(accuracies: pd.Series) -> str:
     if len(accuracies) < 2:
-        return f"{accuracies[0]:.2f} (1 seed)" if accuracies else "–"
-    return f"{fmean(accuracies):.2f} ± {stdev(accuracies):.2f} ({len(accuracies)} seeds)"
-
-
-def write_csv(path: Path, scores: Accuracies) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("pair", "method", "seed", "accuracy", "ece"))
-        for pair in PAIRS:
-            for method, by_pair in scores.items():
-                for seed, run in sorted(by_pair.get(pair, {}).items()):
-                    writer.writerow((pair, method, seed, f"{run['accuracy']:.2f}", f"{run['ece']:.4f}"))
+        return f"{accuracies.iloc[0]:.2f} (1 seed)"
+    return f"{accuracies.mean():.2f} ± {accuracies.std():.2f} ({len(accuracies)} seeds)"
 
 
 if __name__ == "__main__":

@@ -10,28 +10,29 @@ features (AETTA), and logits of mixtures of two images (MixVal). What is stored 
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from benchmarks.do_no_harm import parser, run
+from benchmarks.do_no_harm.criteria import mixing_pairs
+from benchmarks.do_no_harm.round2 import START, stored
 from tllib_ancon.config import PredictConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import UnlabelledImages
-from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.batch_norm import estimate_statistics
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.selection import mixing_pairs
-from tllib_ancon.training import inputs, pictures, starts
-from tllib_ancon.training.dropout_scores import dropout_passes
-from tllib_ancon.training.passes import device, evaluation_loader, predict_domain
-from tllib_ancon.training.run_directory import RunDirectory
-from tllib_ancon.training.saved_logits import EPOCH, SavedLogits, read_logits, write_logits
+from tllib_ancon.training import inputs
+from tllib_ancon.training.adapting import dropout_passes
+from tllib_ancon.training.devices import device
+from tllib_ancon.training.inference import evaluation_loader, predict_domain
+from tllib_ancon.training.run import RunDirectory
 
 WEIGHT = 0.55
 """Of the first image of a mixture (Hu et al., 2023)."""
@@ -42,7 +43,7 @@ class Target:
     """The images of a run, and how they are read."""
 
     domain: Domain
-    transform: pictures.Transform
+    transform: inputs.Transform
     batch_size: int
     workers: int
 
@@ -54,63 +55,54 @@ class Target:
         return ImageLoader(images, self.batch_size, self.workers, positions)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.do_no_harm.candidates",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="finished adaptations")
-    parser.add_argument("--alphas", nargs="*", type=float, default=[0.25, 0.5, 0.75], metavar="A", help="of mixed-A")
-    parser.add_argument("-b", "--batch-size", type=int, default=64, metavar="B", help="images a step")
-    parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
-    args = parser.parse_args(words)
-    try:
-        if not all(0 < alpha < 1 for alpha in args.alphas):
-            raise UserError("--alphas must lie between 0 and 1: 0 is adabn, and 1 the last epoch")
-        for run in args.runs:
-            store(run, args.alphas, args.batch_size, args.workers)
-    except UserError as error:
-        print(f"candidates: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="finished adaptations")
+    arguments.add_argument("--alphas", nargs="*", type=float, default=[0.25, 0.5, 0.75], metavar="A", help="of mixed-A")
+    arguments.add_argument("-b", "--batch-size", type=int, default=64, metavar="B", help="images a step")
+    arguments.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
+    args = arguments.parse_args(words)
+    for adaptation in args.runs:
+        store(adaptation, args.alphas, args.batch_size, args.workers)
 
 
-def store(run: Path, alphas: Sequence[float], batch_size: int, workers: int) -> None:
+def store(adaptation: Path, alphas: Sequence[float], batch_size: int = 64, workers: int = 0) -> None:
     """Store every candidate of a run that is not stored with its probes.
 
     Raises:
         UserError: no finished run with the models of its epochs, or one whose data cannot be opened
     """
-    model, target = _open(run, batch_size, workers)
-    kept = sorted(RunDirectory(run).checkpoints.glob("epoch-*.pth"))
-    if not (run / "result.json").is_file() or len(kept) < 2:
-        raise UserError(f"{run} is no finished run with the models of its epochs; make it with `save_epochs=True`")
+    model, target = _open(adaptation, batch_size, workers)
+    kept = sorted(RunDirectory(adaptation).checkpoints.glob("epoch-*.pth"))
+    if not (adaptation / "result.json").is_file() or len(kept) < 2:
+        raise UserError(f"{adaptation} is no finished run with the models of its epochs; pass `save_epochs=True` to it")
     weights = {path.stem: torch.load(path, map_location="cpu", weights_only=True) for path in kept}
-    first, last = weights[EPOCH.format(0)], weights[kept[-1].stem]
+    first, last = weights[START], weights[kept[-1].stem]
     estimated = {"adabn": first, **{f"mixed-{alpha:g}": interpolated(first, last, alpha) for alpha in alphas}}
-    stored = read_logits(run)
+    done = [name for name, candidate in stored(adaptation).items() if "mixed" in candidate]
     for name, state in {**weights, **estimated}.items():
-        if name not in stored or stored[name].mixed is None:
+        if name not in done:
             model.load_state_dict(state)
             if name in estimated:
-                estimate_statistics(model, (images for _, images in target.loader()))
-            write_logits(run, name, measured(model, target))
-            print(f"{run}: {name}", file=sys.stderr)
+                estimate_statistics(model, (images.to(device()) for _, images in target.loader()))
+            path = adaptation / "logits" / f"{name}.npz"
+            partial = path.with_suffix(".partial.npz")
+            path.parent.mkdir(exist_ok=True)
+            np.savez_compressed(partial, **measured(model, target))
+            partial.replace(path)
+            print(f"{adaptation}: {name}", file=sys.stderr)
 
 
-def _open(run: Path, batch_size: int, workers: int) -> tuple[Classifier, Target]:
+def _open(adaptation: Path, batch_size: int, workers: int) -> tuple[Classifier, Target]:
     """The network of a run and its images, as the run saw them."""
-    recorded = RunDirectory(run).config()
-    start = starts.find_start(str(run))
+    recorded, start = RunDirectory(adaptation).config(), inputs.find_model(str(adaptation))
     data = {name: recorded.get(name) for name in ("root", "data", "target", "subset", "allow_outside_root")}
     given = {name: value for name, value in data.items() if value is not None}
-    config = PredictConfig(checkpoint=str(run), batch_size=batch_size, workers=workers, quiet=True, **given)
-    config = starts.inherited(config, start)
+    config = PredictConfig(checkpoint=str(adaptation), batch_size=batch_size, workers=workers, quiet=True, **given)
+    config = inputs.inherited(config, start)
     domain = inputs.open_images(config, config.target, "train", start.classes)
-    model = starts.start_classifier(config, start, domain.num_classes or None).to(device())
-    config = pictures.with_picture_defaults(config, model.preprocessing)
-    transform = pictures.picture_transforms(config, model.preprocessing).evaluation
+    model = inputs.load_classifier(config, start, domain.num_classes).to(device())
+    transform = inputs.choose_transforms(config, model.preprocessing, domain)[1].evaluation
     return model, Target(domain, transform, batch_size, workers)
 
 
@@ -123,49 +115,28 @@ def interpolated(first: Mapping[str, Tensor], last: Mapping[str, Tensor], alpha:
 
 
 @torch.inference_mode()
-def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Give batch-norm the mean over these batches of their statistics; the model is left in evaluation mode."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    model.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None
-        norm.train()
-    for images in batches:
-        if len(images) > 1:
-            model(images.to(device()))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()
-
-
-@torch.inference_mode()
-def measured(model: Classifier, target: Target) -> SavedLogits:
+def measured(model: Classifier, target: Target) -> dict[str, np.ndarray]:
     """What a model says of all images, under dropout, and of mixtures."""
     loader = target.loader()
     predictions = predict_domain(model, loader, device(), loader.num_images)
-    head = model.head
-    if head is None:
+    if model.head is None:
         raise UserError("the model has no head: nothing to apply dropout before")
-    passes = dropout_passes(predictions.features, head)
-    answers = predictions.logits.argmax(1)
-    first, second = mixing_pairs(answers, torch.Generator().manual_seed(0))
+    first, second = mixing_pairs(predictions.logits.argmax(1), torch.Generator().manual_seed(0))
     mixed = [
         model(WEIGHT * one.to(device()) + (1 - WEIGHT) * other.to(device())).float().cpu()
         for (_, one), (_, other) in zip(target.loader(first.tolist()), target.loader(second.tolist()), strict=True)
     ]
-    labels: Any = target.domain.labels
-    return SavedLogits(
-        torch.as_tensor(target.domain.positions, dtype=torch.int64).numpy(),
-        predictions.logits.cpu().numpy(),
-        labels,
-        passes.half().cpu().numpy(),
-        torch.cat(mixed).numpy(),
-        first.numpy(),
-        second.numpy(),
-    )
+    labels = {} if target.domain.labels is None else {"labels": np.asarray(target.domain.labels)}
+    return {
+        "indices": np.asarray(target.domain.positions, dtype=np.int64),
+        "logits": predictions.logits.cpu().numpy(),
+        "dropout": dropout_passes(predictions.features, model.head).half().cpu().numpy(),
+        "mixed": torch.cat(mixed).numpy(),
+        "first": first.numpy(),
+        "second": second.numpy(),
+        **labels,
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -15,24 +15,25 @@ not trained on, of its own domain.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
+from benchmarks.do_no_harm import parser, run
+from benchmarks.tables import markdown
 from tllib_ancon import adapt, predict
 from tllib_ancon.config import read_file
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.sampling import hold_out
-from tllib_ancon.self_training.class_prior import estimate_class_prior, likeliest_class_prior
+from tllib_ancon.data.loading import hold_out
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.self_training.adaptive import estimate_class_prior, likeliest_class_prior
 
 PLAN = Path(__file__).parents[1] / "evidence" / "office31.toml"
 TAIL, FEW_CLASSES, STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 20, 10, 80, 3, 20
@@ -88,43 +89,27 @@ def drawn(labels: np.ndarray, num_classes: int, kind: str, generator: np.random.
     return np.flatnonzero(order[labels] < FEW_CLASSES) if kind == "few-classes" else np.arange(len(labels))
 
 
-@dataclass(frozen=True)
-class Result:
-    """Accuracies of one run, in percent."""
-
-    setting: Setting
-    variant: str
-    start: float
-    selected: float
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.do_no_harm.classes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("root", metavar="OFFICE31")
-    parser.add_argument("runs", type=Path, metavar="RUNS")
-    parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--pairs", nargs="+", choices=PAIRS, default=PAIRS, help="of the kinds with a shift")
-    parser.add_argument("--kinds", nargs="+", default=("long-tail", "few-classes", "no-shift", "balanced"))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    args = parser.parse_args()
-    settings = [
-        Setting(pair, kind, seed)
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("root", metavar="OFFICE31")
+    arguments.add_argument("runs", type=Path, metavar="RUNS")
+    arguments.add_argument("out", type=Path, metavar="OUT")
+    arguments.add_argument("--pairs", nargs="+", choices=PAIRS, default=PAIRS, help="of the kinds with a shift")
+    arguments.add_argument("--kinds", nargs="+", default=("long-tail", "few-classes", "no-shift", "balanced"))
+    arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
+    arguments.add_argument("--seeds", nargs="+", type=int, default=[0])
+    args = arguments.parse_args(words)
+    results = [
+        result
         for seed in args.seeds
         for kind in args.kinds
         for pair in (DOMAINS if kind == "no-shift" else args.pairs)
+        for result in made(args.root, args.runs, args.out, Setting(pair, kind, seed), args.variants)
     ]
-    results = [
-        result for setting in settings for result in made(args.root, args.runs, args.out, setting, args.variants)
-    ]
-    print(table(results, args.kinds), flush=True)
+    print(table(pd.DataFrame(results), BASE), flush=True)
 
 
-def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[str]) -> Iterator[Result]:
+def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The results of every variant; runs that are not finished are made."""
     domain = setting.domain(root)
     assert domain.labels is not None
@@ -141,7 +126,7 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
             own["class_prior"] = tuple(PRIORS[variant](start).tolist())
         if variant == "ancon":
             own |= {name: plan["adapt"][name] for name in OF_ANCON}
-        run = adapt(
+        adapted = adapt(
             source,
             domain,
             labels=domain.labels.tolist(),
@@ -152,37 +137,38 @@ def made(root: str, runs: Path, out: Path, setting: Setting, variants: Sequence[
             log=str(out / f"{setting.pair}-{setting.kind}" / f"{variant.replace(', ', '-')}-seed{setting.seed}"),
             **common | own,
         )
-        yield Result(setting, variant, *(run.summary[part]["accuracy"] for part in ("start", "selected")))
+        yield result(setting.pair, setting.kind, setting.seed, variant, adapted.summary)
 
 
-def table(results: Sequence[Result], kinds: Sequence[str], base: str = BASE) -> str:
+def result(pair: str, kind: str, seed: int, variant: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracies of one run, in percent."""
+    accuracies = {part: summary[part]["accuracy"] for part in ("start", "selected")}
+    return {"pair": pair, "kind": kind, "seed": seed, "variant": variant, **accuracies}
+
+
+def table(results: pd.DataFrame, base: str) -> str:
     """A row a variant, a column a kind: mean, difference to the variant ``base`` and worst difference to the start."""
-    lines = ["| | " + " | ".join(kinds) + " |", "|---|" + "---:|" * len(kinds)]
-    starts = {one.setting: one.start for one in results}
-    lines.append(
-        "| start | " + " | ".join(_mean([starts[one] for one in starts if one.kind == kind]) for kind in kinds) + " |"
-    )
-    for variant in dict.fromkeys(one.variant for one in results):
-        own = [one for one in results if one.variant == variant]
-        cells = [_cell([one for one in own if one.setting.kind == kind], results, base) for kind in kinds]
-        lines.append(f"| {variant} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    setting = ["pair", "kind", "seed"]
+    beside = results[results.variant == base].set_index(setting).selected
+    results = results.join(beside.rename("beside"), on=setting)
+    kinds, starts = results.kind.unique(), results.drop_duplicates(setting).groupby("kind").start
+    rows = [
+        (variant, *(_cell(results[(results.variant == variant) & (results.kind == kind)], base) for kind in kinds))
+        for variant in results.variant.unique()
+    ]
+    first = ("start", *(f"{starts.mean()[kind]:.1f} ({starts.size()[kind]})" for kind in kinds))
+    return markdown(["", *kinds], [first, *rows], numbers=True)
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{fmean(values):.1f} ({len(values)})"
-
-
-def _cell(own: Sequence[Result], results: Sequence[Result], base: str) -> str:
-    if not own:
+def _cell(own: pd.DataFrame, base: str) -> str:
+    if own.empty:
         return ""
-    beside = {one.setting: one.selected for one in results if one.variant == base}
-    differences = [one.selected - beside[one.setting] for one in own if one.setting in beside]
-    error = f" ± {stdev(differences) / math.sqrt(len(differences)):.1f}" if len(differences) > 1 else ""
-    difference = f", {fmean(differences):+.1f}{error}" if differences and own[0].variant != base else ""
-    worst = min(one.selected - one.start for one in own)
-    return f"{fmean(one.selected for one in own):.1f}{difference}, worst {worst:+.1f}"
+    differences = (own.selected - own.beside).dropna()
+    error = f" ± {differences.sem():.1f}" if len(differences) > 1 else ""
+    is_base = own.variant.iloc[0] == base
+    difference = "" if is_base or differences.empty else f", {differences.mean():+.1f}{error}"
+    return f"{own.selected.mean():.1f}{difference}, worst {(own.selected - own.start).min():+.1f}"
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -4,7 +4,7 @@
 
 RUNS hold run directories ``.../SETTING/METHOD-seedN`` made with ``save_logits``, which have ``logits/epoch-000.npz``
 (the start) and those of the adapted epochs, and perhaps of further candidates (``adabn``, ``mixed-0.25``, …; see
-:mod:`tllib_ancon.training.saved_logits`). Labels are used to judge the choices and, of the other settings, to fit a
+:mod:`benchmarks.do_no_harm.candidates`). Labels are used to judge the choices and, of the other settings, to fit a
 threshold; no criterion sees them.
 
 Two kinds of pools are judged: the candidates of each run, and those of all methods of a setting and seed together. For
@@ -22,132 +22,88 @@ the one it is used on.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
-from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
+from torch import Tensor
 
+from benchmarks.do_no_harm import parser, run
+from benchmarks.do_no_harm.criteria import ALL, Candidate, Criterion
+from benchmarks.tables import markdown
 from tllib_ancon.errors import UserError
-from tllib_ancon.selection import CRITERIA, NEEDS, POOL_CRITERIA, Criterion, Mixtures, Outputs, PoolCriterion
-from tllib_ancon.training.saved_logits import FOLDER, SavedLogits, read_logits
 
 START = "epoch-000"
-RUN = re.compile(r"(?P<method>.+)-seed(?P<seed>\d+)")
 HARM = 0.5
 """Points of accuracy below the start that count as harm."""
 
-ALL: Mapping[str, Criterion | PoolCriterion] = {**CRITERIA, **POOL_CRITERIA}
-IN_ORDER = ("nothing", "sequence")
-"""Needs of criteria that only the epochs of one run satisfy."""
+POOL = ["setting", "pool"]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A stored model: what it says, and how good it is."""
-
-    name: str
-    outputs: Outputs
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Models for the same images among which one is chosen; the start is the first.
-
-    Attributes:
-        setting: domains that the models are adapted from and to
-        name: of the run, or of the seed
-        candidates: the start, the epochs of a run in their order, and others
-        one_run: whether they are all of one run
-        scores: criterion -> a score for each candidate, NaN where it has none
-    """
+class Pool(NamedTuple):
+    """Models for the same images among which one is chosen: the start, the epochs of a run in their order, others."""
 
     setting: str
     name: str
-    candidates: Sequence[Candidate]
+    candidates: dict[str, Candidate]
     one_run: bool
-    scores: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def start(self) -> float:
-        return self.candidates[0].accuracy
-
-    @property
-    def best(self) -> float:
-        return max(candidate.accuracy for candidate in self.candidates)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a choice took from a pool."""
-
-    pool: Pool
-    chosen: Candidate
-
-
-Choice = Mapping[str, Sequence[Outcome]]
-"""Name of a choice -> what it took from each pool."""
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.do_no_harm.round2",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders that hold run directories")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write what every choice took")
-    args = parser.parse_args(words)
-    try:
-        runs = [pool for folder in args.runs for pool in read(folder)]
-        kinds = {"run": runs, "setting": joined(runs)}
-        outcomes = {kind: choices(scored(pools)) for kind, pools in kinds.items()}
-    except UserError as error:
-        print(f"round2: error: {error}", file=sys.stderr)
-        return 2
-    for kind, title in (("run", "Among the candidates of a run"), ("setting", "Among those of all methods")):
-        print(f"## {title}\n\n{table(kinds[kind], outcomes[kind])}\n")
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders that hold run directories")
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write what every choice took")
+    args = arguments.parse_args(words)
+    runs = [pool for folder in args.runs for pool in read(folder)]
+    taken = []
+    titles = {"run": "Among the candidates of a run", "setting": "Among those of all methods"}
+    for (among, title), pools in zip(titles.items(), (runs, joined(runs)), strict=True):
+        if not pools:
+            print(f"## {title}\n\nNo setting and seed has runs of several methods.")
+            continue
+        measured = scored(pools)
+        made = choices(measured)
+        print(f"## {title}\n\n{table(measured, made)}")
+        taken.append(made.assign(among=among))
     if args.csv:
-        write_csv(args.csv, outcomes)
-    return 0
+        columns = ["among", *POOL, "choice", "chosen", "accuracy", "start", "best"]
+        pd.concat(taken)[columns].to_csv(args.csv, index=False, float_format="%.2f")
 
 
 def read(folder: Path) -> list[Pool]:
     """A pool for each run directory below the folder that kept logits.
 
     Raises:
-        UserError: there is none, a damaged file, a run without its start, or a target without labels
+        UserError: there is none, a run without its start, or a target without labels
     """
     pools = []
-    for path in sorted({logits.parent for logits in folder.rglob(FOLDER) if logits.is_dir()}):
-        saved = read_logits(path)
-        if START not in saved:
-            raise UserError(f"{path / FOLDER} does not hold {START}, the start: make that run with `save_logits=True`")
-        candidates = [_candidate(path, name, one) for name, one in saved.items()]
-        pools.append(Pool(path.parent.name, path.name, candidates, one_run=True))
+    for path in sorted(path for path in folder.rglob("logits") if path.is_dir()):
+        candidates = stored(path.parent)
+        if START not in candidates:
+            raise UserError(f"{path} does not hold {START}, the start: make that run with `save_logits=True`")
+        unlabelled = [name for name, one in candidates.items() if "labels" not in one]
+        if unlabelled:
+            raise UserError(f"{path / unlabelled[0]}.npz has no labels: its choices cannot be judged")
+        pools.append(Pool(path.parents[1].name, path.parent.name, candidates, one_run=True))
     if not pools:
         raise UserError(f"{folder} holds no logits of epochs; make runs with `save_logits=True`")
     return pools
 
 
-def _candidate(run: Path, name: str, saved: SavedLogits) -> Candidate:
-    if saved.labels is None:
-        raise UserError(f"{run / FOLDER / name}.npz has no labels: its choices cannot be judged")
-    mixtures = None
-    if saved.mixed is not None and saved.first is not None and saved.second is not None:
-        mixtures = Mixtures(*(torch.from_numpy(array) for array in (saved.mixed, saved.first, saved.second)))
-    dropout = None if saved.dropout is None else torch.from_numpy(saved.dropout)
-    outputs = Outputs(torch.from_numpy(saved.logits), dropout, mixtures)
-    return Candidate(name, outputs, 100 * float((saved.logits.argmax(1) == saved.labels).mean()))
+def stored(run: Path) -> dict[str, Candidate]:
+    """What a run keeps in ``logits/``, the epochs in their order and then the others."""
+    paths = sorted((run / "logits").glob("*.npz"), key=lambda path: (not path.stem.startswith("epoch-"), path.stem))
+    candidates = {}
+    for path in paths:
+        with np.load(path, allow_pickle=False) as arrays:
+            candidates[path.stem] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return candidates
 
 
 def joined(runs: Iterable[Pool]) -> list[Pool]:
@@ -156,188 +112,133 @@ def joined(runs: Iterable[Pool]) -> list[Pool]:
     Raises:
         UserError: runs of one setting and seed that start from different models
     """
-    groups: dict[tuple[str, str], list[Pool]] = {}
-    for run in runs:
-        found = RUN.fullmatch(run.name)
-        groups.setdefault((run.setting, found["seed"] if found else run.name), []).append(run)
+
+    def key(pool: Pool) -> tuple[str, str]:
+        return pool.setting, re.sub(r".+-seed(?=\d+$)", "", pool.name)
+
     pools = []
-    for (setting, seed), group in groups.items():
-        start = group[0].candidates[0]
-        for run in group[1:]:
-            if not _same(start, run.candidates[0]):
-                raise UserError(f"{setting}: {group[0].name} and {run.name} start from different models or images")
-        if len(group) > 1:
-            others = [
-                Candidate(f"{run.name}/{one.name}", one.outputs, one.accuracy)
-                for run in group
-                for one in run.candidates[1:]
-            ]
-            pools.append(Pool(setting, f"seed {seed}", [start, *others], one_run=False))
+    for (setting, seed), group in groupby(sorted(runs, key=key), key):
+        first, *others = group
+        start = first.candidates[START]["logits"]
+        for other in others:
+            if not _near(start, other.candidates[START]["logits"]):
+                raise UserError(f"{setting}: {first.name} and {other.name} start from different models or images")
+        adapted = {
+            f"{pool.name}/{name}": one
+            for pool in (first, *others)
+            for name, one in pool.candidates.items()
+            if name != START
+        }
+        if others:
+            pools.append(Pool(setting, f"seed {seed}", {START: first.candidates[START], **adapted}, one_run=False))
     return pools
 
 
-def _same(one: Candidate, other: Candidate) -> bool:
-    return one.outputs.logits.shape == other.outputs.logits.shape and bool(
-        np.allclose(one.outputs.logits, other.outputs.logits, rtol=1e-3, atol=1e-3)
-    )
+def _near(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
-def scored(pools: Sequence[Pool]) -> Sequence[Pool]:
-    """The pools, each with the scores of every criterion that its stored outputs allow."""
+def scored(pools: Iterable[Pool]) -> pd.DataFrame:
+    """A row a candidate: its pool, place there, name and accuracy, and its score by every criterion, NaN where what is
+    stored does not allow one; negated where lower is better."""
+    rows = []
     for pool in pools:
-        for name, criterion in ALL.items():
-            if criterion.needs in IN_ORDER:
-                pool.scores[name] = _scores_in_order(pool, criterion)
-            else:
-                pool.scores[name] = criterion.scores([one.outputs for one in pool.candidates])
-    return pools
+        scores = {name: _scores(pool, one) * (1 if one.higher_is_better else -1) for name, one in ALL.items()}
+        rows += [
+            {
+                "setting": pool.setting,
+                "pool": pool.name,
+                "place": place,
+                "candidate": name,
+                "accuracy": 100 * float((one["logits"].argmax(1) == one["labels"]).double().mean()),
+                **{criterion: values[place] for criterion, values in scores.items()},
+            }
+            for place, (name, one) in enumerate(pool.candidates.items())
+        ]
+    return pd.DataFrame(rows)
 
 
-def _scores_in_order(pool: Pool, criterion: Criterion | PoolCriterion) -> list[float]:
-    """Scores of the epochs of one run; candidates that are no epochs have none."""
-    if not pool.one_run:
-        return [math.nan] * len(pool.candidates)
-    epochs = [number for number, one in enumerate(pool.candidates) if one.name.startswith("epoch-")]
-    scores = dict(zip(epochs, criterion.scores([pool.candidates[number].outputs for number in epochs]), strict=True))
-    return [scores.get(number, math.nan) for number in range(len(pool.candidates))]
+def _scores(pool: Pool, criterion: Criterion) -> np.ndarray:
+    if not criterion.of_epochs:
+        return np.array(criterion.scores(list(pool.candidates.values())))
+    epochs = [name.startswith("epoch-") and pool.one_run for name in pool.candidates]
+    scores = np.full(len(epochs), math.nan)
+    if any(epochs):
+        scores[epochs] = criterion.scores(
+            [one for one, kept in zip(pool.candidates.values(), epochs, strict=True) if kept]
+        )
+    return scores
 
 
-def choices(pools: Sequence[Pool]) -> Choice:
-    """What the start, the oracle and each criterion take, as far as the pools allow."""
-    made: dict[str, list[Outcome]] = {
-        "start": [Outcome(pool, pool.candidates[0]) for pool in pools],
-        "best (labels)": [Outcome(pool, max(pool.candidates, key=lambda one: one.accuracy)) for pool in pools],
-    }
-    for name, criterion in ALL.items():
-        possible = [pool for pool in pools if any(map(math.isfinite, pool.scores[name][1:]))]
-        if not possible:
-            continue
-        sign = 1.0 if criterion.higher_is_better else -1.0
-        adapted = {id(pool): best(pool.scores[name], sign, first=1) for pool in possible}
-        made[name] = [Outcome(pool, pool.candidates[adapted[id(pool)]]) for pool in possible]
-        if criterion.needs != "nothing":
-            made[f"{name} or start"] = [
-                Outcome(pool, pool.candidates[best(pool.scores[name], sign, first=0)]) for pool in possible
-            ]
-            if len({pool.setting for pool in possible}) > 1:
-                made[f"{name}, guarded"] = guarded(made[name], lambda pool, at: sign * _gain(pool, name, at))  # noqa: B023
-    return made
+def choices(measured: pd.DataFrame) -> pd.DataFrame:
+    """A row for each choice and pool that allows it: the chosen candidate, its accuracy, the start's and the best."""
+    starts = measured[measured.place == 0]
+    made = {"start": starts, "best (labels)": _best(measured, "accuracy")}
+    for name in ALL:
+        made[name] = _best(measured[measured.place > 0], name)
+        if name != "last":
+            allowed = pd.MultiIndex.from_frame(measured[POOL]).isin(made[name].set_index(POOL).index)
+            made[f"{name} or start"] = _best(measured[allowed], name)
+            if made[name].setting.nunique() > 1:
+                made[f"{name}, guarded"] = guarded(made[name], starts, name)
+    taken = pd.concat(made, names=["choice"]).reset_index("choice").rename(columns={"candidate": "chosen"})
+    return taken.join(measured.groupby(POOL).accuracy.agg(start="first", best="max"), on=POOL)
 
 
-def best(scores: Sequence[float], sign: float, first: int) -> int:
-    """The first candidate from ``first`` on with the best score; NaN never wins."""
-    candidates = [number for number in range(first, len(scores)) if not math.isnan(scores[number])]
-    return max(candidates, key=lambda number: sign * scores[number])
+def _best(measured: pd.DataFrame, score: str) -> pd.DataFrame:
+    """The first candidate with the best score of each pool; NaN never wins."""
+    return measured.loc[measured.dropna(subset=score).groupby(POOL)[score].idxmax()]
 
 
-def _gain(pool: Pool, criterion: str, at: int) -> float:
-    return pool.scores[criterion][at] - pool.scores[criterion][0]
-
-
-def guarded(outcomes: Sequence[Outcome], gain: Callable[[Pool, int], float]) -> list[Outcome]:
-    """The same choices, but the start where the gain is not above the threshold that is best on all other settings.
+def guarded(adapted: pd.DataFrame, starts: pd.DataFrame, score: str) -> pd.DataFrame:
+    """The same choices, but the start where the score does not improve by more than the threshold that is best on all
+    other settings.
 
     Args:
-        outcomes: of several settings
-        gain: of a pool and the position of its chosen candidate; the higher, the more it is trusted
+        adapted, starts: of each pool the chosen candidate and the start
     """
-    gains = [gain(one.pool, one.pool.candidates.index(one.chosen)) for one in outcomes]
-    settings = {one.pool.setting for one in outcomes}
-    thresholds = {
-        setting: threshold(
-            [(one, own) for one, own in zip(outcomes, gains, strict=True) if one.pool.setting != setting]
-        )
-        for setting in settings
-    }
-    return [
-        one if own > thresholds[one.pool.setting] else Outcome(one.pool, one.pool.candidates[0])
-        for one, own in zip(outcomes, gains, strict=True)
-    ]
+    both = adapted.merge(starts, on=POOL, suffixes=("", " of start"))
+    both["gain"] = both[score] - both[f"{score} of start"]
+    settings = both.setting.unique()
+    thresholds = {setting: threshold(both[both.setting != setting]) for setting in settings}
+    trusted = both.gain > both.setting.map(thresholds)
+    kept = starts.merge(both[~trusted][POOL], on=POOL)
+    return pd.concat([both[trusted][adapted.columns], kept])
 
 
-def threshold(measured: Sequence[tuple[Outcome, float]]) -> float:
+def threshold(measured: pd.DataFrame) -> float:
     """The gain above which to trust a choice, for the largest mean accuracy; of several, the most cautious."""
-    gains = sorted({gain for _, gain in measured if math.isfinite(gain)})
-    between = [(low + high) / 2 for low, high in pairwise(gains)]
+    gains = sorted({gain for gain in measured.gain if math.isfinite(gain)})
+    limits = (-math.inf, *((low + high) / 2 for low, high in pairwise(gains)), math.inf)
 
     def accuracy(limit: float) -> float:
-        return _over_settings(
-            [(one.pool.setting, one.chosen.accuracy if gain > limit else one.pool.start) for one, gain in measured]
-        )
+        taken = measured.accuracy.where(measured.gain > limit, measured["accuracy of start"])
+        return _over_settings(taken, measured.setting)
 
-    return max((-math.inf, *between, math.inf), key=lambda limit: (accuracy(limit), limit))
+    return max(limits, key=lambda limit: (accuracy(limit), limit))
 
 
-def _over_settings(values: Iterable[tuple[str, float]]) -> float:
+def _over_settings(values: pd.Series, settings: pd.Series) -> float:
     """Mean over settings of the mean within a setting."""
-    by_setting: dict[str, list[float]] = {}
-    for setting, value in values:
-        by_setting.setdefault(setting, []).append(value)
-    return fmean(map(fmean, by_setting.values()))
+    return float(values.groupby(settings).mean().mean())
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """How good a choice is; see the head of this file."""
-
-    pools: int
-    mean: float
-    worst: float
-    harm: float
-    regret: float
-
-
-def judge(outcomes: Sequence[Outcome]) -> Verdict:
-    drops = [one.chosen.accuracy - one.pool.start for one in outcomes]
-    return Verdict(
-        len(outcomes),
-        _over_settings((one.pool.setting, one.chosen.accuracy) for one in outcomes),
-        min(drops),
-        100 * fmean(drop < -HARM for drop in drops),
-        _over_settings((one.pool.setting, one.pool.best - one.chosen.accuracy) for one in outcomes),
-    )
-
-
-def table(pools: Sequence[Pool], made: Choice) -> str:
-    """A row a choice, and what could not be judged."""
-    if not pools:
-        return "No setting and seed has runs of several methods."
-    settings = sorted({pool.setting for pool in pools})
-    sizes = {setting: sum(len(pool.candidates) for pool in pools if pool.setting == setting) for setting in settings}
+def table(measured: pd.DataFrame, taken: pd.DataFrame) -> str:
+    """A row for each choice, and what could not be judged."""
+    sizes = measured.groupby("setting").size()
+    number = len(measured.groupby(POOL))
     listed = ", ".join(f"{setting} {size}" for setting, size in sizes.items())
-    lines = [
-        f"{_counted(len(pools), 'pool')} of {_counted(len(settings), 'setting')}; candidates: {listed}",
-        "",
-        "| choice | pools | mean | worst | harm | regret |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for name, outcomes in made.items():
-        found = judge(outcomes)
-        lines.append(
-            f"| {name} | {found.pools} | {found.mean:.2f} | {found.worst:+.1f} | {found.harm:.0f} % "
-            f"| {found.regret:.2f} |"
-        )
-    missing = [f"{name} (needs {NEEDS[criterion.needs]})" for name, criterion in ALL.items() if name not in made]
-    if missing:
-        lines += ["", f"Not judged, for it was not stored or has no meaning here: {'; '.join(missing)}."]
-    return "\n".join(lines)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def write_csv(path: Path, outcomes: Mapping[str, Choice]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("among", "setting", "pool", "choice", "chosen", "accuracy", "start", "best"))
-        for kind, made in outcomes.items():
-            for choice, taken in made.items():
-                for one in taken:
-                    numbers = (one.chosen.accuracy, one.pool.start, one.pool.best)
-                    names = (kind, one.pool.setting, one.pool.name, choice, one.chosen.name)
-                    writer.writerow((*names, *(f"{number:.2f}" for number in numbers)))
+    rows = []
+    for choice, own in taken.groupby("choice", sort=False):
+        drops = own.accuracy - own.start
+        mean, regret = (_over_settings(values, own.setting) for values in (own.accuracy, own.best - own.accuracy))
+        harm = 100 * (drops < -HARM).mean()
+        rows.append((choice, len(own), f"{mean:.2f}", f"{drops.min():+.1f}", f"{harm:.0f} %", f"{regret:.2f}"))
+    judged = markdown(("choice", "pools", "mean", "worst", "harm", "regret"), rows, numbers=True)
+    missing = [f"{name} (needs {criterion.needs})" for name, criterion in ALL.items() if name not in {*taken.choice}]
+    left = f"\nNot judged, for it was not stored or has no meaning here: {'; '.join(missing)}.\n" if missing else ""
+    return f"pools: {number}; candidates: {listed}\n\n{judged}{left}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -1,66 +1,71 @@
-"""Every method beside one of them, run by run, from the lists of runs that are kept with the results.
+"""Differences between methods, from the lists of runs that are kept with the results, also of pairs that were adapted
+with different settings: a difference is one between runs of the same pair, start and seed.
 
-    python -m benchmarks.evidence.beside METHOD RUNS.csv [RUNS.csv ...]
+    python -m benchmarks.evidence.beside RUNS.csv [RUNS.csv ...] [--to METHOD]
 
-METHOD is one of the lists, or ``source-only``, the start. The lists are those that ``tllib-ancon report``
-(``runs.csv``) and ``python -m benchmarks.digits.table --csv`` write. A row has the mean accuracy of all runs of a
-method, its mean difference to METHOD with the standard error over runs of the same pair, start and seed, how many of
-them are above and below, and the smallest difference.
+Prints the table that ``tllib-ancon report`` calls ``paired``, or every method beside METHOD; ``source-only`` is the
+source model. The lists are those that ``tllib-ancon report`` (``runs.csv``) and ``python -m benchmarks.digits.table
+--csv`` write.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 
-START = "source-only"
+import pandas as pd
 
-Runs = dict[str, dict[tuple[str, str, str], float]]
-"""Method -> pair, start and seed -> accuracy in %."""
+from tllib_ancon.errors import UserError
+from tllib_ancon.report.formats import to_markdown
+from tllib_ancon.report.paired import paired_table
+from tllib_ancon.report.runs import PLACE, ROW
+from tllib_ancon.report.tables import ACCURACY, RowKey, measured
 
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("method", metavar="METHOD")
     parser.add_argument("lists", type=Path, nargs="+", metavar="RUNS.csv")
+    parser.add_argument("--to", metavar="METHOD")
     args = parser.parse_args(words)
-    runs = read(args.lists)
-    if args.method not in runs:
-        print(f"beside: error: no run of {args.method}; there are {', '.join(runs)}", file=sys.stderr)
+    try:
+        runs = read(args.lists)
+        table = paired_table(runs, to(args.to, measured(runs, ACCURACY)) if args.to else None)
+        if table is None:
+            raise UserError("no two runs share pair, seed and start: there is nothing to compare")
+    except UserError as error:
+        print(f"beside: error: {error}", file=sys.stderr)
         return 2
-    print("\n".join(rows(runs, args.method)))
+    print(to_markdown(table))
     return 0
 
 
-def read(lists: Sequence[Path]) -> Runs:
-    runs: Runs = {}
-    for path in lists:
-        with open(path, newline="", encoding="utf-8") as file:
-            for line in csv.DictReader(file):
-                run = (line["pair"], line.get("start", ""), line["seed"])
-                runs.setdefault(line["method"], {})[run] = float(line["accuracy"])
-                if "start_accuracy" in line:
-                    runs.setdefault(START, {})[run] = float(line["start_accuracy"])
+def to(reference: str, rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
+    """Every method beside this one, over all starts that have both."""
+    rows = list(rows)
+    found: dict[str, list[tuple[RowKey, RowKey]]] = {}
+    for start, method, _ in rows:
+        if method != reference and (start, reference, "") in rows:
+            found.setdefault(f"{method} − {reference}", []).append(((start, method, ""), (start, reference, "")))
+    if not found:
+        raise UserError(f"no run of {reference}; there are {', '.join(dict.fromkeys(key[1] for key in rows))}")
+    return found
+
+
+def read(lists: Sequence[Path]) -> pd.DataFrame:
+    """The runs of all lists as the frame that a report makes of run directories.
+
+    Raises:
+        UserError: two runs of one method, pair, start and seed
+    """
+    scores = ["start_accuracy", "start_ece", "accuracy", "ece"]
+    runs = pd.concat([pd.read_csv(path, keep_default_na=False, na_values=[""]).assign(path=path) for path in lists])
+    runs = runs.reindex(columns=["path", "pair", "start", "method", "seed", *scores]).fillna({"start": "erm"})
+    runs = runs.rename(columns={"pair": "column"}).assign(variant="", severity=0)
+    for again in runs[runs.duplicated([*ROW, *PLACE])].itertuples():
+        raise UserError(f"{again.path}: two runs of {again.method} on {again.column} with seed {again.seed}")
     return runs
-
-
-def rows(runs: Runs, method: str) -> Iterable[str]:
-    yield f"| | accuracy | − {method} | above, below | least |"
-    yield "|---|---:|---:|---:|---:|"
-    for name, accuracies in runs.items():
-        differences = [accuracies[run] - runs[method][run] for run in accuracies.keys() & runs[method].keys()]
-        if name == method or len(differences) < 2:
-            continue
-        error = stdev(differences) / len(differences) ** 0.5
-        above, below = sum(value > 0 for value in differences), sum(value < 0 for value in differences)
-        yield (
-            f"| {name} | {fmean(accuracies.values()):.2f} | {fmean(differences):+.2f} ± {error:.2f} | {above}, {below} "
-            f"| {min(differences):+.2f} |"
-        )
 
 
 if __name__ == "__main__":

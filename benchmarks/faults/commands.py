@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,130 +36,84 @@ seeds = [0]
 method = "erm"
 """
 
+EVALUATED = f"--val-resizing res. --resize-size {SIDE}"
+PICTURES = f"--train-resizing res. {EVALUATED}"
+READ = f"-a small_cnn --bottleneck-dim 8 {PICTURES} -j 0"
+TRAIN = f"{READ} --scratch --no-hflip -b 8 --quiet --log {{work}}/run"
+PRETRAIN = f"pretrain {{pictures}} -d ImageList -s bright {TRAIN} --epochs 3"
+ADAPT = (
+    f"adapt {{pictures}} -d ImageList -s bright -t dark --checkpoint {{start}} {TRAIN} --epochs 3 --save-predictions "
+    "--method"
+)
+BY_LAUNCHER = "-m"
+COMMANDS = {
+    "pretrain, ERM": PRETRAIN,
+    "pretrain, CDAN": f"{PRETRAIN} -t dark --method cdan -i 4",
+    "pretrain, MDD": f"{PRETRAIN} -t dark --method mdd -i 4",
+    "adapt, self-training": f"{ADAPT} self-training",
+    "adapt, AnCon": f"{ADAPT} ancon",
+    "adapt, AnCon, sparse votes": f"{ADAPT} ancon --storage sparse",
+    "adapt, AnCon, 2 workers": f"{ADAPT} ancon -j 2",
+    "adapt, ELR": f"{ADAPT} elr",
+    "adapt, GCE": f"{ADAPT} gce",
+    "adapt, NRC+AnCon": f"{ADAPT} nrc+ancon",
+    "adapt, SHOT+AnCon": f"{ADAPT} shot+ancon",
+    "adapt, AaD": f"{ADAPT} aad",
+    "run, two stages": f"run {{pictures}} -d ImageList -s bright -t dark --pretrain erm {TRAIN} --epochs 2 "
+    "--adapt-epochs 2 --adapt-batch-size 8",
+    "script, two stages": "script {folder}/cdan.py {pictures} -d ImageList -s bright -t dark -a small_cnn "
+    f"{PICTURES} --log {{work}}/run --method ancon --adapt-epochs 3 --adapt-batch-size 8 --quiet",
+    "adapt, while a cache is built": f"{ADAPT} ancon --cache {{work}}/cache",
+    "predict": f"predict {{pictures}} -d ImageList -t dark --checkpoint {{start}} {READ} -b 4 --out {{work}}/out.csv",
+    "benchmark": f"benchmark {{folder}}/plan.toml {{pictures}} --out {{work}}/runs -a small_cnn --bottleneck-dim 8 "
+    f"--scratch --both-train-resizing res. {EVALUATED} -j 0 --both-epochs 2 --both-batch-size 8",
+    "adapt, AnCon, torchrun": f"{BY_LAUNCHER} torch.distributed.run --standalone --nproc-per-node 2 -m -- tllib_ancon "
+    f"{ADAPT} ancon",
+}
+SLOW = {"benchmark", "adapt, AnCon, torchrun"}
+"""They start Python processes of their own and are disturbed a fourth as often."""
 
-@dataclass(frozen=True)
+
+@dataclass
 class Place:
-    """Where a campaign keeps its pictures, and what each command writes to: the same folder each time."""
+    """Where a campaign keeps its pictures, and what each command writes to: the same folder each time.
+
+    Attributes:
+        planted: the bug that commands have here
+        writes: the list of what the last command wrote
+    """
 
     folder: Path
+    planted: str = ""
 
-    @property
-    def pictures(self) -> Path:
-        return self.folder / "pictures"
+    def __post_init__(self) -> None:
+        self.pictures, self.start = self.folder / "pictures", self.folder / "start.pth"
+        self.work, self.writes = self.folder / "work", self.folder / "writes"
 
-    @property
-    def start(self) -> Path:
-        return self.folder / "start.pth"
-
-    @property
-    def work(self) -> Path:
-        return self.folder / "work"
+    def words(self, command: str) -> list[str]:
+        """Of a command line with these paths to fill in."""
+        paths = {"folder": self.folder, "pictures": self.pictures, "start": self.start, "work": self.work}
+        return [word.format(**paths) for word in command.split()]
 
     def emptied(self) -> Path:
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         return self.work
 
-
-def write_pictures(root: Path) -> None:
-    """Noisy pictures whose strongest colour is their class, in lists as TLLib has them."""
-    generator = np.random.default_rng(0)
-    (root / "image_list").mkdir(parents=True)
-    for domain, brightness in DOMAINS.items():
-        lines = []
-        for number in range(IMAGES):
-            label = number % len(CLASSES)
-            pixels = generator.integers(0, 140, (SIDE, SIDE, 3))
-            pixels[..., label] += 60
-            path = f"{domain}/{CLASSES[label]}/{number:03d}.png"
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((pixels * brightness).astype(np.uint8)).save(root / path)
-            lines.append(f"{path} {label}\n")
-        (root / "image_list" / f"{domain}.txt").write_text("".join(lines))
-    (root / "image_list" / "classes.txt").write_text("\n".join(CLASSES) + "\n")
-
-
-PICTURES = ("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", str(SIDE))
-NETWORK = ("-a", "small_cnn", "--bottleneck-dim", "8")
-TRAINING = (*NETWORK, "--scratch", *PICTURES, "--no-hflip", "-b", "8", "--quiet")
-
-
-def pretrain(*more: str) -> Callable[[Place], list[str]]:
-    def words(place: Place) -> list[str]:
-        own = ("-d", "ImageList", "-s", "bright", *TRAINING, "--epochs", "3", "-j", "0", "--log", f"{place.work}/run")
-        return ["pretrain", str(place.pictures), *own, *more]
-
-    return words
-
-
-def adapt(*more: str) -> Callable[[Place], list[str]]:
-    def words(place: Place) -> list[str]:
-        start = ("-d", "ImageList", "-s", "bright", "-t", "dark", "--checkpoint", str(place.start), *TRAINING)
-        log = ("--epochs", "3", "-j", "0", "--save-predictions", "--log", f"{place.work}/run")
-        return ["adapt", str(place.pictures), *start, *log, *more]
-
-    return words
-
-
-def two_stages(place: Place) -> list[str]:
-    own = ("-d", "ImageList", "-s", "bright", "-t", "dark", "--pretrain", "erm", *TRAINING, "-j", "0")
-    epochs = ("--epochs", "2", "--adapt-epochs", "2", "--adapt-batch-size", "8")
-    return ["run", str(place.pictures), *own, *epochs, "--log", f"{place.work}/run"]
-
-
-def with_cache(place: Place) -> list[str]:
-    return [*adapt("--method", "ancon", "--cache", f"{place.work}/cache")(place)]
-
-
-def script(place: Place) -> list[str]:
-    path = place.folder / "cdan.py"
-    path.write_text(SCRIPT)
-    own = ("-d", "ImageList", "-s", "bright", "-t", "dark", "-a", "small_cnn", *PICTURES, "--log", f"{place.work}/run")
-    ours = ("--method", "ancon", "--adapt-epochs", "3", "--adapt-batch-size", "8", "--quiet")
-    return ["script", str(path), str(place.pictures), *own, *ours]
-
-
-def predict(place: Place) -> list[str]:
-    own = ("-d", "ImageList", "-t", "dark", "--checkpoint", str(place.start), *NETWORK, *PICTURES)
-    return ["predict", str(place.pictures), *own, "-b", "4", "-j", "0", "--out", f"{place.work}/out.csv"]
-
-
-def benchmark(place: Place) -> list[str]:
-    plan = place.folder / "plan.toml"
-    plan.write_text(PLAN)
-    network = (*NETWORK, "--scratch", "--both-train-resizing", "res.", *PICTURES[2:], "-j", "0")
-    short = ("--both-epochs", "2", "--both-batch-size", "8")
-    return ["benchmark", str(plan), str(place.pictures), "--out", f"{place.work}/runs", *network, *short]
-
-
-def by_torchrun(place: Place) -> list[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = ("--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(port))
-    words = adapt("--method", "ancon")(place)
-    return ["-m", "torch.distributed.run", *launcher, "-m", "--", "tllib_ancon", *words]
-
-
-COMMANDS: dict[str, Callable[[Place], list[str]]] = {
-    "pretrain, ERM": pretrain(),
-    "pretrain, CDAN": pretrain("-t", "dark", "--method", "cdan", "-i", "4"),
-    "pretrain, MDD": pretrain("-t", "dark", "--method", "mdd", "-i", "4"),
-    "adapt, self-training": adapt("--method", "self-training"),
-    "adapt, AnCon": adapt("--method", "ancon"),
-    "adapt, AnCon, sparse votes": adapt("--method", "ancon", "--storage", "sparse"),
-    "adapt, AnCon, 2 workers": adapt("--method", "ancon", "-j", "2"),
-    "adapt, ELR": adapt("--method", "elr"),
-    "adapt, GCE": adapt("--method", "gce"),
-    "adapt, NRC+AnCon": adapt("--method", "nrc+ancon"),
-    "adapt, SHOT+AnCon": adapt("--method", "shot+ancon"),
-    "adapt, AaD": adapt("--method", "aad"),
-    "run, two stages": two_stages,
-    "script, two stages": script,
-    "adapt, while a cache is built": with_cache,
-    "predict": predict,
-    "benchmark": benchmark,
-    "adapt, AnCon, torchrun": by_torchrun,
-}
-SLOW = {"benchmark", "adapt, AnCon, torchrun"}
-"""They start Python processes of their own and are disturbed a fourth as often."""
+    def write_inputs(self) -> None:
+        """A script, a plan, and noisy pictures whose strongest colour is their class, in lists as TLLib has them."""
+        generator, lists = np.random.default_rng(0), self.pictures / "image_list"
+        lists.mkdir(parents=True, exist_ok=True)
+        (self.folder / "cdan.py").write_text(SCRIPT)
+        (self.folder / "plan.toml").write_text(PLAN)
+        (lists / "classes.txt").write_text("\n".join(CLASSES) + "\n")
+        for domain, brightness in DOMAINS.items():
+            names = [CLASSES[number % len(CLASSES)] for number in range(IMAGES)]
+            paths = [f"{domain}/{name}/{number:03d}.png" for number, name in enumerate(names)]
+            for path, name in zip(paths, names, strict=True):
+                pixels = generator.integers(0, 140, (SIDE, SIDE, 3))
+                pixels[..., CLASSES.index(name)] += 60
+                (self.pictures / path).parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray((pixels * brightness).astype(np.uint8)).save(self.pictures / path)
+            lines = [f"{path} {number % len(CLASSES)}\n" for number, path in enumerate(paths)]
+            (lists / f"{domain}.txt").write_text("".join(lines))

@@ -7,13 +7,30 @@ import pickle
 import random
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
-from benchmarks.faults.commands import NETWORK, PICTURES, Place, adapt, predict
+from benchmarks.faults.commands import COMMANDS, READ, Place
 from benchmarks.faults.kills import reference
 from benchmarks.faults.processes import run
 
 RUN = "adapt, AnCon"
+OTHERS = (b"", b"\0" * 100, b"[]", b"3", b'{"a": 1}', b"\xff\xfe\xfd", pickle.dumps([1, 2]))
+
+EVALUATE = "evaluate {work}/pictures -d ImageList -t dark --checkpoint {work}/run/checkpoints/best.pth " + READ
+PREDICT = COMMANDS["predict"].replace("{pictures}", "{work}/pictures")
+REPORT = "report {work}/run --out {work}/report"
+READERS = {
+    "checkpoint": ("run/checkpoints/best.pth", EVALUATE),
+    "config.json, report": ("run/config.json", REPORT),
+    "config.json, the same run": ("run/config.json", COMMANDS[RUN]),
+    "result.json, report": ("run/result.json", REPORT),
+    "result.json, the same run": ("run/result.json", COMMANDS[RUN]),
+    "metrics.jsonl, report": ("run/metrics.jsonl", REPORT),
+    "predictions.npz, report": ("run/predictions.npz", REPORT),
+    "image list": ("pictures/image_list/dark.txt", PREDICT),
+    "class names": ("pictures/image_list/classes.txt", PREDICT),
+    "picture": ("pictures/dark/red/003.png", PREDICT),
+}
+"""What is damaged: where it lies, and the command that reads it."""
 
 
 def truncated(content: bytes, generator: random.Random) -> bytes:
@@ -28,17 +45,7 @@ def flipped(content: bytes, generator: random.Random) -> bytes:
 
 
 def another_type(content: bytes, generator: random.Random) -> bytes:
-    others = (
-        b"",
-        b"\0" * 100,
-        b"[]",
-        b"3",
-        b'{"a": 1}',
-        b"\xff\xfe\xfd",
-        pickle.dumps([1, 2]),
-        b"PK\x03\x04" + content,
-    )
-    return generator.choice(others)
+    return generator.choice((*OTHERS, b"PK\x03\x04" + content))
 
 
 def nested(content: bytes, generator: random.Random) -> bytes:
@@ -63,73 +70,20 @@ def other_values(content: bytes, generator: random.Random) -> bytes:
         return flipped(content, generator)
 
 
-DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
-    truncated,
-    flipped,
-    another_type,
-    nested,
-    repeated,
-    other_values,
-)
-
-
-def _report(place: Place) -> list[str]:
-    return ["report", f"{place.work}/run", "--out", f"{place.work}/report"]
-
-
-def _finished(place: Place) -> list[str]:
-    return adapt("--method", "ancon")(place)
-
-
-def _evaluate(place: Place) -> list[str]:
-    own = ("-d", "ImageList", "-t", "dark", "--checkpoint", f"{place.work}/run/checkpoints/best.pth")
-    return ["evaluate", f"{place.work}/pictures", *own, *NETWORK, *PICTURES, "-j", "0"]
-
-
-def _predict(place: Place) -> list[str]:
-    words = predict(place)
-    return [*words[:1], f"{place.work}/pictures", *words[2:]]
-
-
-READERS: dict[str, tuple[str, Callable[[Place], list[str]]]] = {
-    "checkpoint": ("run/checkpoints/best.pth", _evaluate),
-    "config.json, report": ("run/config.json", _report),
-    "config.json, the same run": ("run/config.json", _finished),
-    "result.json, report": ("run/result.json", _report),
-    "result.json, the same run": ("run/result.json", _finished),
-    "metrics.jsonl, report": ("run/metrics.jsonl", _report),
-    "predictions.npz, report": ("run/predictions.npz", _report),
-    "image list": ("pictures/image_list/dark.txt", _predict),
-    "class names": ("pictures/image_list/classes.txt", _predict),
-    "picture": ("pictures/dark/red/003.png", _predict),
-}
-"""What is damaged: where it lies, and the command that reads it."""
+DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...]
+DAMAGES = (truncated, flipped, another_type, nested, repeated, other_values)
 
 
 def damage(number: int, seed: int, place: Place) -> dict[str, object]:
-    """The hostile file of this number.
-
-    Returns: what happened, for the table
-    """
+    """The hostile file of this number. Returns what happened, for the table."""
     generator = random.Random(f"{seed} {number}")
     name = generator.choice(sorted(READERS))
-    path, words = READERS[name]
+    path, command = READERS[name]
     work = place.emptied()
     shutil.copytree(reference(RUN, place).folder, work, dirs_exist_ok=True)
     shutil.copytree(place.pictures, work / "pictures")
     change = generator.choice(DAMAGES)
-    _change(work / path, change, generator)
-    ended = run(words(place))
-    right = (ended.status == 0 and "Traceback" not in ended.errors) or (ended.status == 2 and ended.in_one_line)
-    return {
-        "command": name,
-        "damage": change.__name__,
-        "status": ended.status,
-        "finished": ended.status == 0,
-        "wrong_exit": "" if right else f"{ended.status}: {ended.errors}",
-        "left": ended.left,
-    }
-
-
-def _change(path: Path, change: Callable[[bytes, random.Random], bytes], generator: random.Random) -> None:
-    path.write_bytes(change(path.read_bytes(), generator))
+    (work / path).write_bytes(change((work / path).read_bytes(), generator))
+    ended = run(place.words(command), place)
+    right = ended.in_one_line if ended.status == 2 else ended.status == 0 and "Traceback" not in ended.errors
+    return {"command": name, "damage": change.__name__, "finished": ended.status == 0, **ended.record(right)}

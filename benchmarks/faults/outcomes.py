@@ -1,9 +1,14 @@
-"""All that a command left in a folder, and where two of them differ by a bit."""
+"""All that a command left in a folder, and where two of them differ by a bit.
+
+``python -m benchmarks.faults.outcomes RUN OTHER`` compares the models and metrics of two runs.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +22,21 @@ WITHOUT_CONTENT = {".txt", ".lock", ""}
 """Logs of commands and files of locks, of which the names are compared alone."""
 
 
-def outcome(folder: Path) -> dict[str, Any]:
-    """Path below the folder -> content of every file."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): _content(path) for path in paths}
+def main(words: Sequence[str] | None = None) -> int:
+    runs = [Path(word) for word in words or sys.argv[1:]]
+    found = sorted(differences(*(outcome(run, "checkpoints/*.pth", "metrics.jsonl") for run in runs)))
+    print("\n".join(found) or f"{' and '.join(map(str, runs))} are the same bit for bit")
+    return int(bool(found))
+
+
+def outcome(folder: Path, *patterns: str) -> dict[str, Any]:
+    """Path below the folder -> content of every file, or of those of these patterns."""
+    paths = sorted(path for pattern in patterns or ("**/*",) for path in folder.glob(pattern) if path.is_file())
+    return {path.relative_to(folder).as_posix(): _read(path) for path in paths}
 
 
 def differences(first: Any, second: Any, name: str = "") -> list[str]:
-    """Where two nested values differ by a bit."""
+    """Where two nested values differ by a bit: NaN equals NaN, and -0 differs from 0."""
     if isinstance(first, dict) and isinstance(second, dict):
         alone = [f"{name}/{key} (missing)" for key in first.keys() ^ second.keys()]
         common = first.keys() & second.keys()
@@ -32,19 +44,30 @@ def differences(first: Any, second: Any, name: str = "") -> list[str]:
     if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         pairs = enumerate(zip(first, second, strict=True))
         return [place for number, pair in pairs for place in differences(*pair, f"{name}[{number}]")]
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        if first.dtype == second.dtype == torch.bfloat16:  # NumPy has no such type
+            first, second = first.view(torch.int16), second.view(torch.int16)
+        first, second = first.numpy(), second.numpy()
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         same = first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
         return [] if same else [name]
     return [] if type(first) is type(second) and first == second else [name]
 
 
+def _read(path: Path) -> Any:
+    try:
+        return _content(path)
+    except Exception:  # a damaged file, of which every reader says something else
+        return path.read_bytes()
+
+
 def _content(path: Path) -> Any:
     if path.suffix == ".pth":
-        return _plain(torch.load(path, map_location="cpu", weights_only=True))
+        return _without_speed(torch.load(path, map_location="cpu", weights_only=True))
     if path.suffix == ".json":
-        return _plain(json.loads(path.read_text()))
+        return _without_speed(json.loads(path.read_text()))
     if path.suffix == ".jsonl":
-        return [_plain(json.loads(line)) for line in path.read_text().splitlines()]
+        return _without_speed([json.loads(line) for line in path.read_text().splitlines()])
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
@@ -54,9 +77,11 @@ def _content(path: Path) -> Any:
     return None if path.suffix in WITHOUT_CONTENT else path.read_bytes()
 
 
-def _plain(value: Any) -> Any:
+def _without_speed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items() if name not in SPEED}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value.numpy() if isinstance(value, torch.Tensor) else value
+        return {str(name): _without_speed(entry) for name, entry in value.items() if name not in SPEED}
+    return [_without_speed(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,58 +1,61 @@
-"""Records of faults -> a table."""
+"""Records of faults -> tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.tables import markdown
+
 Record = Mapping[str, Any]
-HEAD = "| command | {} | ended before | wrong exit | not continued | differing bits | processes left |\n"
-LINE = "|---|---:|---:|---:|---:|---:|---:|\n"
-TITLES = {"kill": "Kills", "disk": "A full disk", "hostile": "Hostile files"}
-COUNTED = {"kill": "kills", "disk": "sizes", "hostile": "files"}
+KINDS = {"kill": ("Kills", "kills"), "disk": ("A full disk", "sizes"), "hostile": ("Hostile files", "files")}
+"""Title of each kind's table, and what its records count."""
+
+COLUMNS = {
+    "ended before": "finished",
+    "signal without effect": "no_effect",
+    "wrong exit": "wrong_exit",
+    "not continued": "continued",
+    "differing bits": "differing",
+    "processes left": "left",
+}
+FAULT = ("signal", "group", "after", "write", "size", "damage")
 
 
-def markdown(records: Sequence[Record]) -> str:
-    """A table for each kind of fault, a row a command, and a line on each fault that was not borne."""
-    kinds = [kind for kind in TITLES if any(record["kind"] == kind for record in records)]
-    parts = [_table(kind, [record for record in records if record["kind"] == kind]) for kind in kinds]
-    wrong = [record for record in records if is_wrong(record)]
-    listed = "\n".join(f"- {_said(record)}" for record in wrong)
-    return "\n".join(parts) + (f"\n## What went wrong\n\n{listed}\n" if wrong else "")
+def page(records: Sequence[Record]) -> str:
+    """A table for each kind of fault, a row a command; the planted bugs; a line on each fault that was not borne."""
+    parts = []
+    for kind, (title, count) in KINDS.items():
+        chosen = [record for record in records if record["kind"] == kind]
+        rows = [_row(name, chosen) for name in sorted({record["command"] for record in chosen})]
+        if rows:
+            table = markdown(("command", count, *COLUMNS), [*rows, _row("all", chosen)], numbers=True)
+            parts.append(f"## {title}\n\n{table}")
+    if planted := [record for record in records if record["kind"] == "planted"]:
+        rows = [(record["command"], record["kills"], record["found"] or "**never**") for record in planted]
+        parts.append("## Planted bugs\n\n" + markdown(("bug", "kills until it was found", "found as"), rows))
+    if wrong := [f"- {said(record)}\n" for record in records if is_wrong(record) and record not in planted]:
+        parts.append("## What went wrong\n\n" + "".join(wrong))
+    return "\n".join(parts)
 
 
 def is_wrong(record: Record) -> bool:
-    return bool(record["wrong_exit"] or record.get("continued") or record.get("differing") or record["left"])
+    """Whether a fault was not borne; of a planted bug: whether no kill found it. A signal may come too late to act."""
+    if record["kind"] == "planted":
+        return not record["found"]
+    return any(record.get(name) for name in COLUMNS.values() if name not in ("finished", "no_effect"))
 
 
-def _table(kind: str, records: Sequence[Record]) -> str:
-    names = sorted({record["command"] for record in records})
-    rows = [_row(name, [record for record in records if record["command"] == name]) for name in names]
-    head = f"## {TITLES[kind]}\n\n" + HEAD.format(COUNTED[kind]) + LINE
-    return head + "".join([*rows, _row("all", records)])
+def said(record: Record) -> str:
+    """One line of what happened."""
+    fault = ", ".join(f"{name} {record[name]}" for name in FAULT if record.get(name))
+    differing = sorted(record.get("differing", []))
+    more = f" and {len(differing) - 2} more" * (len(differing) > 2)
+    left = "a process was left" if record["left"] else ""
+    happened = (record["wrong_exit"], record.get("errors"), ", ".join(differing[:2]) + more, left)
+    return f"{record['command']} ({fault}): {' '.join('; '.join(filter(None, happened)).split())[-300:]}"
 
 
-def _row(name: str, records: Sequence[Record]) -> str:
-    counts = [
-        len(records),
-        sum(record["finished"] for record in records),
-        sum(bool(record["wrong_exit"]) for record in records),
-        sum(bool(record.get("continued")) for record in records),
-        sum(bool(record.get("differing")) for record in records),
-        sum(record["left"] for record in records),
-    ]
-    return f"| {name} | " + " | ".join(map(str, counts)) + " |\n"
-
-
-def _said(record: Record) -> str:
-    fault = ", ".join(
-        f"{name} {record[name]}" for name in ("signal", "group", "after", "size", "damage") if name in record
-    )
-    happened = [
-        record["wrong_exit"],
-        record.get("errors"),
-        ", ".join(record.get("differing", [])),
-        "a process was left" if record["left"] else "",
-    ]
-    text = " ".join("; ".join(filter(None, happened)).split())[-300:]
-    return f"{record['command']} ({fault}): {text}"
+def _row(name: str, records: Sequence[Record]) -> list[object]:
+    own = [record for record in records if name in (record["command"], "all")]
+    return [name, len(own), *(sum(bool(record.get(column)) for record in own) for column in COLUMNS.values())]

@@ -1,34 +1,59 @@
-"""Images a second of whole epochs, with all that is read, trained, scored and kept: ``adapt`` and the usual loop."""
+"""Whole epochs, with all that is read, trained, scored and kept: ``adapt`` and the usual loop; and the same with an
+epoch's files written before the next epoch begins, while it is trained, or not at all."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, StackDataset
 
-from benchmarks.speed.images import cached, draw_domain
+from benchmarks.speed.images import cached, draw_domain, toolkit_images
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
-from benchmarks.speed.usual_loop import UsualLoop
-from tllib_ancon import evaluation
 from tllib_ancon.config import AdaptConfig
-from tllib_ancon.data.device_augmentation import device_augmentation
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
-from tllib_ancon.models.backbones import create_backbone
-from tllib_ancon.models.classifier import Classifier, shot_classifier
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.passes import Predictions
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.transforms import TransformOptions, device_augmentation, evaluation_transform, train_transform
+from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters, shot_classifier
+from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import Run, RunDirectory
+from tllib_ancon.training.run import RunDirectory
 
 NUM_CLASSES = 31
+SMOOTHING, BETA = 0.3, 0.9
 WARMUP = 2
 """Epochs of ``adapt`` that are not counted: the first scores the start model, the second compiles."""
+
+
+class Waiting(nn.Module):
+    """A backbone whose pass takes 50 ms in which the processor waits, as for a GPU.
+
+    An epoch's files take 180 MB, as those of a ResNet-18.
+    """
+
+    out_features = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3 * 8 * 8, self.out_features)
+        self.register_buffer("others", torch.zeros(15_000_000))
+
+    def forward(self, images: Tensor) -> Tensor:
+        time.sleep(0.05)
+        pooled = nn.functional.adaptive_avg_pool2d(images, 8).flatten(1)
+        features: Tensor = self.layer(pooled)
+        return features
 
 
 @dataclass(frozen=True)
@@ -37,7 +62,7 @@ class Scene:
 
     Attributes:
         title: of network and device
-        arch: the network
+        arch: the network; without one, :class:`Waiting`
         image_size: side of its images in pixels
         num_images: of the target, drawn, 256² pixels as JPEG files
         batch_size: B
@@ -56,8 +81,9 @@ class Scene:
     def model(self) -> Classifier:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            backbone = create_backbone(self.arch, pretrained=False)
-            return shot_classifier(backbone.network, NUM_CLASSES, pool_layer=backbone.pool_layer())
+            if not self.arch:
+                return shot_classifier(Waiting(), NUM_CLASSES)
+            return shot_classifier(create_backbone(self.arch, pretrained=False), NUM_CLASSES)
 
 
 @dataclass(frozen=True)
@@ -77,24 +103,80 @@ class Way:
     limits: Mapping[str, float] = field(default_factory=dict)
 
 
-def measure(rounds: int = 4, workers: int = 2) -> list[Row]:
+class UsualLoop:
+    """AnCon's loop as a research script has it: float32, contiguous, the toolkit's loader, a float32 table of votes,
+    numbers read from the device every step, two passes over the test images an epoch. Calling it is one epoch.
+
+    Attributes:
+        images: that an epoch learns from
+    """
+
+    def __init__(self, scene: Scene, domain: Domain, folder: Path, workers: int):
+        model, batch = scene.model(), scene.batch_size
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = model.to(self.device)
+        choose_adapted_parameters(model, "all-but-head")
+        self.optimizer = torch.optim.SGD(model.get_parameters(1e-2), momentum=0.9, weight_decay=1e-3, nesterov=True)
+        train, test = (toolkit_images(domain, folder, scene.transforms, augment) for augment in (True, False))
+        loading = {"batch_size": batch, "num_workers": workers, "pin_memory": self.device.type == "cuda"}
+        self.train_loader = DataLoader(StackDataset(range(len(domain)), train), shuffle=True, drop_last=True, **loading)
+        self.test_loader = DataLoader(test, **loading)
+        self.images = len(self.train_loader) * batch
+        self.votes = torch.zeros(len(domain), model.num_classes, device=self.device)
+        self.threshold: float | None = None
+
+    def __call__(self) -> None:
+        self.model.train()
+        for indices, (images, _) in self.train_loader:
+            logits, _ = self.model(images.to(self.device))
+            targets = self.targets(indices.to(self.device), logits.detach())
+            loss = -(targets * logits.log_softmax(1)).sum(1).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            loss.item()
+        for _ in range(2):
+            self._test()
+
+    def targets(self, indices: Tensor, logits: Tensor) -> Tensor:
+        confidence, labels = logits.softmax(1).max(1)
+        mean = confidence.mean().item()
+        self.threshold = mean if self.threshold is None else BETA * self.threshold + (1 - BETA) * mean
+        ensemble = self.votes[indices]
+        self.votes[indices, labels] += (confidence >= self.threshold).float()
+        return (1 - SMOOTHING) * nn.functional.one_hot(labels, self.model.num_classes) + SMOOTHING * ensemble
+
+    @torch.no_grad()
+    def _test(self) -> None:
+        self.model.eval()
+        for images, labels in self.test_loader:
+            predictions = self.model(images.to(self.device)).argmax(1)
+            (predictions == labels.to(self.device)).float().mean().item()
+
+
+class WrittenAtOnce(RunDirectory):
+    """Writes an epoch before the next one begins."""
+
+    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
+        super().save_epoch(snapshot, metrics, selected)
+        self.wait()
+
+
+def measure(rounds: int = 4, workers: int = 2, **_: object) -> list[Row]:
     """ResNet-50 at 224² with batches of 64 where there is a GPU; else ResNet-18 at 96²."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         scene = Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)
     else:
         scene = Scene("ResNet-18 at 96², CPU", "resnet18", 96, 192, 32)
-    return compare(scene, _ways(on_gpu), rounds, workers)
-
-
-def _ways(on_gpu: bool) -> list[Way]:
     layout = {"channels_last": True, "fused": True}
     half = {**layout, "mixed_precision": "bf16", "compile": on_gpu}
-    return [
+    ways = [
         Way("images/s of adapt / the usual loop's"),
         Way("the same with --cache --device-augmentation --channels-last --fused", True, layout),
         Way(f"and --mixed-precision bf16{' --compile' * on_gpu}", True, half, {"at_least": 3} if on_gpu else {}),
     ]
+    return compare(scene, ways, rounds, workers)
 
 
 def compare(scene: Scene, ways: list[Way], rounds: int, workers: int) -> list[Row]:
@@ -102,33 +184,65 @@ def compare(scene: Scene, ways: list[Way], rounds: int, workers: int) -> list[Ro
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         domain = draw_domain(folder, scene.num_images)
-        usual = UsualLoop(scene.model(), domain, folder, scene.transforms, scene.batch_size, workers)
-        ours = [adaptation(scene, way, domain, folder, workers) for way in ways]
+        usual = UsualLoop(scene, domain, folder, workers)
+        ours = [_adaptation(scene, way, domain, folder, workers, RunDirectory) for way in ways]
         epochs = {way.name: partial(next, our.epochs()) for way, our in zip(ways, ours, strict=True)}
         seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
     theirs = [value / usual.images for value in seconds["usual"]]
     rows = [row(f"epoch of the usual loop, {scene.title}", [1 / value for value in theirs], "images/s")]
     for way, our in zip(ways, ours, strict=True):
-        images = len(our.train_loader) * scene.batch_size
+        images = len(our.loaders[0]) * scene.batch_size
         rows.append(ratio(way.name, theirs, [value / images for value in seconds[way.name]], **way.limits))
     return rows
 
 
-def adaptation(
-    scene: Scene, way: Way, domain: Domain, folder: Path, workers: int, run: Run | None = None
+def measure_writes(rounds: int = 5, **_: object) -> list[Row]:
+    """A small target of 256 images, decoded before: ResNet-50 at 224² where there is a GPU; else ResNet-18 at 32² on
+    the processor, which then trains and writes, and a network for which the processor waits."""
+    scenes = [
+        Scene("a network on a device of its own", "", 32, 256, 32),
+        Scene("ResNet-18 at 32², CPU", "resnet18", 32, 64, 32),
+    ]
+    if torch.cuda.is_available():
+        scenes = [Scene("ResNet-50 at 224², GPU", "resnet50", 224, 256, 64)]
+    return [row for scene in scenes for row in compare_writes(scene, rounds)]
+
+
+def compare_writes(scene: Scene, rounds: int, epochs: int = 3) -> list[Row]:
+    """Seconds of an epoch, of ``epochs`` a round, the files of the last of which are waited for; all ways in turn."""
+    ways = {"at once": WrittenAtOnce, "meanwhile": RunDirectory, "never": lambda path: None}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        domain, fast = draw_domain(folder, scene.num_images), Way("", fast_images=True)
+        adaptations = {way: _adaptation(scene, fast, domain, folder, 0, place) for way, place in ways.items()}
+        candidates = {way: partial(_train, our, our.epochs(), epochs) for way, our in adaptations.items()}
+        seconds = in_turn(candidates, rounds, clock=wall_clock)
+    at_once = [value / epochs for value in seconds["at once"]]
+    return [
+        row(f"epoch, its files written before the next: {scene.title}", at_once, "s"),
+        ratio("  / with its files written while the next is trained", seconds["at once"], seconds["meanwhile"]),
+        ratio("  / without files", seconds["at once"], seconds["never"]),
+    ]
+
+
+def _train(adaptation: Adaptation, epochs: Iterator[object], count: int) -> None:
+    deque(islice(epochs, count), maxlen=0)
+    if adaptation.run is not None:
+        adaptation.run.wait()
+
+
+def _adaptation(
+    scene: Scene, way: Way, domain: Domain, folder: Path, workers: int, place: Callable[[Path], RunDirectory | None]
 ) -> Adaptation:
-    """An adaptation of more epochs than will be measured, kept in a new run directory, or in ``run``."""
+    """An adaptation of more epochs than will be measured, kept in a new run."""
     options = AdaptConfig(epochs=10**6, batch_size=scene.batch_size, workers=workers, **way.options)
-    if run is None:
-        run = RunDirectory(Path(tempfile.mkdtemp(dir=folder)))
+    run = place(Path(tempfile.mkdtemp(dir=folder)))
+    if run is not None:
         run.begin({})
     train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)
     evaluation = evaluation_transform(scene.transforms)
     if way.fast_images:
         domain = cached(domain, [train, evaluation], folder, workers)
-    progress = Progress(quiet=True)
-    return Adaptation(scene.model(), domain, options, run, train, evaluation, _score, progress=progress)
-
-
-def _score(predictions: Predictions) -> dict[str, Any]:
-    return evaluation.summarize(predictions.logits.cpu(), torch.zeros_like(predictions.indices), NUM_CLASSES)
+    transforms, quiet = Transforms(train, evaluation), Progress(quiet=True)
+    labelled = replace(domain, classes=numbered(NUM_CLASSES), labels=np.zeros(len(domain), dtype=int))
+    return Adaptation(scene.model(), labelled, options, run, transforms, quiet)

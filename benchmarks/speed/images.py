@@ -1,10 +1,13 @@
-"""Images a second of a training epoch: TLLib's own loader against the one of this package with its cache."""
+"""Images a second of a training epoch: TLLib's own loader against the one of this package with its cache; and the crops
+of a batch on the device: torchvision's kernels image by image, and two products of matrices."""
 
 from __future__ import annotations
 
 import importlib
 import tempfile
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,36 +17,51 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from benchmarks.speed.timing import Row, exactly, family_clock, in_turn, ratio, row
-from tllib_ancon import toolkit
+from benchmarks.speed.timing import Row, family_clock, in_turn, ratio, row, wall_clock
 from tllib_ancon.data import cache
-from tllib_ancon.data.device_augmentation import device_augmentation
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.images import UnlabelledImages, item_seed
-from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.sampling import EpochSampler
-from tllib_ancon.data.transforms import ImageTransform, TransformOptions, train_transform
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, item_seed
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.data.transforms import ImageTransform, TransformOptions, device_augmentation, train_transform
+from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.progress import Progress
 
 BATCH = 64
 DRAWN = 512
 
 
-def measure(root: str | None = None, domain: str = "W", rounds: int = 9, workers: int = 2) -> list[Row]:
+def measure(root: str | None = None, target: str = "W", workers: int = 2, rounds: int = 9) -> list[Row]:
     """Epochs after the first.
 
     Args:
         root: Office-31 in TLLib's layout. Default: pictures of its size, drawn at random
-        domain: of Office-31
+        target: domain of Office-31
     """
     with tempfile.TemporaryDirectory() as folder:
-        images = open_domain(root, "Office31", [domain]) if root else draw_domain(Path(folder))
-        return _compare(images, Path(folder), rounds, workers, f"Office-31 {domain}" if root else "drawn pictures")
+        images = open_domain(root, "Office31", [target]) if root else draw_domain(Path(folder))
+        return _compare(images, Path(folder), rounds, workers, f"Office-31 {target}" if root else "drawn pictures")
+
+
+def measure_augmentation(rounds: int = 15, **_: object) -> list[Row]:
+    """Seconds of a batch of 64 crops of 224 from squares of 256, with their flips and normalisation."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    transform = device_augmentation(TransformOptions())
+    side = transform.resizing.side
+    pixels = torch.randint(256, (BATCH, side, side, 3), dtype=torch.uint8).to(device)
+    ways = {
+        name: partial(replace(transform, at_once=at_once).finish, pixels, range(BATCH))
+        for name, at_once in (("image by image", False), ("in one call", True))
+    }
+    seconds = in_turn(ways, rounds, clock=wall_clock)
+    title = f"augmentation of {BATCH} images, {device.upper()}"
+    return [
+        *(row(f"{title}, {name}", [1e3 * value for value in seconds[name]], "ms") for name in ways),
+        ratio("image by image / in one call", seconds["image by image"], seconds["in one call"]),
+    ]
 
 
 def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str) -> list[Row]:
-    theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{toolkit.find().name}'s"
+    theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
     in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
     kept = cached(domain, [in_workers, on_device], folder, workers)
@@ -54,7 +72,7 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
         "with --cache --device-augmentation": _loader(kept, workers, on_device),
     }
     loaders: dict[str, Iterable[Any]] = {name: loader, **ours}
-    epochs = {title: partial(_epoch, batches) for title, batches in loaders.items()}
+    epochs = {title: partial(deque, batches, maxlen=0) for title, batches in loaders.items()}
     seconds = {title: np.stack(clocks).T for title, clocks in in_turn(epochs, rounds, clock=family_clock).items()}
     count, (wall, processor) = len(loader) * BATCH, seconds[name]
     limits = {"with --cache": {"at_least": 2}}
@@ -64,7 +82,7 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
         *(ratio(f"images/s {way} / {name}", wall, seconds[way][0], **limits.get(way, {})) for way in ours),
         row(f"processor time of {title}", 1e3 * processor / count, "ms/image"),
         *(ratio(f"processor time of {name} / {way}", processor, seconds[way][1]) for way in ours),
-        exactly("tensors that are the same given the same seed", _same(theirs, with_cache), "%", at_least=100),
+        row("tensors that are the same given the same seed", [_same(theirs, with_cache)], "%", at_least=100),
     ]
 
 
@@ -77,11 +95,6 @@ def cached(domain: Domain, transforms: Iterable[ImageTransform], folder: Path, w
 def _loader(domain: Domain, workers: int, transform: ImageTransform) -> ImageLoader:
     sampler = EpochSampler(range(len(domain)), len(domain), seed=0)
     return ImageLoader(UnlabelledImages(domain, transform), BATCH, workers, sampler, drop_last=True)
-
-
-def _epoch(loader: Iterable[Any]) -> None:
-    for _ in loader:
-        pass
 
 
 def _same(theirs: Any, cached: ImageLoader) -> float:
@@ -102,7 +115,7 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
     augmentation = [T.RandomResizedCrop(options.image_size, options.scale, options.ratio), T.RandomHorizontalFlip()]
     list_file = folder / "list.txt"
     list_file.write_text("".join(f"{path} 0\n" for path in domain.paths or ()))
-    side = options.square.side
+    side = options.resizing("default").side
     steps = T.Compose(
         [
             T.Lambda(lambda image: image.resize((side, side))),
@@ -111,7 +124,7 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
             T.Normalize(options.norm_mean, options.norm_std),
         ]
     )
-    module = importlib.import_module(f"{toolkit.find().name}.vision.datasets.imagelist")
+    module = importlib.import_module(f"{find().name}.vision.datasets.imagelist")
     return module.ImageList(str(folder), domain.classes, str(list_file), transform=steps)
 
 

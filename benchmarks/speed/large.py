@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,10 +23,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from benchmarks.speed.epochs import Scene
-from benchmarks.speed.timing import Row, exactly
+from benchmarks.speed.timing import Row, row
 
 SIZES = (10_000, 1_000_000)
-
 NUM_CLASSES, SIDE, BATCH, STEPS = 1000, 64, 64, 50
 HOLD_OUT = 0.01
 """Share of the pictures that selects the epoch."""
@@ -36,9 +34,11 @@ FILES = 1000
 """Picture files, and links to their folder, so that a million paths need few of them."""
 
 Figures = dict[str, float]
-"""Name of a row -> its number."""
+"""Name of a row, its unit behind a comma -> seconds, bytes or a count."""
 
 UNITS = {"s": 1.0, "ms": 1e3, "MB": 1e-6, "pictures": 1.0}
+LIMITS = {("a list: opened", SIZES[-1]): 30, ("a list: memory", SIZES[-1]): 150}
+"""What is asked for, in the row's unit."""
 
 
 class Enough(Exception):
@@ -55,7 +55,7 @@ class Clock:
         evaluated: images in evaluation mode before the first training step
     """
 
-    steps: int
+    steps: int = STEPS
     started: list[float] = field(default_factory=list)
     evaluated: int = 0
 
@@ -107,58 +107,32 @@ def measure(only: Sequence[str] = ()) -> Iterator[Row]:
     Args:
         only: of :data:`MEASUREMENTS`. Default: all
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        works: dict[str, Callable[[int], Figures]] = {
-            "list": partial(open_list, folder),
-            "adapt": adapt_some_steps,
-            "continue": partial(continue_after_an_epoch, folder),
-            "cache": partial(adapt_with_cache, folder),
-            "predict": predict_all,
-            "file": partial(write_predictions, folder),
-        }
-        for what in only or works:
+    with tempfile.TemporaryDirectory() as folder:
+        for what in only or MEASUREMENTS:
+            title, work = MEASUREMENTS[what]
             for count in SIZES:
-                for title, value in in_a_process(works[what], count).items():
-                    yield _row(f"{MEASUREMENTS[what]}: {title}", count, value)
+                for name, value in in_a_process(work, Path(folder), count).items():
+                    name, _, unit = f"{title}: {name}".rpartition(", ")
+                    limits = {"at_most": LIMITS[name, count]} if (name, count) in LIMITS else {}
+                    yield row(f"{name}, N = {count:,}", [value * UNITS[unit]], unit, **limits)
 
 
-MEASUREMENTS = {
-    "list": "a list",
-    "adapt": "adapt",
-    "continue": "adapt that continues",
-    "cache": "adapt with --cache",
-    "predict": "predict",
-    "file": "predict to a file",
-}
-"""Name -> title of its rows."""
-
-LIMITS = {("a list: opened", SIZES[-1]): 30, ("a list: memory", SIZES[-1]): 150}
-"""What is asked for, in the row's unit."""
-
-
-def _row(name: str, count: int, value: float) -> Row:
-    title, _, unit = name.rpartition(", ")
-    limit = LIMITS.get((title, count))
-    return exactly(f"{title}, N = {count:,}", value * UNITS[unit], unit, at_most=limit)
-
-
-def in_a_process(work: Callable[[int], Figures], count: int) -> Figures:
+def in_a_process(work: Callable[..., Figures], *arguments: Any) -> Figures:
     """Run it where nothing else has taken memory before."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_alone, work, count).result()
+        return pool.submit(_alone, work, *arguments).result()
 
 
-def _alone(work: Callable[[int], Figures], count: int) -> Figures:
+def _alone(work: Callable[..., Figures], *arguments: Any) -> Figures:
     """After a small adaptation, so that what libraries take is not counted."""
     torch.set_num_threads(1)
     _adapt(Drawn(10 * BATCH), Clock(2))
-    return work(count)
+    return work(*arguments)
 
 
 def open_list(folder: Path, count: int) -> Figures:
     """Of image files, in TLLib's form."""
-    from tllib_ancon.data.domains import open_domain
+    from tllib_ancon.data.open import open_domain
 
     write_list(folder, count)
     before, started = memory(), time.process_time()
@@ -168,7 +142,7 @@ def open_list(folder: Path, count: int) -> Figures:
     return {"opened, s": seconds, "memory, MB": memory() - before}
 
 
-def adapt_some_steps(count: int) -> Figures:
+def adapt_some_steps(folder: Path, count: int) -> Figures:
     """AnCon on pictures that are made on the fly: until the first step, a step, and what is taken by then."""
     return _adapt(Drawn(count))
 
@@ -187,22 +161,20 @@ def continue_after_an_epoch(folder: Path, count: int) -> Figures:
     """An epoch in a run directory, ended in the second one, and the same call again."""
     log = str(folder / f"run{count}")
     per_epoch = round(count * (1 - HOLD_OUT)) // BATCH
-    _adapt(Drawn(count), epochs=2, log=log, clock=Clock(per_epoch + 1))
+    _adapt(Drawn(count), Clock(per_epoch + 1), epochs=2, log=log)
     written = sum(path.stat().st_size for path in Path(log).rglob("*") if path.is_file())
     return {**_adapt(Drawn(count), epochs=2, log=log), "run directory, MB": written}
 
 
-def predict_all(count: int) -> Figures:
+def predict_all(folder: Path, count: int) -> Figures:
     """Every answer, of ten classes."""
     from tllib_ancon import predict
 
     network, before, started = Network(Clock(0), num_classes=10), memory(), time.process_time()
     answers = predict(network, Drawn(count), batch_size=BATCH, workers=0)
     seconds = time.process_time() - started
-    return {
-        "a picture, ms": seconds / count,
-        "memory beside the answers, MB": peak_memory() - before - answers.probabilities.nbytes,
-    }
+    beside = peak_memory() - before - answers.probabilities.nbytes
+    return {"a picture, ms": seconds / count, "memory beside the answers, MB": beside}
 
 
 def write_predictions(folder: Path, count: int) -> Figures:
@@ -212,37 +184,38 @@ def write_predictions(folder: Path, count: int) -> Figures:
     write_list(folder, count)
     checkpoint, rows = folder / "small_cnn.pth", folder / f"predictions{count}.csv"
     torch.save(Scene("", "small_cnn", SIDE, 0, 0).model().state_dict(), checkpoint)
-    images = [str(folder), "--data", "ImageList", "--target", f"target{count}", "--allow-outside-root"]
-    model = [
-        "--checkpoint",
-        str(checkpoint),
-        "--arch",
-        "small_cnn",
-        "--val-resizing",
-        "res.",
-        "--resize-size",
-        str(SIDE),
-    ]
+    images = f"{folder} --data ImageList --target target{count} --allow-outside-root --workers 0 --quiet --out {rows}"
+    model = f"--checkpoint {checkpoint} --arch small_cnn --val-resizing res. --resize-size {SIDE}"
     before, started = memory(), time.process_time()
-    assert main(["predict", *images, *model, "--workers", "0", "--quiet", "--out", str(rows)]) == 0
+    assert main(["predict", *images.split(), *model.split()]) == 0
     return {"a picture, ms": (time.process_time() - started) / count, "memory, MB": peak_memory() - before}
+
+
+MEASUREMENTS: dict[str, tuple[str, Callable[[Path, int], Figures]]] = {
+    "list": ("a list", open_list),
+    "adapt": ("adapt", adapt_some_steps),
+    "continue": ("adapt that continues", continue_after_an_epoch),
+    "cache": ("adapt with --cache", adapt_with_cache),
+    "predict": ("predict", predict_all),
+    "file": ("predict to a file", write_predictions),
+}
+"""Name -> title of its rows, and what makes them."""
 
 
 def _adapt(images: Any = None, clock: Clock | None = None, **settings: Any) -> Figures:
     from tllib_ancon import adapt
 
-    clock = clock or Clock(STEPS)
+    clock = clock or Clock()
     torch.manual_seed(0)
     network = Network(clock)
     before, started = memory(), time.process_time()
     options = {"method": "ancon", "epochs": 1, "batch_size": BATCH, "hold_out": HOLD_OUT, "workers": 0, "quiet": True}
     with contextlib.suppress(Enough):
         adapt(network, images, **{**options, **settings})
-    steps = np.diff(clock.started)
     return {
         "until the first step, s": clock.started[0] - started,
         "scored before it, pictures": float(clock.evaluated),
-        "a step, ms": median(steps.tolist()),
+        "a step, ms": median(np.diff(clock.started).tolist()),
         "memory, MB": peak_memory() - before,
     }
 

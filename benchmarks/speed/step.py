@@ -1,99 +1,77 @@
-"""What AnCon adds to a step of self-training."""
+"""A training step: what AnCon adds to self-training's, how much of the device's arithmetic it reaches, what it costs in
+two processes."""
 
 from __future__ import annotations
 
+import multiprocessing
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.speed.timing import Row, in_turn, process_clock, ratio, row, wall_clock
+from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon import methods
-from tllib_ancon.models.backbones import create_backbone
-from tllib_ancon.models.classifier import adaptation_mode, shot_classifier
-from tllib_ancon.models.parameters import choose_adapted_parameters
-from tllib_ancon.training.optimization import create_sgd
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.models.classifier import adaptation_mode, choose_adapted_parameters, shot_classifier
+from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.training.devices import DATA_PARALLEL
+from tllib_ancon.training.loop import create_sgd
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10
-WARMUP = 5
-
-
-def measure(rounds: int = 600) -> list[Row]:
-    """The small CNN at 32² on the CPU, and ResNet-50 at 224² where there is a GPU; batches of 64."""
-    rows = _on_cpu(rounds)
-    if torch.cuda.is_available():
-        rows += _on_gpu(rounds)
-    return rows
-
-
-def _on_cpu(rounds: int) -> list[Row]:
-    """The model's part of a step is the same for both methods, and its noise is greater than what they differ by: two
-    copies of one method differ by up to 1 % a step. So the ratio that is judged leaves it out, and compares the
-    methods' own parts, timed within each step."""
-    title = "small CNN at 32², CPU"
-    plain, ancon = (TrainingStep(name, "small_cnn", 32, torch.device("cpu")) for name in ("self-training", "ancon"))
-    seconds = in_turn({"plain": plain.in_parts, "ancon": ancon.in_parts}, rounds, WARMUP)
-    typical = median(seconds["plain"])
-    added = [a - p for a, p in zip(ancon.own_seconds[WARMUP:], plain.own_seconds[WARMUP:], strict=True)]
-    return [
-        row(f"step of self-training, {title}", [1e3 * value for value in seconds["plain"]], "ms"),
-        row("what AnCon adds to it", [1e3 * value for value in added], "ms"),
-        row("step of AnCon / of self-training, by that", [1 + value / typical for value in added], "x", at_most=1.02),
-        ratio("step of AnCon / of self-training, whole steps", seconds["ancon"], seconds["plain"]),
-    ]
-
-
-def _on_gpu(rounds: int) -> list[Row]:
-    title = "ResNet-50 at 224², GPU"
-    steps = {name: TrainingStep(name, "resnet50", 224, torch.device("cuda")) for name in ("self-training", "ancon")}
-    seconds = in_turn(steps, rounds, WARMUP, wall_clock)
-    return [
-        row(f"step of self-training, {title}", [1e3 * value for value in seconds["self-training"]], "ms"),
-        ratio(f"step of AnCon / of self-training, {title}", seconds["ancon"], seconds["self-training"], at_most=1.01),
-    ]
+STEPS = 10
+"""Of a round in one or two processes."""
 
 
 class TrainingStep:
-    """One step of the adaptation loop on random images.
+    """One step of the adaptation loop on random images; in bfloat16 as ``--mixed-precision bf16 --channels-last``
+    makes it.
 
     Attributes:
         own_seconds: processor time of the method's own part, a step of :meth:`in_parts`
     """
 
-    def __init__(self, method: str, arch: str, side: int, device: torch.device):
+    def __init__(self, method: str, arch: str, side: int, device: str, bf16: bool = False):
         self.generator = torch.Generator().manual_seed(0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             backbone = create_backbone(arch, pretrained=False)
-            model = shot_classifier(backbone.network, NUM_CLASSES, 256, backbone.pool_layer(), finetune=False)
-        self.model = model.to(device)
-        choose_adapted_parameters(self.model, "all-but-head")
-        adaptation_mode(self.model)
-        self.optimizer = create_sgd(self.model.get_parameters(1e-3), momentum=0.9, weight_decay=1e-3)
-        self.method = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256).to(
-            device
-        )
+            model = shot_classifier(backbone, NUM_CLASSES, finetune=False)
+        layout = torch.channels_last if bf16 else torch.preserve_format
+        self.model: Any = model.to(device, memory_format=layout)
+        choose_adapted_parameters(model, "all-but-head")
+        adaptation_mode(model)
+        self.optimizer = create_sgd(model.get_parameters(1e-3), AdaptConfig())
+        method_of = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256)
+        self.method = method_of.to(device)
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)
+        self.autocast = torch.autocast(device, torch.bfloat16, enabled=bf16)
         self.own_seconds: list[float] = []
 
     def __call__(self) -> None:
-        logits, features = self._outputs()
+        with self.autocast:
+            logits, features = self.model(self.images)
         self.method(self._indices(), logits, features).backward()
         self._update()
 
     def in_parts(self) -> None:
         """The same step of a method whose loss is of the logits, with the backward pass in two: the method's, from its
         loss to the logits, and the model's."""
-        logits, features = self._outputs()
+        logits, features = self.model(self.images)
         indices, leaf = self._indices(), logits.detach().requires_grad_()
-        started = process_clock()
+        started = time.thread_time()
         self.method(indices, leaf, features).backward()
-        self.own_seconds.append(process_clock() - started)
+        self.own_seconds.append(time.thread_time() - started)
         logits.backward(leaf.grad)
         self._update()
-
-    def _outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
-        outputs: tuple[torch.Tensor, torch.Tensor] = self.model(self.images)
-        return outputs
 
     def _indices(self) -> torch.Tensor:
         return torch.randint(NUM_SAMPLES, (BATCH,), generator=self.generator)
@@ -101,3 +79,112 @@ class TrainingStep:
     def _update(self) -> None:
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+def measure(rounds: int = 600, **_: object) -> list[Row]:
+    """The small CNN at 32² on the CPU, and ResNet-50 at 224² where there is a GPU; batches of 64.
+
+    On the CPU the model's part of a step is the same for both methods, and its noise is greater than what they differ
+    by: two copies of one method differ by up to 1 % a step. So the ratio that is judged leaves it out, and compares the
+    methods' own parts, timed within each step.
+    """
+    title, warmup = "small CNN at 32², CPU", 5
+    plain, ancon = (TrainingStep(name, "small_cnn", 32, "cpu") for name in ("self-training", "ancon"))
+    seconds = in_turn({"plain": plain.in_parts, "ancon": ancon.in_parts}, rounds, warmup)
+    typical = median(seconds["plain"])
+    added = [a - p for a, p in zip(ancon.own_seconds[warmup:], plain.own_seconds[warmup:], strict=True)]
+    rows = [
+        row(f"step of self-training, {title}", [1e3 * value for value in seconds["plain"]], "ms"),
+        row("what AnCon adds to it", [1e3 * value for value in added], "ms"),
+        row("step of AnCon / of self-training, by that", [1 + value / typical for value in added], "x", at_most=1.02),
+        ratio("step of AnCon / of self-training, whole steps", seconds["ancon"], seconds["plain"]),
+    ]
+    if torch.cuda.is_available():
+        title = "ResNet-50 at 224², GPU"
+        steps = {name: TrainingStep(name, "resnet50", 224, "cuda") for name in ("self-training", "ancon")}
+        plain_s, ancon_s = in_turn(steps, rounds, warmup, wall_clock).values()
+        rows += [
+            row(f"step of self-training, {title}", [1e3 * value for value in plain_s], "ms"),
+            ratio(f"step of AnCon / of self-training, {title}", ancon_s, plain_s, at_most=1.01),
+        ]
+    return rows
+
+
+def measure_peak(rounds: int = 20, **_: object) -> list[Row]:
+    """AnCon in bfloat16, channels last: ResNet-50 at 224² where there is a GPU, else ResNet-18 at 96²; batches of 64.
+
+    The peak is what the device reaches in products of large bfloat16 matrices, as this torch multiplies them.
+    """
+    device, arch, side, width = ("cpu", "resnet18", 96, 1024)
+    if torch.cuda.is_available():
+        device, arch, side, width = ("cuda", "resnet50", 224, 8192)
+    factor = torch.randn(width, width, device=device, dtype=torch.bfloat16)
+    work: dict[str, Callable[[], object]] = {
+        "step": TrainingStep("ancon", arch, side, device, bf16=True),
+        "product": lambda: factor @ factor,
+    }
+    seconds = in_turn(work, rounds, 5, wall_clock)
+    step, product = ([operations(one) / 1e12 / value for value in seconds[name]] for name, one in work.items())
+    title = f"step of AnCon, {arch} at {side}², {device.upper()}, bf16"
+    return [
+        row("product of bf16 matrices", product, "TFLOP/s"),
+        row(title, step, "TFLOP/s"),
+        ratio(f"{title} / the matrix product", step, product),
+    ]
+
+
+def operations(work: Callable[[], object]) -> int:
+    """Floating-point additions and multiplications in convolutions and matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+def measure_processes(rounds: int = 15, **_: object) -> list[Row]:
+    """AnCon with the small CNN at 32² on the CPU, a batch of 64 and one thread in each process, joined by gloo.
+
+    Other programs on the machine make the second process wait; processor time tells what a step costs more in two.
+    """
+    spawn, processor = multiprocessing.get_context("spawn"), {"1": list[float](), "2": list[float]()}
+    with ExitStack() as running, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        free.close()
+        teams = {
+            size: [ProcessPoolExecutor(1, spawn, _join, (rank, int(size), address)) for rank in range(int(size))]
+            for size in processor
+        }
+        for member in (*teams["1"], *teams["2"]):
+            running.enter_context(member)
+
+        def steps(size: str) -> None:
+            first, *_ = [future.result() for future in [member.submit(_steps) for member in teams[size]]]
+            processor[size].append(first)
+
+        alone, pair = in_turn({size: partial(steps, size) for size in teams}, rounds, clock=time.perf_counter).values()
+    title = "step of AnCon, small CNN at 32², CPU, 1 process"
+    return [
+        row(title, [STEPS * BATCH / value for value in alone], "images/s"),
+        ratio("images/s of 2 processes / of 1, batch 64 each", [2 * value for value in alone], pair),
+        ratio("processor time of a step, each of 2 processes / 1", processor["2"][1:], processor["1"][1:]),
+    ]
+
+
+def _join(rank: int, size: int, address: str) -> None:
+    """Make this process a member of those that train together."""
+    global _step
+    torch.set_num_threads(1)
+    _step = TrainingStep("ancon", "small_cnn", 32, "cpu")
+    if size > 1:
+        distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
+        options: dict[str, Any] = {**DATA_PARALLEL}
+        _step.model = DistributedDataParallel(_step.model, **options)
+        _step.model.broadcast_buffers = False
+
+
+def _steps() -> float:
+    """Processor seconds of a round."""
+    started = time.process_time()
+    for _ in range(STEPS):
+        _step()
+    return time.process_time() - started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
@@ -17,6 +17,7 @@ Clock = Callable[[], Any]
 """Gives seconds, or an array of several clocks' seconds."""
 
 RESAMPLES = 1000
+HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Row:
     unit: str
     at_most: float | None = None
     at_least: float | None = None
-    interval: tuple[float, float] | None = None
+    interval: Sequence[float] | None = None
 
     @property
     def met(self) -> bool | None:
@@ -51,10 +52,18 @@ class Row:
             return None if low < self.at_least <= high else low >= self.at_least
         return None
 
+    def __str__(self) -> str:
+        """A line of the table below :data:`HEADER`."""
+        wanted = f"≤ {self.at_most:g}" if self.at_most is not None else ""
+        wanted = f"≥ {self.at_least:g}" if self.at_least is not None else wanted
+        verdict = {None: "undecided" if wanted else "", True: "met", False: "NOT MET"}[self.met]
+        spread, interval = _range(self.low, self.high), _range(*(self.interval or (0, 0)))
+        value = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.4g}"
+        return f"{self.name:<72}{value:>10} {self.unit:<9}{spread:>19} {interval:>19}  {wanted}  {verdict}".rstrip()
 
-def process_clock() -> float:
-    """Seconds of processor time of this thread, which other programs on the machine do not lengthen by waiting."""
-    return time.thread_time()
+
+def _range(low: float, high: float) -> str:
+    return "" if low == high else f"{low:.4g} – {high:.4g}"
 
 
 def family_clock() -> np.ndarray:
@@ -73,27 +82,38 @@ def wall_clock() -> float:
 
 
 def in_turn(
-    candidates: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 1, clock: Clock = process_clock
+    candidates: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 1, clock: Clock = time.thread_time
 ) -> dict[str, list[Any]]:
-    """Seconds of each candidate in each round; every other round goes through them backwards."""
+    """Seconds of each candidate in each round; every other round goes through them backwards.
+
+    The default clock is the processor time of this thread, which other programs do not lengthen by waiting.
+    """
     seconds: dict[str, list[Any]] = {name: [] for name in candidates}
     for number in range(-warmup, rounds):
-        order = list(candidates)[:: 1 if number % 2 else -1]
-        for name in order:
+        for name in list(candidates)[:: 1 if number % 2 else -1]:
             started = clock()
             candidates[name]()
             seconds[name].append(clock() - started)
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def row(
-    name: str, values: Sequence[float], unit: str, at_most: float | None = None, at_least: float | None = None
-) -> Row:
-    """The median of ``values``, their quartiles and the median's interval."""
+def row(name: str, values: Iterable[float], unit: str, **limits: float) -> Row:
+    """The median of ``values``, their quartiles and the median's interval; a single value does not vary.
+
+    Args:
+        limits: ``at_most`` or ``at_least``
+    """
+    values = list(values)
     if len(values) < 2:
-        return exactly(name, values[0], unit, at_most, at_least)
+        return Row(name, *values * 3, unit, **limits)
     low, _, high = quantiles(values, n=4, method="inclusive")
-    return Row(name, median(values), low, high, unit, at_most, at_least, median_interval(values))
+    return Row(name, median(values), low, high, unit, **limits, interval=median_interval(values))
+
+
+def ratio(name: str, numerators: Iterable[float], denominators: Iterable[float], **limits: float) -> Row:
+    """The same of the ratios within a round."""
+    pairs = zip(numerators, denominators, strict=True)
+    return row(name, [above / below for above, below in pairs], "x", **limits)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -104,20 +124,3 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     drawn = (starts + np.arange(length)).reshape(RESAMPLES, -1)[:, :count] % count
     low, high = np.quantile(np.median(np.asarray(values)[drawn], axis=1), (0.025, 0.975))
     return float(low), float(high)
-
-
-def ratio(
-    name: str,
-    numerators: Sequence[float],
-    denominators: Sequence[float],
-    at_most: float | None = None,
-    at_least: float | None = None,
-) -> Row:
-    """The median of the ratios within a round, and their quartiles."""
-    pairs = zip(numerators, denominators, strict=True)
-    return row(name, [above / below for above, below in pairs], "x", at_most, at_least)
-
-
-def exactly(name: str, value: float, unit: str, at_most: float | None = None, at_least: float | None = None) -> Row:
-    """A number that does not vary."""
-    return Row(name, value, value, value, unit, at_most, at_least)

@@ -1,4 +1,4 @@
-"""Put every statement to its test and write the table: ``python -m benchmarks.theory [--seed N] [--out FILE]``."""
+"""Put every statement to its test and write the table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.theory.findings import findings, page
+from benchmarks.theory.statements import page
 
 TABLE = Path(__file__).parents[1] / "results" / "theory.md"
 
@@ -19,12 +19,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of all random problems; by default 0, as in the table")
     parser.add_argument("--out", type=Path, default=TABLE, metavar="FILE", help="by default the committed table")
     args = parser.parse_args(words)
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    try:
-        text = page(findings(torch.Generator().manual_seed(args.seed)), args.seed)
-    finally:
-        torch.set_num_threads(threads)
+    text = page(args.seed)
     args.out.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0

@@ -1,4 +1,5 @@
-r"""Theorem 3.2 and its corollary as code: AnCon on the linear softmax model.
+r"""Theorem 3.2 and its corollary as code: AnCon on the linear softmax model :math:`f_k(x; \theta) \propto
+\exp(\theta_k^\top x)`.
 
 X is uniform on n points :math:`x_i \in \mathbb{R}^d` and labels follow :math:`p_{Y|X} = f(X; \theta^*)`, so
 the minimiser and every expectation over X and Y are exact. Expectations over a minibatch ξ of b points drawn
@@ -6,7 +7,8 @@ with replacement are exact too, from per-sample gradients:
 :math:`\mathbb{E}_\xi \langle \bar u_\xi, \bar v_\xi \rangle = \frac1b \mathbb{E}\langle u, v \rangle
 + (1 - \frac1b) \langle \mathbb{E} u, \mathbb{E} v \rangle`.
 
-Only the optimisation itself is random. It runs R times side by side; tensors then have a leading R.
+Only the optimisation itself is random. It runs R times side by side; tensors then have a leading R. All are float64;
+"residuals" are the r of per-sample gradients :math:`x r^\top`.
 """
 
 from __future__ import annotations
@@ -16,27 +18,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
-
-from tllib_ancon.errors import UserError
+from torch import Generator, Tensor
 
 
 @dataclass(frozen=True)
 class LinearProblem:
-    r"""Inputs and labels of the linear softmax model :math:`f_k(x; \theta) \propto \exp(\theta_k^\top x)`.
-
-    Args:
-        inputs: (n, d) float64, the points X is uniform on.
-        optimum: (d, K) float64, :math:`\theta^*`: the labels' model, hence the minimiser of the loss.
-    """
+    r"""Inputs (n, d), the points X is uniform on, and the optimum :math:`\theta^*` (d, K), the labels' model."""
 
     inputs: Tensor
     optimum: Tensor
-
-    def __post_init__(self) -> None:
-        shapes = tuple(self.inputs.shape), tuple(self.optimum.shape)
-        if self.inputs.ndim != 2 or self.optimum.ndim != 2 or shapes[0][1] != shapes[1][0]:
-            raise UserError(f"inputs and optimum have shapes {shapes}; expected (n, d) and (d, K)")
 
     @property
     def num_classes(self) -> int:
@@ -81,10 +71,7 @@ class LinearProblem:
         return self.inputs.T @ residuals / len(self.inputs)
 
     def pl_constant(self, parameters: Tensor) -> Tensor:
-        r"""The largest μ with :math:`\lVert \nabla l \rVert^2 \ge 2 \mu (l - l^*)` at each θ, (…).
-
-        No μ > 0 serves all of them: the gradient is bounded while the loss is not (see the findings).
-        """
+        r"""The largest μ with :math:`\lVert \nabla l \rVert^2 \ge 2 \mu (l - l^*)` at each θ, (…)."""
         gradient = self.mean_gradient(self.predict(parameters) - self.label_probabilities)
         return gradient.square().sum(dim=(-2, -1)) / (2 * self.gap(parameters))
 
@@ -94,29 +81,35 @@ class LinearProblem:
 
     def error(self, parameters: Tensor) -> Tensor:
         r"""Pseudo-labels' error :math:`g^{\mathcal{E}}(\theta) = p(\hat Y(X; \theta) \ne Y)`, (…)."""
-        hits = (self.pseudo_labels(parameters) * self.label_probabilities).sum(dim=-1)
-        return 1 - hits.mean(dim=-1)
+        return 1 - (self.pseudo_labels(parameters) * self.label_probabilities).sum(dim=-1).mean(dim=-1)
 
     def minibatch_inner_product(self, first: Tensor, second: Tensor, batch_size: int) -> Tensor:
-        r"""Exact :math:`\mathbb{E}_\xi \langle \bar u_\xi, \bar v_\xi \rangle` of two gradients, (…).
-
-        Args:
-            batch_size (int): b, drawn with replacement.
-
-        Shape: first, second (…, n, K), the residuals r of per-sample gradients :math:`x r^\top`.
-        """
+        r"""Exact :math:`\mathbb{E}_\xi \langle \bar u_\xi, \bar v_\xi \rangle` of residuals (…, n, K), (…)."""
         within = (self.inputs.square().sum(dim=1) * (first * second).sum(dim=-1)).mean(dim=-1)
         across = (self.mean_gradient(first) * self.mean_gradient(second)).sum(dim=(-2, -1))
         return within / batch_size + (1 - 1 / batch_size) * across
 
 
+def one_hot(classes: Tensor, num_classes: int) -> Tensor:
+    return torch.nn.functional.one_hot(classes, num_classes).double()
+
+
 def random_problem(
-    num_points: int, dimension: int, num_classes: int, generator: torch.Generator, scale: float = 3.0
+    num_points: int, dimension: int, num_classes: int, generator: Generator, scale: float = 3.0
 ) -> LinearProblem:
     """Inputs uniform on the unit sphere, so C = 1, and θ* normal with standard deviation ``scale``."""
     inputs = torch.randn(num_points, dimension, generator=generator, dtype=torch.float64)
     optimum = torch.randn(dimension, num_classes, generator=generator, dtype=torch.float64)
     return LinearProblem(inputs / inputs.norm(dim=1, keepdim=True), scale * optimum)
+
+
+def draw(generator: Generator, spread: float = 1.0) -> tuple[LinearProblem, Tensor, Tensor]:
+    """A random problem, pseudo-labels of parameters off its optimum, and a soft ensemble around p(Y|x)."""
+    problem = random_problem(16, 3, 4, generator)
+    shift = 2 * torch.randn(problem.optimum.shape, generator=generator, dtype=torch.float64)
+    noise = torch.randn(problem.label_probabilities.shape, generator=generator, dtype=torch.float64)
+    ensemble = (problem.label_probabilities.log() + spread * noise).softmax(dim=1)
+    return problem, problem.pseudo_labels(problem.optimum + shift), ensemble
 
 
 @dataclass(frozen=True)
@@ -126,12 +119,12 @@ class Neighborhood:
     .. math:: N(\lambda) = \lambda^2 \lVert \hat g \rVert^2
         + \frac{L\gamma}{2} \mathbb{E}_\xi \lVert \nabla \tilde l_\xi(\theta^*) - \lambda \hat g_\xi \rVert^2
 
-    Args:
-        step: :math:`L \gamma`.
-        noise: :math:`\sigma_*^2 = \mathbb{E}_\xi \lVert \nabla \tilde l_\xi(\theta^*) \rVert^2`, (…).
-        teacher_noise: :math:`\sigma^2 = \mathbb{E}_\xi \lVert \hat g_\xi \rVert^2`, (…).
-        teacher_bias: :math:`\lVert \hat g \rVert^2`, (…).
-        alignment: :math:`\mathbb{E}_\xi \langle \nabla \tilde l_\xi(\theta^*), \hat g_\xi \rangle`, (…).
+    Attributes, all but the first (…):
+        step: :math:`L \gamma`
+        noise: :math:`\sigma_*^2 = \mathbb{E}_\xi \lVert \nabla \tilde l_\xi(\theta^*) \rVert^2`
+        teacher_noise: :math:`\sigma^2 = \mathbb{E}_\xi \lVert \hat g_\xi \rVert^2`
+        teacher_bias: :math:`\lVert \hat g \rVert^2`
+        alignment: :math:`\mathbb{E}_\xi \langle \nabla \tilde l_\xi(\theta^*), \hat g_\xi \rangle`
     """
 
     step: float
@@ -160,12 +153,12 @@ class Neighborhood:
         return self.size(self.optimal_smoothing) / self.size(0.0)
 
     def ratio_bound(self, divergence: Tensor, teacher_bias_bound: Tensor) -> Tensor:
-        r"""Upper bound of :attr:`ratio` for a non-negative alignment (Eq. 8), (…).
+        r"""Upper bound of :attr:`ratio` for a non-negative alignment and a normalised f̄ (Eq. 8), (…).
 
         .. math:: \min\bigl(1, 2 \min(1, D / (\sigma_* \sigma)) + 2 B / (L \gamma \sigma^2)\bigr)
 
         Args:
-            divergence: D, of :func:`teacher_divergence`; f̄ must be normalised.
+            divergence: D, of :func:`teacher_divergence`
             teacher_bias_bound: B, an upper bound of :math:`\lVert \hat g \rVert^2`. The paper takes
                 :func:`printed_teacher_bias`, which is none; :attr:`teacher_bias` itself makes the bound hold.
         """
@@ -176,10 +169,7 @@ class Neighborhood:
 def neighborhood(
     problem: LinearProblem, pseudo_labels: Tensor, ensemble: Tensor, batch_size: int, learning_rate: float
 ) -> Neighborhood:
-    r"""The terms of :math:`N(\lambda)` for these pseudo-labels Ŷ and this ensemble f̄, exactly.
-
-    Shape: pseudo_labels, ensemble (…, n, K) float64.
-    """
+    r"""The terms of :math:`N(\lambda)` for pseudo-labels Ŷ and an ensemble f̄, both (…, n, K), exactly."""
 
     def inner_product(first: Tensor, second: Tensor) -> Tensor:
         return problem.minibatch_inner_product(first, second, batch_size)
@@ -215,16 +205,8 @@ def printed_teacher_bias(problem: LinearProblem, pseudo_labels: Tensor, ensemble
 
 @dataclass(frozen=True)
 class Setting:
-    """How the three steps of the theory are run.
-
-    Args:
-        outer_steps: T̂, updates of the ensemble and the pseudo-labels.
-        inner_steps: T, gradient steps between two of them.
-        batch_size: b.
-        learning_rate: γ.
-        runs: R, side by side, from the same start.
-        beta: decay of the confidence's moving average δ.
-    """
+    """How the three steps of the theory are run: T̂ updates of ensemble and pseudo-labels, T gradient steps between two
+    of them, b, γ, R runs from the same start, and β, the decay of the confidence's moving average δ."""
 
     outer_steps: int
     inner_steps: int
@@ -235,22 +217,52 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """What the three steps of the theory went through.
+class Run:
+    r"""What the three steps of the theory went through, and upper bounds of its gaps by a μ that holds along it and is
+    at least :math:`4 \mathcal{L} L \gamma`; the bounds' terms depend on the run and are means over R.
 
-    Args:
-        gaps: (T̂ + 1, R) optimality gap before every outer step and at the end.
-        errors: (T̂, R) error rate of the pseudo-labels.
-        smoothing: (T̂, R) λ used.
-        sizes: (T̂, R) N(λ) at that λ.
-        pl_constant: the largest μ that holds at every iterate of every run.
+    Attributes:
+        gaps: (T̂ + 1, R) optimality gap before every outer step and at the end
+        errors: (T̂, R) error rate of the pseudo-labels
+        smoothing: (T̂, R) λ used
+        sizes: (T̂, R) N(λ) at that λ
+        pl_constant: the largest μ that holds at every iterate
     """
 
+    problem: LinearProblem
+    setting: Setting
     gaps: Tensor
     errors: Tensor
     smoothing: Tensor
     sizes: Tensor
     pl_constant: float
+
+    def shrink(self, mu: float) -> float:
+        r""":math:`\rho^T` with :math:`\rho = 1 - \mu\gamma`."""
+        assert mu <= self.pl_constant
+        return (1 - mu * self.setting.learning_rate) ** self.setting.inner_steps
+
+    def increments(self, mu: float) -> Tensor:
+        r""":math:`\frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_m) + \frac2\mu N(\lambda_m)`, (T̂,)."""
+        return 8 * self.problem.radius**2 / mu * self.errors.mean(dim=1) + 2 / mu * self.sizes.mean(dim=1)
+
+    def step_bounds(self, mu: float) -> Tensor:
+        """Theorem 3.2's bound (Eq. 7) of the gap after every outer step, from the gap before it, (T̂,)."""
+        return self.shrink(mu) * self.gaps[:-1].mean(dim=1) + self.increments(mu)
+
+    def corollary_bounds(self, mu: float) -> Tensor:
+        r"""Corollary 3.2.1's bound (Eq. 9) of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
+
+        .. math:: \rho^{T(m-1)} (l(\theta_0) - l^*) + \sum_{i<m} \rho^{T(m-1-i)}
+            \Bigl(\frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_i) + \frac2\mu N(\lambda_i)\Bigr)
+
+        The first exponent is the printed one; the recursion of :meth:`step_bounds` gives :math:`Tm`, a smaller bound.
+        """
+        shrink, accumulated, bounds = self.shrink(mu), torch.zeros((), dtype=torch.float64), []
+        for m, increment in enumerate(self.increments(mu)):
+            accumulated = shrink * accumulated + increment
+            bounds.append(shrink**m * self.gaps[0].mean() + accumulated)
+        return torch.stack(bounds)
 
 
 def optimal_smoothing(neighborhood: Neighborhood) -> Tensor:
@@ -258,27 +270,18 @@ def optimal_smoothing(neighborhood: Neighborhood) -> Tensor:
     return neighborhood.optimal_smoothing
 
 
-def no_smoothing(neighborhood: Neighborhood) -> Tensor:
-    """Self-training: λ = 0."""
-    return torch.zeros_like(neighborhood.alignment)
-
-
 def adapt(
     problem: LinearProblem,
     start: Tensor,
     setting: Setting,
-    generator: torch.Generator,
+    generator: Generator,
     choose_smoothing: Callable[[Neighborhood], Tensor] = optimal_smoothing,
-) -> Trajectory:
-    r"""Runs the theory's three steps: ensemble update, T steps of stochastic gradient descent, and again.
+) -> Run:
+    r"""The theory's three steps from :math:`\theta_0` (d, K): ensemble update, T steps of stochastic gradient descent,
+    and again.
 
     The ensemble is that of Eq. 2–3: uniform over the confident hard predictions of a point. A point without
     one has no ensemble; its pseudo-label stands in, which leaves it unsmoothed.
-
-    Args:
-        start: (d, K), :math:`\theta_0`.
-        generator: of the minibatches.
-        choose_smoothing: λ from the neighborhood of each outer step. Default: λ†.
     """
     parameters = start.expand(setting.runs, -1, -1)
     votes = torch.zeros(setting.runs, len(problem.inputs), problem.num_classes, dtype=torch.float64)
@@ -303,76 +306,12 @@ def adapt(
             parameters = _descend(problem, parameters, targets, setting, generator)
         gaps.append(problem.gap(parameters))
     pl_constants.append(problem.pl_constant(parameters).min())
-    return Trajectory(
-        gaps=torch.stack(gaps),
-        errors=torch.stack(errors),
-        smoothing=torch.stack(smoothings),
-        sizes=torch.stack(sizes),
-        pl_constant=float(torch.stack(pl_constants).min()),
-    )
-
-
-def step_bounds(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> Tensor:
-    r"""Theorem 3.2's upper bound (Eq. 7) of the gap after every outer step, from the gap before it.
-
-    .. math:: \rho^T (l(\theta_m) - l^*) + \frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_m) + \frac2\mu N(\lambda_m),
-        \quad \rho = 1 - \mu\gamma
-
-    The terms depend on the run, so the bound is their mean over runs.
-
-    Args:
-        pl_constant: μ, at most that of the trajectory, and at least :math:`4 \mathcal{L} L \gamma`.
-
-    Shape: (T̂,) float64, in nats.
-
-    Raises:
-        UserError: if μ does not hold along the trajectory or the learning rate is too large for it.
-    """
-    _check_constants(problem, setting, trajectory, pl_constant)
-    shrink = (1 - pl_constant * setting.learning_rate) ** setting.inner_steps
-    return shrink * trajectory.gaps[:-1].mean(dim=1) + _increments(problem, trajectory, pl_constant)
-
-
-def corollary_bound(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> Tensor:
-    r"""Corollary 3.2.1's upper bound (Eq. 9) of :math:`\mathbb{E}[l(\theta_{m}) - l^*]` for m = 1, …, T̂.
-
-    .. math:: \rho^{T(m-1)} (l(\theta_0) - l^*) + \sum_{i<m} \rho^{T(m-1-i)}
-        \Bigl(\frac{8C^2}{\mu} g^{\mathcal{E}}(\theta_i) + \frac2\mu N(\lambda_i)\Bigr)
-
-    The first exponent is the printed one; the recursion of :func:`step_bounds` gives :math:`Tm`, a smaller bound.
-
-    Args, Shape and Raises: those of :func:`step_bounds`.
-    """
-    _check_constants(problem, setting, trajectory, pl_constant)
-    shrink = (1 - pl_constant * setting.learning_rate) ** setting.inner_steps
-    start, accumulated, bounds = trajectory.gaps[0].mean(), torch.zeros((), dtype=torch.float64), []
-    for m, increment in enumerate(_increments(problem, trajectory, pl_constant)):
-        accumulated = shrink * accumulated + increment
-        bounds.append(shrink**m * start + accumulated)
-    return torch.stack(bounds)
-
-
-def _increments(problem: LinearProblem, trajectory: Trajectory, pl_constant: float) -> Tensor:
-    bias = 8 * problem.radius**2 / pl_constant * trajectory.errors.mean(dim=1)
-    return bias + 2 / pl_constant * trajectory.sizes.mean(dim=1)
-
-
-def _check_constants(problem: LinearProblem, setting: Setting, trajectory: Trajectory, pl_constant: float) -> None:
-    if pl_constant > trajectory.pl_constant:
-        held = trajectory.pl_constant
-        raise UserError(f"μ = {pl_constant:g} does not hold along this trajectory; at most {held:g} does")
-    largest = problem.largest_learning_rate(setting.batch_size, pl_constant)
-    if setting.learning_rate > largest * (1 + 1e-12):
-        raise UserError(f"learning rate {setting.learning_rate:g}: the theorem needs at most {largest:g}")
-
-
-def one_hot(classes: Tensor, num_classes: int) -> Tensor:
-    """One-hot vectors in float64."""
-    return torch.nn.functional.one_hot(classes, num_classes).double()
+    series = (torch.stack(values) for values in (gaps, errors, smoothings, sizes))
+    return Run(problem, setting, *series, pl_constant=float(torch.stack(pl_constants).min()))
 
 
 def _descend(
-    problem: LinearProblem, parameters: Tensor, targets: Tensor, setting: Setting, generator: torch.Generator
+    problem: LinearProblem, parameters: Tensor, targets: Tensor, setting: Setting, generator: Generator
 ) -> Tensor:
     """One step of stochastic gradient descent in each run, on its own minibatch drawn with replacement."""
     chosen = torch.randint(len(problem.inputs), (setting.runs, setting.batch_size), generator=generator)

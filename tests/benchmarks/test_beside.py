@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks.evidence.beside import main
 
-RUNS = """pair,start,method,seed,start_accuracy,accuracy
-A-D,erm,ancon,0,40.0,50.0
-A-D,erm,ancon,1,40.0,52.0
-A-D,erm,shot,0,40.0,53.0
-A-D,erm,shot,1,40.0,51.0
-A-D,erm,shot,2,40.0,99.0
+RUNS = """pair,start,method,seed,start_accuracy,start_ece,accuracy,ece
+A-D,erm,ancon,0,40.0,0.1,50.0,0.1
+A-D,erm,ancon,1,40.0,0.1,52.0,0.1
+A-D,erm,shot,0,40.0,0.1,53.0,0.2
+A-D,erm,shot,1,40.0,0.1,51.0,0.1
+A-D,erm,shot,2,40.0,0.1,99.0,0.1
 """
 
 
@@ -19,20 +19,48 @@ A-D,erm,shot,2,40.0,99.0
 def lists(tmp_path: Path) -> list[str]:
     """The report's list, and the digits', in which the start is a method."""
     (tmp_path / "runs.csv").write_text(RUNS)
-    (tmp_path / "digits.csv").write_text("pair,method,seed,accuracy\nM-U,ancon,0,60.0\nM-U,shot,0,60.0\n")
-    return [str(tmp_path / "runs.csv"), str(tmp_path / "digits.csv")]
+    (tmp_path / "more.csv").write_text(RUNS.replace("A-D", "W-D").replace("53.0", "57.0"))
+    (tmp_path / "digits.csv").write_text("pair,method,seed,accuracy,ece\nM-U,ancon,0,60.0,0.1\nM-U,elr,0,60.0,0.1\n")
+    return [str(tmp_path / name) for name in ("runs.csv", "more.csv", "digits.csv")]
 
 
-def test_runs_of_one_pair_and_seed_are_compared(lists: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ancon", *lists]) == 0
-    assert "| shot | 65.75 | +0.67 ± 1.20 | 1, 1 | -1.00 |" in capsys.readouterr().out  # 3, -1 and 0
+@pytest.mark.parametrize(
+    ("method", "row"),
+    [
+        ("ancon", "| shot − ancon | 2.00 | 1.00 | 2 | 0.2952 | 0.2952 | 2 | 2 | -1.00 | 0.0500 | 0.0000 |"),
+        ("source-only", "| ancon − source-only | 11.00 | 0.00 | 2 | 0.0000 | 0.0000 | 4 | 0 | 10.00 |"),
+    ],
+)
+def test_a_method_beside_all_others_over_pairs(lists: list[str], method: str, row: str, capsys) -> None:
+    assert main([*lists, "--to", method]) == 0
+    assert row in capsys.readouterr().out
 
 
-def test_the_start_is_a_method_too(lists: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["source-only", *lists]) == 0
-    assert "| ancon | 54.00 | +11.00 ± 1.00 | 2, 0 | +10.00 |" in capsys.readouterr().out
+def test_without_a_method_the_table_is_the_reports(lists: list[str], capsys) -> None:
+    assert main(lists) == 0
+    printed = capsys.readouterr().out
+    assert "| shot − source-only | 28.33 |" in printed
+    assert "| shot − ancon |" not in printed
 
 
-def test_a_method_that_was_not_run_is_refused(lists: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["elr", *lists]) == 2
-    assert "no run of elr; there are ancon, source-only, shot" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", "nrc"], "no run of nrc; there are source-only, ancon, shot, elr"),
+        (["more.csv"], "two runs of ancon on W-D with seed 0"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(lists, words, said: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*lists, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_kept_table_is_what_the_kept_lists_give(capsys) -> None:
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    assert main([str(results / name) for name in ("office31_128.csv", "office31_128_to_amazon.csv")]) == 0
+    printed = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if " − " in line]
+    expected = [f"{label} | {float(mean):+.2f} ± {error}".replace("-", "−") for label, mean, error, *_ in printed]
+    page = (results / "office31_128.md").read_text().partition("## All six pairs")[2].replace("-", "−")
+    assert len(expected) == 43
+    assert [row for row in expected if f"| {row} |" not in page] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tllib_ancon.certify.comparison import Comparison
+from tllib_ancon.certify.session import Answer, Comparison, Session
 
 CLASSES = ["bike", "mug", "pen", "lamp"]
 
@@ -18,7 +18,19 @@ def comparison(num_images: int = 100, disagreements: int = 60, seed: int = 0) ->
     return Comparison(start, adapted, [f"amazon/{i:03}.jpg" for i in range(num_images)], CLASSES)
 
 
-def labels(models: Comparison, favouring: float = 0.9, seed: int = 1) -> np.ndarray:
-    """True classes of which this share of the disagreements has the adapted model's."""
+def answers(models: Comparison, favouring: float = 0.9, seed: int = 1) -> dict[int, Answer]:
+    """Of all disagreements; this share of them has the adapted model's class."""
     adapted_right = np.random.default_rng(seed).random(len(models)) < favouring
-    return np.where(adapted_right, models.adapted, models.start)
+    labels = np.where(adapted_right, models.adapted, models.start)
+    return {int(position): int(labels[position]) for position in models.disagreements}
+
+
+def disk_is_full(descriptor: int) -> None:
+    """In place of os.fsync."""
+    raise OSError(28, "No space left on device")
+
+
+def answer_as_adapted(session: Session) -> None:
+    """Answer every question by the adapted model's class."""
+    while session.question is not None:
+        session.answer(int(session.comparison.adapted[session.question.position]))

@@ -17,7 +17,7 @@ from tllib_ancon.certify.page import serve
 from tllib_ancon.certify.session import Session
 
 
-def picture(position: int) -> Image.Image:
+def example_image(position: int) -> Image.Image:
     return Image.new("RGB", (320, 200), (position * 37 % 256, 90, 140))
 
 
@@ -28,29 +28,29 @@ class Visitor:
         self.address = address
         self.parts = urlsplit(address)
 
-    def get(self, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> tuple[HTTPResponse, bytes]:
+    def get(
+        self, path: str, headers: dict[str, str] | None = None, method: str = "GET", body: str | None = None
+    ) -> tuple[HTTPResponse, bytes]:
         """The answer for a path below the token, or from the root if it begins with a slash."""
-        return self._request(method, path, None, headers or {})
-
-    def post(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
-        response, content = self._request("POST", path, json.dumps(body), {})
-        return response.status, json.loads(content)
-
-    def state(self) -> dict[str, Any]:
-        return json.loads(self.get("state")[1])
-
-    def _request(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
         connection = HTTPConnection(self.parts.hostname or "", self.parts.port, timeout=20)
         try:
-            connection.request(method, path if path.startswith("/") else self.parts.path + path, body, headers)
+            place = path if path.startswith("/") else self.parts.path + path
+            connection.request(method, place, body, headers or {})
             response = connection.getresponse()
             return response, response.read()
         finally:
             connection.close()
 
+    def post(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
+        response, content = self.get(path, method="POST", body=json.dumps(body))
+        return response.status, json.loads(content)
+
+    def state(self) -> dict[str, Any]:
+        return json.loads(self.get("state")[1])
+
 
 @contextmanager
-def served(session: Session, read: Callable[[int], Image.Image] = picture) -> Iterator[Visitor]:
+def served(session: Session, read: Callable[[int], Image.Image] = example_image) -> Iterator[Visitor]:
     addresses: Queue[str] = Queue()
     thread = threading.Thread(target=serve, args=(session, read, 0, addresses.put), daemon=True)
     thread.start()

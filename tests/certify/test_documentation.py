@@ -30,7 +30,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(page, "serve", lambda session: real(session, port=0, say=finished_at_once))
     exec(in_a_session, names)
     assert capsys.readouterr().out.startswith(
-        "not certified: the adapted model's accuracy minus the start's is between -50.0 and +50.0 points"
+        "not certified: the adapted model's accuracy minus the source model's is between -50.0 and +50.0 points"
     )
     assert (tmp_path / "answers.jsonl").is_file()
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -8,79 +10,267 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.examples import CLASSES, comparison, labels
+from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tllib_ancon.certification import DisagreementTest
-from tllib_ancon.certify.answers import ANOTHER, CANNOT_TELL, Answer, answers_of_labels
-from tllib_ancon.certify.comparison import Comparison
-from tllib_ancon.certify.session import Session
+from tllib_ancon.certify.session import (
+    ANOTHER,
+    CANNOT_TELL,
+    Answer,
+    AnswerLog,
+    Comparison,
+    Session,
+    certificate_of,
+    in_words,
+    read_answers,
+)
 from tllib_ancon.errors import UserError
 
-answers = st.sampled_from([0, 1, 2, 3, ANOTHER, CANNOT_TELL])
+HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0}
+NAMES = ["a.jpg", "b, 2.jpg", "c.jpg", "é.jpg", "c.jpg"]
+FIVE = Comparison([0, 1, 2, 3, 0], [0, 2, 3, 0, 1], NAMES, CLASSES)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "answers.jsonl"
+
+
+# What the models say
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ([0, 1], r"shape \(2,\)"),
+        ([[0], [1], [2]], r"shape \(3, 1\)"),
+        ([0.0, 1.0, 2.0], "float64"),
+        ([True, False, True], "bool"),
+        ([0, 1, 4], "classes from 0 to 3"),
+        ([0, -1, 2], "classes from 0 to 3"),
+    ],
+)
+def test_predictions_that_are_none(said: list[float], message: str) -> None:
+    for start, adapted, name in ((said, [0, 0, 0], "source"), ([0, 0, 0], said, "adapted")):
+        with pytest.raises(UserError, match=f"the {name} model's predictions .*{message}"):
+            Comparison(start, adapted, list("abc"), CLASSES)
+    with pytest.raises(UserError, match=r"nothing to certify: .* equal on all 1,200 images"):
+        comparison(1200, 0)
+    with pytest.raises(UserError, match="not all classes"):
+        Comparison(np.zeros(0, dtype=int), np.zeros(0, dtype=int), [], CLASSES)
+
+
+def test_models_are_compared_by_their_classes_and_the_fingerprint_is_of_all_that_they_say() -> None:
+    assert (FIVE.disagreements.tolist(), len(FIVE)) == ([1, 2, 3, 4], 5)
+
+    def fingerprint(start: int = 0, adapted: int = 1, name: str = "a", classes: list[str] = CLASSES) -> str:
+        return Comparison([start], [adapted], [name], classes).fingerprint
+
+    others = [fingerprint(start=2), fingerprint(adapted=2), fingerprint(name="b"), fingerprint(classes=CLASSES[::-1])]
+    assert len({fingerprint(), *others}) == 5
+    assert fingerprint() == fingerprint() == "ffc8ee11b9e5f6fa"
+    assert fingerprint(name="caf\udce9.jpg")
+
+
+# Answers in a file
+
+
+@pytest.mark.parametrize(
+    ("text", "models", "expected"),
+    [
+        (
+            '"b, 2.jpg",mug\n\né.jpg, cannot tell\r\nc.jpg,another\n',
+            FIVE,
+            {1: 1, 3: CANNOT_TELL, 2: ANOTHER, 4: ANOTHER},
+        ),
+        ('path,class\né.jpg,\nc.jpg, \n"b, 2.jpg",pen\n', FIVE, {1: 2}),
+        ("\ufeffPath, Class\né.jpg, 3 \n", FIVE, {3: 3}),
+        ("a,3\nb,another\n", Comparison([0, 0], [1, 1], ["a", "b"], ["3", "another"]), {0: 0, 1: 1}),
+    ],
+)
+def test_a_file_of_answers(tmp_path: Path, text: str, models: Comparison, expected: dict[int, Answer]) -> None:
+    """The name of a class comes before its number, and before a word."""
+    file = tmp_path / "answers.csv"
+    file.write_text(text, encoding="utf-8")
+    assert read_answers(file, models) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.jpg,mug", "line 1: 'a.jpg' is not in question: both models say the same class"),
+        ("path,class\nz.jpg,mug", "line 2: 'z.jpg' is none of the 5 images"),
+        ("é.jpg,mug\nc.jpg,pen\né.jpg,mug", "line 3: a second answer for 'é.jpg'; the first is in line 1"),
+        ("é.jpg,mgu", "line 1: unknown class 'mgu'; did you mean 'mug'?"),
+        ("é.jpg,4", "line 1: unknown class '4'"),
+        ("é.jpg,-1", "line 1: unknown class '-1'"),
+        ("é.jpg," + "9" * 5000, "line 1: unknown class '999"),
+        ("é.jpg", "line 1: expected a path and a class, got 1 columns"),
+        ("é.jpg,mug,pen", "got 3 columns"),
+        ("\xff\0", "cannot be read as answers"),
+    ],
+)
+def test_bad_answers_name_their_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "answers.csv"
+    file.write_text(text, encoding="latin-1" if "\xff" in text else "utf-8")
+    with pytest.raises(UserError) as error:
+        read_answers(file, FIVE)
+    assert str(error.value).startswith(str(file))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# Answers on disk
+
+
+def test_entries_are_on_disk_when_append_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed, fsync, entry = [], os.fsync, {"image": "caf\udce9.jpg", "answer": 3}
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (flushed.append(1), fsync(descriptor)))
+    log = AnswerLog(path, HEADER)
+    before = len(flushed)
+    log.append(entry)
+    assert len(flushed) > before
+    text = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
+    assert path.read_bytes().splitlines()[1] == text[:-1] + f', "crc32": "{zlib.crc32(text):08x}"}}'.encode()
+    assert AnswerLog(path, HEADER).entries == [entry]
+
+
+@pytest.mark.parametrize("cut", [2, 3, 20, 53])
+def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path: Path, cut: int) -> None:
+    AnswerLog(path, HEADER).append({"image": "a.jpg", "answer": 3})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    log = AnswerLog(path, HEADER)
+    assert log.entries == []
+    log.append({"image": "a.jpg", "answer": 3})
+    assert path.read_bytes() == whole
+    path.write_bytes(b'{"predictions": "a')
+    AnswerLog(path, HEADER)
+    assert HEADER.items() < json.loads(path.read_text()).items()
+
+
+def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path: Path) -> None:
+    header, entry = {"predictions": "abc"}, {"image": "a", "answer": 3}
+    AnswerLog(path, header).append(entry)
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"line [12], cannot be read"):
+            AnswerLog(path, header)
+        assert path.read_bytes() == damaged
+    path.write_bytes(whole[:-1])
+    assert AnswerLog(path, header).entries == [entry]
+
+
+def test_a_file_of_version_0_1_goes_on_without_checksums(path: Path) -> None:
+    entries = [{"image": "a.jpg", "answer": 3}, {"image": "b.jpg", "answer": 0}]
+    old, *new = (json.dumps(line) + "\n" for line in (HEADER, *entries))
+    path.write_text(old + new[0])
+    AnswerLog(path, HEADER).append(entries[1])
+    assert AnswerLog(path, HEADER).entries == entries
+    assert path.read_text() == old + "".join(new)
+    path.unlink()
+    AnswerLog(path, HEADER).append(entries[0])
+    checked = path.read_text().splitlines(keepends=True)
+    for lines in (checked[0] + new[0], old + checked[1]):
+        path.write_text(lines)
+        with pytest.raises(UserError, match="line 2, cannot be read"):
+            AnswerLog(path, HEADER)
+
+
+def test_a_file_of_another_session_is_refused_and_kept(path: Path) -> None:
+    AnswerLog(path, HEADER)
+    content = path.read_bytes()
+    for name, value, message in [
+        ("predictions", "xyz", "about other predictions"),
+        ("delta", 0.1, "begun with `delta` 0.05, not 0.1"),
+        ("margin", 0.01, "begun with `margin` 0.0, not 0.01"),
+        ("seed", 1, "begun with `seed` 0, not 1"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            AnswerLog(path, {**HEADER, name: value})
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_line_is_named(path: Path) -> None:
+    for line in ("{", "[1]", "[" * 100_000):
+        path.write_text(json.dumps(HEADER) + "\n" + line + "\n")
+        with pytest.raises(UserError, match="line 2, cannot be read"):
+            AnswerLog(path, HEADER)
+
+
+def test_a_full_disk_leaves_the_answers_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AnswerLog(path, HEADER)
+    content = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk_is_full)
+        with pytest.raises(UserError, match=r"No space left on device.*what it held before is kept"):
+            log.append({"image": "a.jpg", "answer": 3})
+    assert path.read_bytes() == content
+    log.append({"image": "b.jpg", "answer": 1})
+    assert AnswerLog(path, HEADER).entries == [{"image": "b.jpg", "answer": 1}]
+    with pytest.raises(UserError, match="could not be written"):
+        AnswerLog(path.parent / "missing" / "answers.jsonl", HEADER)
+
+
+# Questions and answers
 
 
 def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
+    """The order of a question's classes does not tell which model said which."""
     models = comparison()
-    session = Session(models)
-    questions = [session.asked(number) for number in range(len(session))]
-    assert sorted(question.position for question in questions) == models.disagreements.tolist()
-    assert [question.position for question in questions] != models.disagreements.tolist()
-    assert questions == [Session(models).asked(number) for number in range(60)]
-    assert questions != [Session(models, seed=1).asked(number) for number in range(60)]
-    assert session.upcoming(2) == [question.name for question in questions[:2]]
-    assert len(session.upcoming(1000)) == 60
-    session.answer(ANOTHER)
-    assert session.upcoming(1) == [questions[1].name]
-
-
-def test_the_order_is_uniform() -> None:
-    models = comparison(10, 4)
-    firsts = [Session(models, seed=seed).asked(0).position for seed in range(400)]
-    assert set(firsts) == set(models.disagreements.tolist())
+    questions = list(map(Session(models).asked, range(60)))
+    positions = [question.position for question in questions]
+    assert sorted(positions) == models.disagreements.tolist() != positions
+    assert (
+        questions == list(map(Session(models).asked, range(60))) != list(map(Session(models, seed=1).asked, range(60)))
+    )
+    few = comparison(10, 4)
+    firsts = [Session(few, seed=seed).asked(0).position for seed in range(400)]
+    assert set(firsts) == set(few.disagreements.tolist())
     assert min(np.unique(firsts, return_counts=True)[1]) > 70
+    many = comparison(1000, 500)
+    asked = list(map(Session(many).asked, range(500)))
+    assert all({*options} == {many.start[place], many.adapted[place]} for place, _, options in asked)
+    assert 200 < sum(options[0] == many.adapted[place] for place, _, options in asked) < 300
 
 
-def test_the_options_do_not_tell_which_model_said_which() -> None:
-    session = Session(comparison(1000, 500))
-    adapted_first = 0
-    for number in range(500):
-        question = session.asked(number)
-        models = session.comparison
-        assert set(question.options) == {models.start[question.position], models.adapted[question.position]}
-        adapted_first += question.options[0] == models.adapted[question.position]
-    assert 200 < adapted_first < 300
-
-
-def test_a_session_ends_with_its_verdict() -> None:
+def test_a_session_ends_with_its_verdict_and_the_last_answer_can_be_undone() -> None:
     models = comparison()
-    session = Session(models)
-    known = answers_of_labels(labels(models), models)
+    session, known = Session(models), answers(models)
     asked = session.answer_all(known)
     assert asked == len(session.answers) == len(session.test.outcomes)
-    assert session.verdict == "better"
-    assert session.settled
-    assert session.question is None
+    assert (session.test.verdict, session.question) == ("better", None)
     assert 8 <= asked < 40
     assert session.answer_all(known) == 0
     with pytest.raises(UserError, match="no question is open"):
         session.answer(0)
+    session.undo()
+    assert (session.test.verdict, session.question) == ("undecided", session.asked(asked - 1))
 
 
 def test_outcomes_reach_the_test() -> None:
-    session = Session(comparison())
-    for option in ("adapted", "start", ANOTHER, CANNOT_TELL):
-        question = session.question
-        assert question is not None
-        models = session.comparison
-        answer: dict[str, Answer] = {
-            "adapted": int(models.adapted[question.position]),
-            "start": int(models.start[question.position]),
-        }
-        session.answer(answer.get(option, option))  # type: ignore[arg-type]
-    assert session.test.outcomes == (1, -1, 0, 0)
+    session = Session(comparison(), delta=0.2, margin=0.01)
+    models = session.comparison
+    position = [session.asked(number).position for number in range(4)]
+    for answer in (int(models.adapted[position[0]]), int(models.start[position[1]]), ANOTHER, CANNOT_TELL):
+        session.answer(answer)
+    reference = DisagreementTest(0.2, 0.01, disagreements=60, images=100)
+    for outcome in (1, -1, 0, 0):
+        reference.update(outcome)
+    assert session.test.outcomes == reference.outcomes
+    assert (session.test.interval, session.test.threshold) == (reference.interval, 10)
+    for wrong in ({"delta": 1}, {"margin": -0.1}):
+        with pytest.raises(UserError, match=f"`{next(iter(wrong))}`"):
+            Session(models, **wrong)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.one_of(answers, st.just("undo")), max_size=25), st.integers(0, 10))
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 3, ANOTHER, CANNOT_TELL, "undo"]), max_size=15),
+    st.integers(0, 10),
+)
 def test_a_session_that_is_restarted_after_every_answer_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, actions: list[Answer], seed: int
 ) -> None:
@@ -89,7 +279,7 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(
     models, kept = comparison(400, 300), []
     for action in actions:
         session = Session(models, seed=seed, log=log)
-        if session.settled:
+        if session.test.settled:
             break
         if action == "undo" and not kept:
             with pytest.raises(UserError, match="no answer to take back"):
@@ -100,98 +290,118 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(
         else:
             session.answer(action)
             kept.append(action)
-    again = Session(models, seed=seed, log=log)
-    assert list(again.answers) == kept
-    fresh = Session(models, seed=seed)
+    again, fresh = Session(models, seed=seed, log=log), Session(models, seed=seed)
+    assert again.answers == kept
     for answer in kept:
         fresh.answer(answer)
-    assert fresh.test.outcomes == again.test.outcomes
-    assert fresh.question == again.question
+    assert (fresh.test.outcomes, fresh.question) == (again.test.outcomes, again.question)
 
 
-def test_the_last_answer_can_be_undone_after_the_verdict() -> None:
+def test_answers_after_a_gap_are_not_used(path: Path) -> None:
+    """Which images are labelled may not depend on what their labels are; answers may grow, but not change."""
     models = comparison()
-    session = Session(models)
-    session.answer_all(answers_of_labels(labels(models, 1.0), models))
-    assert session.verdict == "better"
-    last = session.asked(len(session.answers) - 1)
-    session.undo()
-    assert session.verdict == "undecided"
-    assert session.question == last
-
-
-def test_answers_after_a_gap_are_not_used() -> None:
-    """Which images are labelled may not depend on what their labels are."""
-    models = comparison()
-    session = Session(models)
-    known = answers_of_labels(labels(models), models)
-    del known[session.asked(3).position]
-    assert session.answer_all(known) == 3
-    assert session.question == session.asked(3)
-    assert session.verdict == "undecided"
-
-
-def test_answers_that_grow_go_on_and_may_not_change(tmp_path: Path) -> None:
-    models, log = comparison(), tmp_path / "answers.jsonl"
-    known = answers_of_labels(labels(models), models)
-    session = Session(models, log=log)
-    few = {session.asked(number).position: known[session.asked(number).position] for number in range(4)}
-    assert session.answer_all(few) == 4
-    session = Session(models, log=log)
-    first = session.asked(0)
-    changed = {**known, first.position: ANOTHER}
-    with pytest.raises(
-        UserError, match=f"two answers for '{first.name}': '{CLASSES[few[first.position]]}' before, now"
-    ):
-        session.answer_all(changed)
+    session, known = Session(models, log=path), answers(models)
+    gap = session.asked(3)
+    assert session.answer_all({place: answer for place, answer in known.items() if place != gap.position}) == 3
+    assert session.question == gap
+    session = Session(models, log=path)
+    position, name, _ = session.asked(0)
+    said = CLASSES[known[position]]  # type: ignore[index]
+    with pytest.raises(UserError, match=f"two answers for '{name}': '{said}' before, now 'another'"):
+        session.answer_all({**known, position: ANOTHER})
     assert session.answer_all(known) > 4
-    assert session.verdict == "better"
+    assert session.test.verdict == "better"
 
 
-def test_a_log_whose_lines_are_of_other_images_is_refused(tmp_path: Path) -> None:
-    models, log = comparison(), tmp_path / "answers.jsonl"
-    Session(models, log=log).answer(ANOTHER)
-    lines = log.read_text().splitlines()
-    log.write_text("\n".join([lines[0], lines[1].replace("amazon", "webcam"), ""]))
-    with pytest.raises(UserError, match="line 2: not the answer"):
-        Session(models, log=log)
-    log.write_text("\n".join([lines[0], json.dumps({"undo": "x"}), ""]))
-    with pytest.raises(UserError, match="line 2: not the answer"):
-        Session(models, log=log)
+def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
+    models = comparison()
+    session = Session(models, log=path)
+    names = [session.asked(number).name for number in range(60)]
+    header, right = json.loads(path.read_text()), [{"image": name, "answer": ANOTHER} for name in names]
+    del header["crc32"]
+    answer_as_adapted(session)
+    certain = [{"image": name, "answer": answer} for name, answer in zip(names, session.answers, strict=False)]
+    for entries, message in [
+        ([{**right[0], "image": "x"}], "line 2: not the answer"),
+        ([right[1]], "line 2: not the answer"),
+        ([{"undo": names[0]}], "line 2: not the answer"),
+        ([right[0], {"undo": "x"}], "line 3: not the answer"),
+        ([right[0], right[1], {"undo": names[0]}], "line 4: not the answer"),
+        ([*right, right[0]], "line 62: not the answer"),
+        ([*certain, right[len(certain)]], f"line {len(certain) + 2}: not the answer"),
+        ([{**right[0], "answer": "mug"}], "an answer is a class"),
+    ]:
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in [header, *entries]))
+        with pytest.raises(UserError, match=message):
+            Session(models, log=path)
 
 
-def test_an_answer_that_is_none_is_not_kept(tmp_path: Path) -> None:
-    log = tmp_path / "answers.jsonl"
-    session = Session(comparison(), log=log)
-    content = log.read_bytes()
-    for wrong in (4, "mug", None):
-        with pytest.raises(UserError, match="an answer is a class"):
-            session.answer(wrong)  # type: ignore[arg-type]
-    assert (log.read_bytes(), session.answers) == (content, ())
+# The certificate
 
 
-def test_the_settings_are_those_of_the_test() -> None:
-    session = Session(comparison(200, 50), delta=0.2, margin=0.01)
-    reference = DisagreementTest(0.2, 0.01, disagreements=50, images=200)
-    assert session.test.interval == reference.interval
-    assert session.test.threshold == 10
-    with pytest.raises(UserError, match="`delta`"):
-        Session(comparison(), delta=1)
-    with pytest.raises(UserError, match="`margin`"):
-        Session(comparison(), margin=-0.1)
+@pytest.mark.parametrize(("favouring", "verdict", "returned"), [(0.95, "better", "adapted"), (0.05, "worse", "start")])
+def test_a_verdict(favouring: float, verdict: str, returned: str) -> None:
+    models = comparison(200, 100)
+    session = Session(models, delta=0.1, margin=0.01, seed=3)
+    session.answer_all(answers(models, favouring))
+    certificate = json.loads(json.dumps(certificate_of(session), allow_nan=False))
+    labels, (lower, upper) = len(session.answers), certificate["interval"]
+    assert lower <= certificate["difference"] <= upper
+    assert lower > 0.01 if verdict == "better" else upper < -0.01
+    assert certificate["adapted_right"] + certificate["start_right"] == certificate["labels"] == labels
+    said = {"verdict": verdict, "returned": returned, "settled": True, "labels_needed": []}
+    assert said.items() <= certificate.items()
+    given = {"images": 200, "disagreements": 100, "delta": 0.1, "margin": 0.01, "seed": 3, "threshold": 20}
+    assert given.items() <= certificate.items()
+    assert in_words(certificate) == [
+        f"certified {verdict}: the adapted model's accuracy minus the source model's is between {100 * lower:+.1f} and "
+        f"{100 * upper:+.1f} points (wrong with probability 10 % at most); {labels} of 100 disagreements have a label, "
+        "of 200 images"
+    ]
 
 
-def test_a_margin_beyond_the_disagreements_asks_nothing() -> None:
-    session = Session(comparison(1000, 5), margin=0.01)
-    assert session.settled
-    assert session.question is None
-    assert session.verdict == "undecided"
+def test_without_a_label_nothing_is_certified_and_it_says_what_it_would_take() -> None:
+    certificate = certificate_of(Session(comparison(2000, 500)))
+    said = {"verdict": "undecided", "returned": "start", "difference": None, "interval": [-0.25, 0.25]}
+    assert said.items() <= certificate.items()
+    rows = certificate["labels_needed"]
+    assert [row["favouring"] for row in rows] == [0.6, 0.7, 0.8]
+    assert [row["gain"] for row in rows] == pytest.approx([0.05, 0.1, 0.15])
+    assert 500 > rows[0]["median"] > rows[1]["median"] > rows[2]["median"] > 10
+    assert all(row["ninetieth_percentile"] >= row["median"] for row in rows)
+    lines = in_words(certificate)
+    assert lines[0].startswith("not certified: the adapted model's accuracy minus the source model's is between -25.0")
+    assert lines[1].startswith(
+        "if the adapted model is right on 60 % of the disagreements, a gain of 5.0 points, about "
+    )
+    assert len(lines) == 4
 
 
-def test_all_labels_give_the_exact_difference() -> None:
-    models = Comparison(np.zeros(10, dtype=int), np.array([1, 1, 2, 2] + [0] * 6), [f"{i}" for i in range(10)], CLASSES)
+@pytest.mark.parametrize(
+    ("images", "disagreements", "untold", "against"), [(400, 300, 5, "undecided"), (60, 10, 1, "better")]
+)
+def test_images_that_cannot_be_told_are_turned_against_the_verdict(
+    images: int, disagreements: int, untold: int, against: str
+) -> None:
+    session = Session(comparison(images, disagreements))
+    for _ in range(untold):
+        session.answer(CANNOT_TELL)
+    session.answer(ANOTHER)
+    answer_as_adapted(session)
+    certificate = certificate_of(session)
+    assert (certificate["cannot_tell"], certificate["another"], certificate["verdict"]) == (untold, 1, "better")
+    assert certificate["verdict_if_cannot_tell_counts_against"] == against
+    assert (certificate["e_better"] is None) == (against == "better")
+    doubt = "the verdict would be undecided if the 5 images whose class nobody could tell counted against it"
+    assert in_words(certificate)[1:] == ([doubt] if against == "undecided" else [])
+
+
+def test_what_further_labels_cannot_decide() -> None:
+    certificate = certificate_of(Session(comparison(1000, 5), margin=0.01))
+    assert (certificate["settled"], certificate["labels_needed"], certificate["verdict"]) == (True, [], "undecided")
+    assert in_words(certificate)[1] == "further labels decide nothing: the difference is within the margin of 0.01"
+    models = Comparison([0] * 10, [1, 1, 2, 2] + [0] * 6, list("abcdefghij"), CLASSES)
     session = Session(models)
-    session.answer_all(answers_of_labels(np.array([1, 0, 2, 0] + [0] * 6), models))
-    assert len(session.answers) == 4
-    assert session.test.interval == (0, 0)
-    assert session.settled
+    session.answer_all({0: 1, 1: 0, 2: 2, 3: 0})
+    assert (len(session.answers), session.test.interval, session.test.settled) == (4, (0, 0), True)
+    assert "is +0.0 points" in in_words(certificate_of(session))[0]

@@ -1,53 +1,20 @@
-"""Help on terminals that lack a character, and in pipes whose reader has gone."""
+"""The command as a process: a reader that has gone, Ctrl-C while it starts, and its end among many."""
 
 from __future__ import annotations
 
-import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from tllib_ancon.cli import terminal
-from tllib_ancon.cli.main import COMMANDS
+from tllib_ancon.cli import main
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii"])
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=" ".join)
-def test_help_is_shown_in_any_encoding(command: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    with os.fdopen(read, encoding=encoding) as reader, os.fdopen(write, "w", encoding=encoding) as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr(sys, "argv", ["tllib-ancon", *command, "--help-all"])
-        with pytest.raises(SystemExit) as end:
-            terminal.command()
-        stdout.close()
-        text = reader.read()
-    assert end.value.code == 0
-    assert text.startswith("usage: tllib-ancon")
-    if command == ["adapt"]:
-        assert r"\u03b2" in text
-
-
-def started(*words: str, **environment: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tllib_ancon", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **environment},
-    )
-
-
-def test_a_process_takes_the_encoding_of_its_terminal() -> None:
-    out, errors = started("adapt", "--help-all", PYTHONIOENCODING="cp1252").communicate()
-    assert rb"\u03b2" in out
-    assert errors == b""
-
-
-@pytest.mark.parametrize("words", [("export", "--help"), ("adapt", "--help-all"), ("--version",)])
-def test_a_reader_that_has_gone_ends_the_command_without_a_word(words: tuple[str, ...]) -> None:
-    process = started(*words)
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_a_reader_that_has_gone_ends_the_command_without_a_word(word: str) -> None:
+    words = [sys.executable, "-m", "tllib_ancon", word]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() in (0, 141)
@@ -57,8 +24,49 @@ def test_another_broken_pipe_is_no_matter_of_the_terminal(monkeypatch: pytest.Mo
     def broken() -> int:
         raise BrokenPipeError("of a worker")
 
-    monkeypatch.setattr(terminal, "main", broken)
+    monkeypatch.setattr(main, "main", broken)
     with open(tmp_path / "out", "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         with pytest.raises(BrokenPipeError, match="of a worker"):
-            terminal.command()
+            main.command()
+
+
+@pytest.mark.parametrize("module", ["cli.main", "toolkit.compat", "cli.commands"])
+def test_ctrl_c_while_a_module_is_imported_ends_the_command_without_a_traceback(module: str) -> None:
+    code = (
+        "import os, runpy, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == 'tllib_ancon.{module}':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "sys.argv = ['tllib-ancon', 'export']\n"
+        "runpy.run_module('tllib_ancon', run_name='__main__', alter_sys=True)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 128 + signal.SIGINT
+    assert ended.stderr in ("", "tllib-ancon: stopped by SIGINT; give the same command again\n")
+
+
+PROGRAM = """
+import atexit
+from tllib_ancon.cli.main import end_process
+
+class Kept:
+    def __del__(self):
+        print("the interpreter ended")
+
+kept = Kept()
+atexit.register(end_process, {status})
+atexit.register(print, "handlers ran")
+print("all was said", end=" ")
+"""
+
+
+@pytest.mark.parametrize(("status", "more"), [([0], ""), ([3], ""), ([], "the interpreter ended\n")])
+def test_one_of_many_ends_after_its_handlers_and_before_the_interpreter(status: list[int], more: str) -> None:
+    words = [sys.executable, "-c", PROGRAM.format(status=status)]
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    said = f"all was said handlers ran\n{more}"
+    assert (process.returncode, process.stdout, process.stderr) == (sum(status), said, "")

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tllib_ancon.data.decoding import load_image
-from tllib_ancon.data.domains import as_domain, open_domain
+from tllib_ancon.data.images import load_image
+from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.errors import UserError
 
 datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
 NAMES = ["bike", "bus", "car"]
 
 
-def pictures(count: int = 6) -> list[Image.Image]:
+def images(count: int = 6) -> list[Image.Image]:
     return [Image.new("RGB", (8, 6), (10 * number, 0, 0)) for number in range(count)]
 
 
 def labelled() -> Any:
     features = datasets.Features({"picture": datasets.Image(), "kind": datasets.ClassLabel(names=NAMES)})
-    return datasets.Dataset.from_dict({"picture": pictures(), "kind": [0, 1, 2, 0, 1, 2]}, features=features)
+    return datasets.Dataset.from_dict({"picture": images(), "kind": [0, 1, 2, 0, 1, 2]}, features=features)
 
 
 @pytest.fixture
@@ -43,12 +43,9 @@ def test_splits_of_a_dataset_on_disk(saved: Path) -> None:
     assert domain.fingerprint() != open_domain(saved, "hf:saved", ["train", "test"]).fingerprint()
 
 
-def test_one_dataset_without_splits(tmp_path: Path) -> None:
-    labelled().save_to_disk(tmp_path / "one")
-    assert len(open_domain(tmp_path, "hf:one", ["train"])) == 6
-
-
 def test_a_folder_of_files_that_the_library_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled().save_to_disk(tmp_path / "one")
+    assert len(open_domain(tmp_path, "hf:one", ["train"])) == 6  # it has no splits
     labelled().to_parquet(tmp_path / "data" / "train.parquet")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     assert len(open_domain(tmp_path, "hf:data", ["train"])) == 6
@@ -73,7 +70,7 @@ def test_given_classes_decide_the_labels(saved: Path) -> None:
     ],
 )
 def test_labels_of_every_kind(labels: list[Any], classes: list[str] | None, expected: tuple[Any, Any]) -> None:
-    dataset = datasets.Dataset.from_dict({"image": pictures(2), "label": labels})
+    dataset = datasets.Dataset.from_dict({"image": images(2), "label": labels})
     domain = as_domain(dataset, classes=classes)
     assert (list(domain.classes), None if domain.labels is None else domain.labels.tolist()) == expected
 
@@ -88,32 +85,28 @@ def test_columns(saved: Path) -> None:
     with pytest.raises(UserError, match=r"column 'kind' holds no images but ClassLabel"):
         open_domain(saved, "hf:saved", ["train"], image_column="kind")
     features = datasets.Features(picture=datasets.Image(), thumb=datasets.Image())
-    both = datasets.Dataset.from_dict({"picture": pictures(), "thumb": pictures()}, features=features)
+    both = datasets.Dataset.from_dict({"picture": images(), "thumb": images()}, features=features)
     with pytest.raises(UserError, match=r"several columns could be meant, picture, thumb; choose one by"):
         as_domain(both)
     with pytest.raises(UserError, match="no column of images among kind; name it by `image_column`"):
         as_domain(labelled().remove_columns("picture"))
 
 
-def test_pictures_are_decoded_as_those_in_files_are(tmp_path: Path) -> None:
-    path = tmp_path / "turned.jpg"
+def test_images_are_decoded_as_those_in_files_are(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.effect_noise((16, 8), 50).convert("RGB").save(path, exif=exif)
-    deep = Image.new("I;16", (4, 4), 32_768)
-    deep.save(tmp_path / "deep.png")
-    files = [str(path), str(tmp_path / "deep.png")]
-    dataset = datasets.Dataset.from_dict({"image": files}).cast_column("image", datasets.Image())
-    domain = as_domain(dataset)
+    Image.effect_noise((16, 8), 50).convert("RGB").save(tmp_path / "turned.jpg", exif=exif)
+    Image.new("I;16", (4, 4), 32_768).save(tmp_path / "deep.png")
+    files = [str(tmp_path / "turned.jpg"), str(tmp_path / "deep.png")]
+    domain = as_domain(datasets.Dataset.from_dict({"image": files}).cast_column("image", datasets.Image()))
     for index, file in enumerate(files):
         assert np.array_equal(np.asarray(domain.image(index)), np.asarray(load_image(file)))
-    assert domain.image(0).size == (16, 8)
 
 
-def test_a_picture_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     broken = io.BytesIO()
-    pictures(1)[0].save(broken, "PNG")
-    items = [{"bytes": broken.getvalue(), "path": None}, {"bytes": b"no picture", "path": None}]
+    images(1)[0].save(broken, "PNG")
+    items = [{"bytes": broken.getvalue(), "path": None}, {"bytes": b"no image", "path": None}]
     dataset = datasets.Dataset.from_dict({"image": items}, features=datasets.Features({"image": datasets.Image()}))
     dataset.save_to_disk(tmp_path / "one")
     with pytest.raises(UserError, match=r"hf:.*one \., image 1: cannot be decoded .*`skip_corrupt=True`"):
@@ -139,12 +132,13 @@ def test_nothing_is_downloaded_unless_allowed(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     monkeypatch.setattr(socket, "getaddrinfo", connect)
-    with pytest.raises(UserError, match=r"hf:nobody/nothing cannot be opened .*`allow_download=True` asks the hub"):
+    message = r"hf:nobody/nothing cannot be read as a dataset .*`allow_download=True` asks the hub"
+    with pytest.raises(UserError, match=message):
         open_domain(tmp_path, "hf:nobody/nothing", ["train"])
     assert not datasets.config.HF_HUB_OFFLINE
 
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(UserError, match=r'pip install "tllib-ancon\[huggingface\]"'):
+    with pytest.raises(UserError, match=r"`datasets` .*: pip install datasets"):
         open_domain(tmp_path, "hf:x", ["train"])

@@ -1,276 +1,260 @@
+"""Images decoded from files, and those that a Python program holds."""
+
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import EpsImagePlugin, Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from tllib_ancon.data.decoding import load_image
+from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import LabelledImages, UnlabelledImages
-from tllib_ancon.data.sampling import EpochSampler, hold_out
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
-from tllib_ancon.data.unreadable import without_unreadable
+from tllib_ancon.data.images import load_image
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.open import as_domain, without_unreadable
+from tllib_ancon.data.transforms import TransformOptions, evaluation_transform
 from tllib_ancon.errors import UserError
 
-AUGMENTATION = TransformOptions(image_size=28, scale=(0.3, 1.0))
+RED = Image.new("RGB", (4, 4), (255, 0, 0))
+BYTES = torch.zeros(3, 4, 4, dtype=torch.uint8).index_fill(0, torch.tensor([0]), 255)
 
 
-@pytest.fixture
-def domain(tmp_path: Path) -> Domain:
-    generator = torch.Generator().manual_seed(0)
-    paths = []
-    for number in range(12):
-        pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
-        paths.append(str(tmp_path / f"{number}.png"))
-        Image.fromarray(pixels.numpy()).save(paths[-1])
-    return Domain.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
+def turned() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return exif
 
 
-def epoch_of(domain: Domain, epoch: int, workers: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    sampler = EpochSampler(range(len(domain)), len(domain), seed)
-    sampler.epoch = epoch
-    dataset = UnlabelledImages(domain, train_transform(AUGMENTATION), seed)
-    batches = list(DataLoader(dataset, 4, sampler=sampler, num_workers=workers))
-    return torch.cat([indices for indices, _ in batches]), torch.cat([images for _, images in batches])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "F"])
+def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    path = str(tmp_path / ("image.tif" if mode in ("F", "CMYK") else "image.png"))
+    Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode).save(path)
+    assert load_image(path).mode == "RGB"
 
 
-def test_adaptation_sees_index_and_image_only(domain: Domain) -> None:
-    index, image = UnlabelledImages(domain, evaluation_transform(AUGMENTATION))[5]
-    assert index == 5
-    assert image.shape == (3, 28, 28)
+def test_depth_orientation_and_frames(tmp_path: Path) -> None:
+    deep, lying, moving = (str(tmp_path / name) for name in ("deep.png", "lying.jpg", "moving.gif"))
+    Image.new("I;16", (4, 4), 32_768).save(deep)
+    Image.new("RGB", (16, 8)).save(lying, exif=turned())
+    first, second = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue"))
+    first.save(moving, save_all=True, append_images=[second])
+    assert load_image(deep).getpixel((0, 0)) == (127, 127, 127)
+    assert load_image(lying).size == (16, 8)
+    assert load_image(moving).getpixel((0, 0)) == (255, 0, 0)
 
 
-def test_source_sees_labels(domain: Domain) -> None:
-    assert LabelledImages(domain, evaluation_transform(AUGMENTATION))[5][1] == 2
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_epoch_is_the_same_for_any_number_of_workers(domain: Domain, workers: int) -> None:
-    for alone, parallel in zip(epoch_of(domain, 3, 0), epoch_of(domain, 3, workers), strict=True):
-        assert torch.equal(alone, parallel)
-
-
-def test_epochs_and_seeds_differ_in_order_and_augmentation(domain: Domain) -> None:
-    indices, images = epoch_of(domain, 0, 0)
-    for other_indices, other_images in (epoch_of(domain, 1, 0), epoch_of(domain, 0, 0, seed=1)):
-        assert sorted(other_indices.tolist()) == list(range(12))
-        assert not torch.equal(indices, other_indices)
-        assert not torch.equal(images[indices.argsort()], other_images[other_indices.argsort()])
-
-
-def test_loading_leaves_the_global_random_state_alone(domain: Domain) -> None:
-    torch.manual_seed(5)
-    state = torch.get_rng_state()
-    epoch_of(domain, 0, 0)
-    torch.randperm(1)
-    torch.manual_seed(5)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_a_longer_epoch_repeats_the_images_in_new_orders() -> None:
-    sampler = EpochSampler(range(5), 5, seed=0, length=12)
-    keys = list(sampler)
-    assert len(keys) == len(set(keys)) == 12
-    assert all(sorted(key % 5 for key in keys[start : start + 5]) == list(range(5)) for start in (0, 5))
-    sampler.epoch = 1
-    assert not set(keys) & set(sampler)
-
-
-@pytest.mark.parametrize(("fraction", "held"), [(0.0, 0), (0.1, 10), (0.5, 50), (0.999, 99)])
-def test_hold_out_splits_without_overlap(fraction: float, held: int) -> None:
-    kept, held_out = hold_out(100, fraction, seed=0)
-    assert len(held_out) == held
-    assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(100))
-    assert torch.equal(hold_out(100, fraction, seed=0)[1], held_out)
-
-
-@pytest.mark.parametrize(("num_samples", "fraction", "held"), [(4, 0.1, 1), (2, 1e-9, 1), (1, 0.5, 0), (4, 0.0, 0)])
-def test_a_small_hold_out_has_an_image(num_samples: int, fraction: float, held: int) -> None:
-    assert [len(part) for part in hold_out(num_samples, fraction, seed=0)] == [num_samples - held, held]
+def half(path: Path) -> None:
+    Image.effect_noise((64, 64), 50).convert("RGB").save(path)
+    path.write_bytes(path.read_bytes()[:-200])
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "make", "message"),
     [
-        ({"image_size": 0}, "image_size"),
-        ({"resize_size": 0}, "resize_size"),
-        ({"crop_fraction": 0.0}, "crop_fraction"),
-        ({"crop_fraction": 1.5}, "crop_fraction"),
-        ({"norm_mean": (0.5, 0.5), "norm_std": (0.5, 0.5)}, "norm_mean"),
-        ({"norm_mean": (0.5,)}, "norm_mean"),
-        ({"norm_mean": (0.5, float("nan"), 0.5)}, "norm_mean"),
-        ({"norm_std": (0.0, 0.0, 0.0)}, "norm_std"),
-        ({"scale": (2.0, 1.0)}, "scale"),
-        ({"scale": (0.0, 1.0)}, "scale"),
-        ({"padding": -1}, "padding"),
-        ({"rotation": 181.0}, "rotation"),
-        ({"rotation": float("nan")}, "rotation"),
-        ({"ratio": (2.0, 1.0)}, "ratio"),
-        ({"ratio": (1.0, float("nan"))}, "ratio"),
+        ("a.png", lambda path: path.touch(), r"a\.png: cannot be decoded"),
+        ("a.png", lambda path: path.write_text("text"), r"a\.png: cannot be decoded \(it is no JPEG, PNG, BMP, .*\)"),
+        ("a.jpg", half, r"a\.jpg: cannot be decoded"),
+        ("a.png", lambda path: None, r"a\.png cannot be read as an image \(No such file"),
+        ("a.tif", Image.new("F", (4, 4), float("nan")).save, r"a\.tif: cannot be decoded \(it holds .* not finite\)"),
+        ("a.tif", Image.new("F", (4, 4), float("inf")).save, r"a\.tif: cannot be decoded \(it holds .* not finite\)"),
+        ("a.png", Image.new("L", (200, 200)).save, r"a\.png: cannot be decoded .*limit"),
+        ("a.png", os.mkfifo, r"a\.png cannot be read as an image \(it is no regular file"),
+        ("a.png", os.mkdir, r"a\.png cannot be read as an image \(it is no regular file"),
     ],
 )
-def test_transforms_out_of_range(options: dict, message: str) -> None:
-    with pytest.raises(UserError, match=f"`{message}`"):
-        TransformOptions(**options)
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "I;16", "F"])
-def test_every_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
-    path = tmp_path / ("picture.tif" if mode in ("F", "CMYK") else "picture.png")
-    source = (
-        Image.new("I;16", (8, 8), 40_000) if mode == "I;16" else Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode)
-    )
-    source.save(path)
-    assert load_image(str(path)).mode == "RGB"
-
-
-def test_sixteen_bit_pictures_keep_their_range(tmp_path: Path) -> None:
-    path = tmp_path / "deep.png"
-    Image.new("I;16", (4, 4), 32_768).save(path)
-    assert load_image(str(path)).getpixel((0, 0)) == (127, 127, 127)
-
-
-@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n"])
-def test_what_cannot_be_decoded_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "broken.png"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"broken\.png: cannot be decoded"):
-        load_image(str(path))
-
-
-def test_truncated_and_missing_pictures_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "half.jpg"
-    Image.effect_noise((64, 64), 50).convert("RGB").save(path)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match=r"half\.jpg: cannot be decoded"):
-        load_image(str(path))
-    with pytest.raises(UserError, match=r"none\.jpg: file not found"):
-        load_image(str(tmp_path / "none.jpg"))
-
-
-def test_what_is_no_picture_is_named_without_the_library_that_tried(tmp_path: Path) -> None:
-    (tmp_path / "text.png").write_text("text")
-    with pytest.raises(UserError, match=r"text\.png: cannot be decoded \(it is no JPEG, PNG, BMP, GIF, TIFF, .*\)"):
-        load_image(str(tmp_path / "text.png"))
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_regular_file_is_named_and_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    make(tmp_path / "other.png")
-    with pytest.raises(UserError, match=r"other\.png: it is no regular file"):
-        load_image(str(tmp_path / "other.png"))
-    Image.new("RGB", (4, 4)).save(tmp_path / "picture.png")
-    domain = Domain.of_files("d", [str(tmp_path / "other.png"), str(tmp_path / "picture.png")])
+def test_what_cannot_be_decoded_is_named(tmp_path: Path, monkeypatch, name: str, make: Any, message: str) -> None:
+    make(tmp_path / name)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(UserError, match=message):
+        load_image(str(tmp_path / name))
+    RED.save(tmp_path / "red.png")
+    domain = Domain.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
     assert without_unreadable(domain).positions.tolist() == [1]
 
 
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "a.png").touch()
-    monkeypatch.setattr("builtins.open", denied)
-    with pytest.raises(UserError, match=r"a\.png: cannot be read \(Permission denied\)"):
-        load_image(str(tmp_path / "a.png"))
-
-
-def test_exif_orientation_is_not_applied(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (16, 8)).save(tmp_path / "turned.jpg", exif=exif)
-    assert load_image(str(tmp_path / "turned.jpg")).size == (16, 8)
-
-
-def test_of_an_animated_picture_the_first_frame_is_taken(tmp_path: Path) -> None:
-    path = tmp_path / "moving.gif"
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-    frames[0].save(path, save_all=True, append_images=frames[1:])
-    assert load_image(str(path)).getpixel((0, 0)) == (255, 0, 0)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_picture_with_values_that_are_not_finite_is_refused(tmp_path: Path, value: float) -> None:
-    path = tmp_path / "float.tif"
-    Image.new("F", (4, 4), value).save(path)
-    with pytest.raises(UserError, match=r"float\.tif: cannot be decoded \(it holds values that are not finite\)"):
-        load_image(str(path))
-
-
-def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "bomb.png"
-    Image.new("L", (200, 200)).save(path)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
-    with pytest.raises(UserError, match=r"bomb\.png: cannot be decoded .*limit"):
-        load_image(str(path))
-
-
-@pytest.mark.parametrize("resizing", ["default", "cen.crop", "ran.crop", "keep-ratio"])
-def test_train_resizings_give_the_crop(resizing: str) -> None:
-    image = Image.new("RGB", (300, 200))
-    assert train_transform(TransformOptions(train_resizing=resizing))(image).shape == (3, 224, 224)
-
-
-def test_padding_shifts_by_up_to_as_much() -> None:
-    image = Image.fromarray(np.full((10, 10, 3), 255, np.uint8))
-    options = TransformOptions(
-        "res.", resize_size=10, padding=2, horizontal_flip=False, norm_mean=(0.0,), norm_std=(1.0,)
-    )
-    transform = train_transform(options)
-    lit = {tuple(int(transform(image)[0].amax(axis).sum()) for axis in (0, 1)) for _ in range(300)}
-    assert lit == {(width, height) for width in (8, 9, 10) for height in (8, 9, 10)}
-
-
-def test_rotation_turns_either_way_by_up_to_as_much() -> None:
-    pixels = np.zeros((41, 41, 3), np.uint8)
-    pixels[20, 39] = 255
-    options = TransformOptions(
-        "res.", resize_size=41, rotation=30.0, horizontal_flip=False, norm_mean=(0.0,), norm_std=(1.0,)
-    )
-    transform = train_transform(options)
-    spots = [divmod(int(transform(Image.fromarray(pixels))[0].argmax()), 41) for _ in range(100)]
-    angles = [math.degrees(math.atan2(20 - row, column - 20)) for row, column in spots if (row, column) != (0, 0)]
-    assert -33 < min(angles) < -15
-    assert 15 < max(angles) < 33
-
-
-def test_plain_resizing_and_normalisation() -> None:
-    options = TransformOptions(
-        train_resizing="res.", val_resizing="res.", resize_size=10, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3
-    )
-    image = Image.new("RGB", (30, 20), (255, 0, 0))
-    tensor = evaluation_transform(options)(image)
-    assert tensor.shape == (3, 10, 10)
-    assert tensor.amin(dim=(1, 2)).tolist() == [1.0, -1.0, -1.0]
-
-
-@pytest.mark.parametrize("name", ["train_resizing", "val_resizing"])
-def test_unknown_resizing(name: str) -> None:
-    with pytest.raises(UserError, match=f"unknown value of `{name}`: 'rez.'; did you mean 'res.'"):
-        TransformOptions(**{name: "rez."})
-
-
-def test_a_picture_that_another_program_would_decode_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim, path = tmp_path / "victim", tmp_path / "picture.jpg"
+def test_an_image_that_another_program_would_decode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "image.jpg"
     ghostscript = tmp_path / "gs"
     ghostscript.write_text(f"#!/bin/sh\ntouch {victim}\n")
     ghostscript.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
     Image.new("RGB", (8, 8)).save(path, format="EPS")
-    with suppress(OSError):  # the program leaves no picture
+    with suppress(OSError):  # the program leaves no image
         Image.open(path).load()
     assert victim.exists()
     victim.unlink()
-    with pytest.raises(UserError, match=r"picture\.jpg: cannot be decoded"):
+    with pytest.raises(UserError, match=r"image\.jpg: cannot be decoded"):
         load_image(str(path))
     assert not victim.exists()
+
+
+class Items:
+    """A map-style dataset of these items."""
+
+    def __init__(self, *items: Any):
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        *(RED, RED.convert("P"), (RED, 3), [RED, "name"], {"label": 3, "image": RED}, {"label": 3, "img": RED}),
+        *({"picture": RED, "label": 3}, BYTES, (BYTES, torch.tensor(1)), np.asarray(RED), np.asarray(RED) / 255),
+    ],
+)
+def test_items_that_hold_an_image(item: Any) -> None:
+    domain = as_domain(Items(item, item))
+    assert (domain.holds_tensors, domain.labels, list(domain.classes)) == (False, None, [])
+    assert np.array_equal(np.asarray(domain.image(1)), np.asarray(RED))
+
+
+@pytest.mark.parametrize(("channels", "workers"), [(1, 0), (6, 1)])
+def test_tensors_reach_the_model_as_they_are(channels: int, workers: int) -> None:
+    images = torch.randn(5, channels, 6, 7)
+    domain = as_domain(TensorDataset(images.double(), torch.arange(5)))
+    assert (domain.name, domain.holds_tensors) == ("TensorDataset", True)
+    loader = ImageLoader(UnlabelledImages(domain, evaluation_transform(TransformOptions())), 2, workers)
+    assert torch.equal(torch.cat([batch for _, batch in loader]), images)
+    halved = ImageLoader(UnlabelledImages(domain, lambda image: image / 2), 2, workers)
+    assert torch.equal(torch.cat([batch for _, batch in halved]), images / 2)
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        (3, "3 is no image"),
+        (("name", RED), "'name' is no image"),
+        ({"label": 3}, "3 is no image"),
+        ({}, "None is no image"),
+        ((), "None is no image"),
+        (torch.zeros(4, 4), r"Tensor \(4, 4\) torch.float32 is no image"),
+        (torch.zeros(2, 3, 4, 4), r"Tensor \(2, 3, 4, 4\)"),
+        (torch.zeros(3, 4, 4, dtype=torch.int64), r"Tensor \(3, 4, 4\) torch.int64"),
+        (torch.zeros(4, 4, 3, dtype=torch.uint8), r"Tensor \(4, 4, 3\)"),
+        (np.full((4, 4, 3), 255.0), r"ndarray \(4, 4, 3\) float64"),
+    ],
+)
+def test_items_that_are_no_image(item: Any, shown: str) -> None:
+    with pytest.raises(UserError, match=f"Items, item 0: {shown}.*; expected a PIL image"):
+        as_domain(Items(item))
+
+
+def test_an_item_that_fails_or_is_unlike_the_first() -> None:
+    class Failing(Items):
+        def __getitem__(self, index: int) -> Any:
+            return RED if index == 0 else 1 / 0
+
+    with pytest.raises(UserError, match=r"Failing, item 1: cannot be read .ZeroDivisionError: division by zero"):
+        as_domain(Failing(1, 2)).image(1)
+    with pytest.raises(UserError, match=r"Items, item 0: cannot be read .*not finite"):
+        as_domain(Items(Image.new("F", (2, 2), float("nan"))))
+    domain = as_domain(Items(torch.zeros(3, 4, 4), torch.zeros(3, 5, 4), RED), name="mine")
+    with pytest.raises(UserError, match=r"mine, item 1: \(3, 5, 4\) instead of \(3, 4, 4\) as item 0"):
+        domain.image(1)
+    with pytest.raises(UserError, match=r"mine, item 2: an image instead of \(3, 4, 4\) as item 0"):
+        domain.image(2)
+
+
+def test_grey_images_get_three_channels() -> None:
+    grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    for item in (grey, grey[..., None], torch.from_numpy(grey)[None], Image.fromarray(grey)):
+        assert np.array_equal(np.asarray(as_domain(Items(item)).image(0)), grey[..., None].repeat(3, axis=2))
+
+
+def test_a_dataset_without_length() -> None:
+    class Stream(IterableDataset):
+        def __iter__(self) -> Any:
+            yield RED
+
+    for stream in (Stream(), iter([RED])):
+        with pytest.raises(UserError, match=r"has no length or no items by number, .*; give a map-style dataset"):
+            as_domain(stream)
+    with pytest.raises(UserError, match=r"DataLoader gives batches, .*; pass `loader\.dataset`"):
+        as_domain(DataLoader(TensorDataset(torch.zeros(4, 3, 2, 2))))
+    with pytest.raises(UserError, match="Items: the dataset is empty"):
+        as_domain(Items())
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0], r"labels are int64 \(1,\); expected a whole number for each of 2 images"),
+        ([0.0, 1.0], r"labels are float64 \(2,\)"),
+        ([0, 3], "labels from 0 to 3; expected 0 to 2: it has 3 classes"),
+        ([-1, 0], "labels from -1 to 0"),
+    ],
+)
+def test_labels_that_do_not_fit(labels: list[Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        as_domain(Items(RED, RED), labels=labels, classes=["a", "b", "c"])
+
+
+def test_a_domain_stays_what_it_is() -> None:
+    counted = as_domain(Items(RED, RED), labels=torch.tensor([2, 0]))  # classes, where nothing names them
+    assert (counted.labels.tolist(), list(counted.classes)) == ([2, 0], ["0", "1", "2"])
+    domain = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"]).subset([1])
+    assert isinstance(as_domain(domain), Domain)
+    assert (as_domain(domain).positions.tolist(), as_domain(domain).labels.tolist()) == ([1], [1])
+    assert as_domain(domain, labels=False, name="other").labels is None
+    assert as_domain(domain, name="other").name == "other"
+
+
+def test_content_tells_datasets_of_one_length_apart() -> None:
+    class Random(Items):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.rand(3, 2, 2)
+
+    one, other = (as_domain(TensorDataset(torch.randn(20, 3, 4, 4))) for _ in range(2))
+    assert one.fingerprint() == one.fingerprint() != other.fingerprint()
+    assert as_domain(Random(1, 2)).fingerprint() == as_domain(Random(1, 2)).fingerprint()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    names = ("photos/a.png", "photos/b.png", "web/bike/a.png", "web/bus/b.png", "mixed/a.png", "mixed/bike/a.png")
+    return touch(tmp_path, *names)
+
+
+def test_folders(root: Path) -> None:
+    photos, web = as_domain(root / "photos"), as_domain(str(root / "web"))
+    assert (photos.name, len(photos), photos.labels, list(photos.classes)) == ("photos", 2, None, [])
+    assert (web.name, web.labels.tolist(), web.classes) == ("web", [0, 1], ["bike", "bus"])
+    assert as_domain(root / "web", classes=["bus", "bike"]).labels.tolist() == [1, 0]
+    assert as_domain(root / "photos", classes=["x", "y"]).classes == ["x", "y"]
+    tree = as_domain(root, labels=False)
+    assert (len(tree), tree.labels) == (6, None)
+
+
+def test_paths_of_images(root: Path) -> None:
+    given = [root / "web" / "bus" / "b.png", str(root / "photos" / "a.png")]
+    domain = as_domain(given, labels=[1, 0])
+    assert (list(domain.paths), domain.labels.tolist()) == ([str(path) for path in given], [1, 0])
+    assert list(as_domain(given[0]).paths) == [str(given[0])]
+    with pytest.raises(UserError, match=r"1 of 2 images are missing, .*none\.png first"):
+        as_domain([given[0], root / "none.png"])
+
+
+def test_folders_that_are_neither(root: Path) -> None:
+    (root / "empty").mkdir()
+    for path, message in {
+        "none": "is not a folder",
+        "empty": r": no image here; known endings: \.jpg",
+        "mixed": "holds images beside folders, 'bike' first: .* `labels=False` reads all",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            as_domain(root / path)
+    with pytest.raises(UserError, match="web has other class folders than the classes, 'bike' first"):
+        as_domain(root / "web", classes=["car", "bus"])

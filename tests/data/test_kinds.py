@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from tllib_ancon.data.cache import cached
+from tests.data.conftest import with_cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import as_domain, open_domain
-from tllib_ancon.data.images import LabelledImages, UnlabelledImages
-from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.sampling import EpochSampler, hold_out
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, LabelledImages, UnlabelledImages, hold_out
+from tllib_ancon.data.open import as_domain, open_domain, without_unreadable
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
-from tllib_ancon.data.unreadable import without_unreadable
 from tllib_ancon.errors import UserError
 
 CLASSES = ["bike", "bus", "car"]
@@ -31,7 +25,7 @@ OPTIONS = TransformOptions(image_size=14, scale=(0.3, 1.0))
 Opener = Callable[..., Domain]
 
 
-def picture(number: int) -> Image.Image:
+def image(number: int) -> Image.Image:
     """The red channel tells which one it is."""
     pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
     pixels[..., 0] = 20 * number
@@ -39,39 +33,39 @@ def picture(number: int) -> Image.Image:
 
 
 def write(folder: Path) -> list[str]:
-    """One folder a class; the class of picture i is i // 4."""
+    """One folder a class; the class of image i is i // 4."""
     names = [f"{CLASSES[number // 4]}/{number:02d}.png" for number in range(COUNT)]
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        picture(number).save(folder / name)
+        image(number).save(folder / name)
     return names
 
 
-def image_list(root: Path, **more: Any) -> Domain:
+def image_list(root: Path) -> Domain:
     names = write(root / "web")
     (root / "image_list").mkdir(exist_ok=True)
     lines = (f"web/{name} {number // 4}\n" for number, name in enumerate(names))
     (root / "image_list" / "web.txt").write_text("".join(lines))
     (root / "image_list" / "classes.txt").write_text("\n".join(CLASSES))
-    return open_domain(root, "ImageList", ["web"], **more)
+    return open_domain(root, "ImageList", ["web"])
 
 
-def image_folder(root: Path, **more: Any) -> Domain:
+def image_folder(root: Path) -> Domain:
     write(root / "web")
-    return open_domain(root, "ImageFolder", ["web"], **more)
+    return open_domain(root, "ImageFolder", ["web"])
 
 
-def corrupted(root: Path, **more: Any) -> Domain:
+def corrupted(root: Path) -> Domain:
     write(root / "frost" / "1")
-    return open_domain(root, "CorruptedImages", ["frost/1"], **more)
+    return open_domain(root, "CorruptedImages", ["frost/1"])
 
 
-def folder(root: Path, **more: Any) -> Domain:
+def folder(root: Path) -> Domain:
     write(root)
-    return open_domain(root, "Folder", ["."], classes=CLASSES, **more)
+    return open_domain(root, "Folder", ["."], classes=CLASSES)
 
 
-def hugging_face(root: Path, **more: Any) -> Domain:
+def hugging_face(root: Path) -> Domain:
     datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
     names = write(root / "files")
     features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=CLASSES))
@@ -81,17 +75,17 @@ def hugging_face(root: Path, **more: Any) -> Domain:
     }
     if not (root / "saved").is_dir():
         datasets.Dataset.from_dict(columns, features=features).save_to_disk(root / "saved")
-    return open_domain(root, "hf:saved", ["."], **more)
+    return open_domain(root, "hf:saved", ["."])
 
 
 class Pairs:
-    """A map-style dataset of (picture, class)."""
+    """A map-style dataset of (image, class)."""
 
     def __len__(self) -> int:
         return COUNT
 
     def __getitem__(self, number: int) -> tuple[Image.Image, int]:
-        return picture(number), number // 4
+        return image(number), number // 4
 
 
 def python(root: Path) -> Domain:
@@ -109,30 +103,17 @@ ALL = [*ON_DISK, python, python_folder]
 of_all = pytest.mark.parametrize("opened", ALL)
 
 
-@contextlib.contextmanager
-def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
-    yield SimpleNamespace(update=lambda: None)
-
-
 @of_all
-def test_images_labels_and_classes(tmp_path: Path, opened: Opener) -> None:
-    domain = opened(tmp_path)
+def test_a_domain_is_its_images_labels_and_classes(tmp_path: Path, opened: Opener) -> None:
+    domain, numbers = opened(tmp_path), list(range(COUNT))
     assert (len(domain), list(domain.classes), domain.num_classes) == (COUNT, CLASSES, 3)
-    assert domain.positions.tolist() == list(range(COUNT))
-    for number in range(COUNT):
-        assert np.array_equal(np.asarray(domain.image(number)), np.asarray(picture(number)))
-    if opened is folder:
-        assert domain.labels is None
-    else:
-        assert domain.labels.dtype == np.int64
-        assert domain.labels.tolist() == [number // 4 for number in range(COUNT)]
+    assert domain.positions.tolist() == numbers
+    assert all(np.array_equal(np.asarray(domain.image(number)), np.asarray(image(number))) for number in numbers)
+    labels = None if opened is folder else [number // 4 for number in numbers]
+    assert (domain.labels is None) == (labels is None)
+    assert labels is None or (domain.labels.dtype, domain.labels.tolist()) == (np.int64, labels)
     assert (domain.paths is None) == (opened in (hugging_face, python))
-    assert domain.paths is None or [Path(path).stem for path in domain.paths] == [f"{n:02d}" for n in range(COUNT)]
-
-
-@of_all
-def test_subsets_know_where_they_come_from(tmp_path: Path, opened: Opener) -> None:
-    domain = opened(tmp_path)
+    assert domain.paths is None or [Path(path).stem for path in domain.paths] == [f"{n:02d}" for n in numbers]
     some = domain.subset([9, 4, 4]).subset(torch.tensor([1, 0]))
     assert (len(some), some.positions.tolist()) == (2, [4, 9])
     assert [some.image(index).getpixel((0, 0))[0] for index in range(2)] == [80, 180]
@@ -144,7 +125,9 @@ def test_subsets_know_where_they_come_from(tmp_path: Path, opened: Opener) -> No
 @of_all
 def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> None:
     domain = opened(tmp_path)
-    assert opened(tmp_path).fingerprint() == domain.fingerprint()
+    sent = pickle.loads(pickle.dumps(domain))  # as to a worker that is spawned
+    assert np.array_equal(np.asarray(sent.image(5)), np.asarray(domain.image(5)))
+    assert opened(tmp_path).fingerprint() == sent.fingerprint() == domain.fingerprint()
     others = [domain.subset(range(11)), domain.subset([*range(1, 12), 0]), domain.without_labels()]
     if opened is folder:
         del others[2]
@@ -175,37 +158,31 @@ def test_tensors_are_the_same_for_every_kind(tmp_path, opened: Opener, workers: 
     assert torch.equal(epochs_of(opened(tmp_path), workers), expected)
 
 
-@of_all
-def test_source_training_sees_labels(tmp_path: Path, opened: Opener) -> None:
-    domain = opened(tmp_path)
-    if opened is folder:
-        with pytest.raises(UserError, match="its images have no labels, and a source domain needs them"):
-            LabelledImages(domain, evaluation_transform(OPTIONS))
-        return
-    loader = ImageLoader(LabelledImages(domain, evaluation_transform(OPTIONS)), 5, workers=0)
-    assert torch.cat([labels for _, labels in loader]).tolist() == domain.labels.tolist()
+def test_source_training_needs_labels(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="its images have no labels, and a source domain needs them"):
+        LabelledImages(folder(tmp_path), evaluation_transform(OPTIONS))
 
 
 @pytest.mark.parametrize("opened", [*ON_DISK, python_folder])
 def test_a_cache_gives_the_same_tensors(tmp_path: Path, opened: Opener, expected: torch.Tensor) -> None:
     resizings = [train_transform(OPTIONS).resizing, evaluation_transform(OPTIONS).resizing]
     domain = opened(tmp_path / "data")
-    for _ in range(2):
-        with_cache = cached(domain, tmp_path / "cache", resizings, 0, no_bar)
-        assert torch.equal(epochs_of(with_cache, workers=2), expected)
-        assert len(list((tmp_path / "cache").glob("16px-*"))) == 1
+    for workers in (0, 2):
+        kept = with_cache(tmp_path / "cache", domain, *resizings)
+        assert torch.equal(epochs_of(kept, workers), expected)
+    assert len(list((tmp_path / "cache").glob("16px-*"))) == 1
 
 
 def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
-        cached(python(tmp_path), tmp_path / "cache", [train_transform(OPTIONS).resizing], 0, no_bar)
+        with_cache(tmp_path / "cache", python(tmp_path), train_transform(OPTIONS).resizing)
 
 
 @pytest.mark.parametrize("opened", [*FILES, python_folder])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_cannot_be_decoded_is_left_out_where_asked(tmp_path: Path, opened: Opener, workers: int) -> None:
     domain = opened(tmp_path)
-    Path(domain.paths[BROKEN]).write_bytes(b"no picture")
+    Path(domain.paths[BROKEN]).write_bytes(b"no image")
     left = without_unreadable(domain, workers)
     assert left.positions.tolist() == [number for number in range(COUNT) if number != BROKEN]
     assert [left.image(index).getpixel((0, 0))[0] for index in range(11)] == [20 * n for n in left.positions.tolist()]
@@ -214,11 +191,3 @@ def test_what_cannot_be_decoded_is_left_out_where_asked(tmp_path: Path, opened: 
     assert "skip_corrupt" not in reason
     with pytest.raises(UserError, match=r"07.png: cannot be decoded .*; `skip_corrupt=True` leaves such images out"):
         domain.image(BROKEN)
-
-
-@of_all
-def test_workers_that_are_spawned_get_it(tmp_path: Path, opened: Opener) -> None:
-    domain = opened(tmp_path)
-    sent = pickle.loads(pickle.dumps(domain))
-    assert np.array_equal(np.asarray(sent.image(5)), np.asarray(domain.image(5)))
-    assert sent.fingerprint() == domain.fingerprint()

@@ -1,91 +1,256 @@
+"""Which images an epoch visits, in which order, with whose random numbers, and the processes that load them."""
+
 from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
-from tests.data.test_images import AUGMENTATION, domain
-from tllib_ancon.data.decoding import load_image
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import LabelledImages, UnlabelledImages
-from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.data.images import Images
+from tllib_ancon.data.loading import (
+    EpochSampler,
+    ImageLoader,
+    LabelledImages,
+    UnlabelledImages,
+    WorkerPool,
+    WorkersLost,
+    hold_out,
+)
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.errors import UserError
 
-__all__ = ["domain"]
+OPTIONS = TransformOptions(image_size=28, scale=(0.3, 1.0))
 
 
-def epoch_of(loader: ImageLoader, epoch: int) -> list[Tensor]:
-    loader.sampler.epoch = epoch
+def epoch_of(domain: Domain, epoch: int, workers: int = 0, seed: int = 0, drop_last: bool = False) -> list[Tensor]:
+    """Indices and images."""
+    sampler = EpochSampler(range(len(domain)), len(domain), seed)
+    sampler.epoch = epoch
+    images = UnlabelledImages(domain, train_transform(OPTIONS), seed)
+    loader = ImageLoader(images, 5, workers, sampler, drop_last)
     return [torch.cat(parts) for parts in zip(*loader, strict=True)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_holds_what_the_dataset_gives(domain: Domain, workers: int) -> None:
-    images = UnlabelledImages(domain, train_transform(AUGMENTATION))
-    loader = ImageLoader(images, 5, workers, EpochSampler(range(12), 12, seed=0), drop_last=True)
-    for epoch in (0, 1):
-        keys = [key for key, _ in zip(_keys(epoch), range(10), strict=False)]
-        indices, batch = epoch_of(loader, epoch)
+def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain: Domain, workers: int) -> None:
+    images, state = UnlabelledImages(domain, train_transform(OPTIONS)), torch.get_rng_state()
+    sampler = EpochSampler(range(12), 12, seed=0)
+    for sampler.epoch in (0, 1):
+        keys = list(sampler)[:10]
+        indices, batch = epoch_of(domain, sampler.epoch, workers, drop_last=True)
         assert indices.tolist() == [key % 12 for key in keys]
         assert torch.equal(batch, torch.stack([images[key][1] for key in keys]))
-
-
-def _keys(epoch: int) -> list[int]:
-    sampler = EpochSampler(range(12), 12, seed=0)
-    sampler.epoch = epoch
-    return list(sampler)
-
-
-def test_labels_come_with_the_images_in_the_domains_order(domain: Domain) -> None:
-    images = LabelledImages(domain, evaluation_transform(AUGMENTATION))
-    batches = list(ImageLoader(images, 5, workers=0))
-    assert [len(labels) for _, labels in batches] == [5, 5, 2]
-    assert torch.cat([labels for _, labels in batches]).tolist() == [number % 3 for number in range(12)]
-
-
-def test_any_callable_may_be_the_transform(domain: Domain) -> None:
-    images = UnlabelledImages(domain, lambda image: torch.zeros(3, 2, 2))
-    assert next(iter(ImageLoader(images, 4, workers=0)))[1].shape == (4, 3, 2, 2)
-
-
-def test_the_global_random_state_is_left_alone(domain: Domain) -> None:
-    loader = ImageLoader(UnlabelledImages(domain, train_transform(AUGMENTATION)), 4, workers=0)
-    state = torch.get_rng_state()
-    list(loader)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("mean", [(0.5,), (0.4, 0.5, 0.6)])
-def test_the_parts_of_a_transform_are_torchvisions_steps(domain: Domain, mean: tuple[float, ...]) -> None:
-    from torchvision import transforms as T
+def test_epochs_and_seeds_differ_in_order_and_augmentation(domain: Domain) -> None:
+    indices, images = epoch_of(domain, 0)
+    for other_indices, other_images in (epoch_of(domain, 1), epoch_of(domain, 0, seed=1)):
+        assert sorted(other_indices.tolist()) == list(range(12))
+        assert not torch.equal(indices, other_indices)
+        assert not torch.equal(images[indices.argsort()], other_images[other_indices.argsort()])
 
-    options = TransformOptions(
-        image_size=21, scale=(0.3, 1.0), norm_mean=mean, norm_std=tuple(value / 2 for value in mean)
+
+def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_images_in_new_orders() -> None:
+    sampler = EpochSampler(range(6), 6, seed=3, rank=1)
+    sampler.epoch = 2
+    assert list(sampler) == [12, 16, 17, 14, 13, 15]
+    sampler = EpochSampler(range(5), 5, seed=0, length=12)
+    keys = list(sampler)
+    assert len(keys) == len(set(keys)) == 12
+    assert all(sorted(key % 5 for key in keys[start : start + 5]) == list(range(5)) for start in (0, 5))
+    sampler.epoch = 1
+    assert not set(keys) & set(sampler)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "fraction", "held"),
+    [(100, 0.0, 0), (100, 0.1, 10), (100, 0.5, 50), (100, 0.999, 99), (4, 0.1, 1), (2, 1e-9, 1), (1, 0.5, 0)],
+)
+def test_hold_out_splits_without_overlap(num_samples: int, fraction: float, held: int) -> None:
+    kept, held_out = hold_out(num_samples, fraction, seed=0)
+    assert len(held_out) == held
+    assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(num_samples))
+    assert torch.equal(hold_out(num_samples, fraction, seed=0)[1], held_out)
+
+
+def test_labels_come_with_the_images_and_keys_may_repeat(domain: Domain) -> None:
+    images = LabelledImages(domain, evaluation_transform(OPTIONS))
+    for workers in (0, 1):
+        batches = list(ImageLoader(images, 20, workers, [*range(12), *range(12)]))
+        assert [len(labels) for _, labels in batches] == [20, 4]
+        assert torch.cat([labels for _, labels in batches]).tolist() == [number % 3 for number in range(12)] * 2
+
+
+class Numbers(Images):
+    """Image i has i everywhere; ``fail`` is what image 40 raises."""
+
+    def __init__(self, fail: Exception | None = None):
+        self.fail = fail
+
+    def __len__(self) -> int:
+        return 90
+
+    def image(self, position: int) -> Image.Image:
+        if self.fail and position == 40:
+            raise self.fail
+        return Image.new("RGB", (6, 6), (position,) * 3)
+
+
+LEVELS = {"norm_mean": (0.0,) * 3, "norm_std": (1 / 255,) * 3}
+
+
+def numbers(side: int = 6, fail: Exception | None = None) -> UnlabelledImages:
+    options = TransformOptions(val_resizing="res.", resize_size=side, **LEVELS)
+    return UnlabelledImages(Domain("numbers", Numbers(fail)), evaluation_transform(options))
+
+
+def read(loader: ImageLoader, pause: float = 0.0) -> list[int]:
+    """The numbers of the images, which must be what they show."""
+    found = []
+    for indices, images in loader:
+        time.sleep(pause)  # workers run ahead
+        assert images.amax((1, 2, 3)).round().tolist() == images.amin((1, 2, 3)).round().tolist() == indices.tolist()
+        found += indices.tolist()
+    return found
+
+
+def loading_processes() -> set[BaseProcess]:
+    return set(multiprocessing.active_children())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers: int) -> None:
+    pool, before = WorkerPool(workers), loading_processes()
+    floats = UnlabelledImages(
+        Domain("numbers", Numbers()), lambda image: torch.full((3, 2, 2), image.getpixel((0, 0))[0])
     )
-    gray = [T.Grayscale()] if len(mean) == 1 else []
-    steps = T.Compose(
-        [
-            *(
-                T.Resize((24, 24), T.InterpolationMode.BICUBIC),
-                T.RandomResizedCrop(21, options.scale, options.ratio),
-                T.RandomHorizontalFlip(),
-            ),
-            *(*gray, T.ToTensor(), T.Normalize(mean, options.norm_std)),
-        ]
-    )
-    for seed, path in enumerate(domain.paths):
-        torch.manual_seed(seed)
-        expected = steps(load_image(path))
-        torch.manual_seed(seed)
-        assert torch.equal(train_transform(options)(load_image(path)), expected)
+    loaders = [ImageLoader(images, size, pool) for images, size in ((numbers(), 4), (numbers(11), 7), (floats, 3))]
+    for _ in range(2):
+        assert all(read(loader, pause=0.003) == list(range(90)) for loader in loaders)
+        next(iter(loaders[0]))
+    assert len(loading_processes() - before) == workers
+    later = ImageLoader(numbers(20), 5, pool)
+    assert read(later) == read(loaders[0]) == list(range(90))
 
 
-def test_bytes_in_any_layout_are_normalised() -> None:
-    transform = train_transform(TransformOptions())
-    pixels = torch.randint(256, (2, 5, 7, 3), dtype=torch.uint8)
-    for part in (pixels, pixels[0], pixels[:, ::2], pixels.transpose(1, 2)):
-        images = transform.normalize(part)
-        assert images.is_contiguous()
-        for channel, (mean, std) in enumerate(zip(transform.mean, transform.std, strict=True)):
-            assert torch.equal(images.select(-3, channel), (part[..., channel] / 255 - mean) / std)
+def test_two_loaders_at_once() -> None:
+    for workers in (0, 1):
+        pool = WorkerPool(workers)
+        first, second = (ImageLoader(numbers(), 4, pool) for _ in range(2))
+        begun = iter(first)
+        next(begun)
+        next(iter(second))
+        if workers == 0:
+            assert next(begun)[0].tolist() == [4, 5, 6, 7]
+    with pytest.raises(RuntimeError, match="two loaders read through the same workers at once"):
+        next(begun)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: int) -> None:
+    with pytest.raises(UserError, match=r"mine; `skip_corrupt=True` leaves such images out"):
+        read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
+    with pytest.raises(RuntimeError, match="yours") as error:
+        read(ImageLoader(numbers(fail=RuntimeError("yours")), 4, workers))
+    assert not isinstance(error.value, WorkersLost)
+
+
+def test_too_little_shared_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Tensor) -> Tensor:
+        raise RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
+
+    monkeypatch.setattr(Tensor, "share_memory_", full)
+    with pytest.raises(WorkersLost, match=r"No space left on device .*make /dev/shm larger.*fewer `workers`") as error:
+        read(ImageLoader(numbers(), 4, 1))
+    assert "\n" not in str(error.value)
+
+
+def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(monkeypatch, request) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr("torch.utils.data._utils.signal_handling._SIGCHLD_handler_set", False)
+    # in place of a handler that an earlier loader of torch left, which would raise
+    previous = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, previous))
+    handler, before = signal.getsignal(signal.SIGCHLD), loading_processes()
+    loader = ImageLoader(numbers(), 4, 2)
+    batches = iter(loader)
+    next(batches)
+    assert signal.getsignal(signal.SIGCHLD) is handler
+    for worker in loading_processes() - before:
+        worker.kill()
+    time.sleep(0.2)  # nothing is raised here
+    with pytest.raises(WorkersLost, match=r"ended without a word .*pass fewer `workers`") as error:
+        list(batches)
+    assert isinstance(error.value, UserError)
+    assert read(loader) == list(range(90))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_workers_leave_signals_to_their_parent(number: int, capfd: pytest.CaptureFixture) -> None:
+    before, batches = loading_processes(), iter(ImageLoader(numbers(), 4, 2))
+    next(batches)
+    workers = loading_processes() - before
+    for worker in workers:
+        os.kill(worker.pid, number)
+    if number == signal.SIGINT:
+        assert len(list(batches)) == 22
+    else:
+        for worker in workers:
+            worker.join(20)
+        assert [worker.exitcode for worker in workers] == [0, 0]
+    assert capfd.readouterr().err == ""
+
+
+ORPHAN = """
+import os, signal, sys, time
+from torch.utils.data import DataLoader
+from tllib_ancon.data.loading import live_as_parent_does
+
+def begin(worker):
+    print(os.getpid(), flush=True)
+    while os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    live_as_parent_does(worker)
+
+batches = iter(DataLoader([1], num_workers=1, worker_init_fn=begin))
+time.sleep(60)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_loses_its_parent_before_it_first_looks_ends(tmp_path: Path) -> None:
+    (tmp_path / "parent lives").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(tmp_path / "parent lives")], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+        (tmp_path / "parent lives").unlink()
+        try:
+            assert parent.stdout.read() == ""  # ends when the worker does, which holds it open too
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+
+
+def test_workers_may_be_spawned() -> None:
+    pool = ImageLoader(numbers(), 4, 2).pool
+    sent = pickle.loads(pickle.dumps(pool._start().dataset))
+    indices, (pixels, seeds) = sent[0, [3, 94]]
+    assert (indices.tolist(), pixels[:, 0, 0, 0].tolist(), len(seeds)) == ([3, 4], [3, 4], 2)

@@ -1,20 +1,26 @@
 """A second device without a GPU: tensors that say they are on ``cuda:0``, and operations that refuse to mix devices.
 
 Inside ``with StandIn():`` this process has one GPU, ``cuda:0``. Its tensors lie in the CPU's memory and are computed by
-the CPU's kernels, with PyTorch's own autograd, optimisers and autocast; each storage is marked with its device.
+the CPU's kernels, with PyTorch's own autograd, optimisers and autocast; each storage is marked with its device. What
+names a device in Python is answered for the stand-in; every operation that PyTorch starts, in the backward pass too, is
+refused where CUDA would refuse it, and so is ``to("cpu", non_blocking=True)``, whose values are not there yet.
 
-- Whatever names a device in Python is answered for the stand-in: ``to``, ``cuda``, ``cpu``, ``device=`` of everything
-  that makes a tensor, ``pin_memory``, ``tensor.device``, ``torch.cuda.is_available()``, ``torch.autocast("cuda")``.
-- Every operation that PyTorch starts, in the backward pass too, is refused where CUDA would refuse it: tensors of two
-  devices (:mod:`tests.devices.rules`), ``numpy()`` of a tensor on the GPU, a generator of the CPU, pinning what is on
-  the GPU.
-- ``to("cpu", non_blocking=True)`` is refused: on a GPU the values are not there yet when the call returns.
+PyTorch's own table, ``native_functions.yaml``, says which kernels of CUDA compare the devices of all their tensors
+before they start: all but those with ``device_check: NoCheck``. Those check for themselves, and take this:
 
-What it cannot show: CUDA's kernels, their numbers, memory and speed; its lists of what autocast computes in which
-precision (those of the CPU are used); a wait for the device (``tests/training/test_host_reads.py`` counts those);
-random numbers of the device, which are the CPU's here; ``torch.compile``; threads that pin memory; several GPUs, NCCL
-and ``SyncBatchNorm``; files that ``torch.save`` writes, which name the CPU. It was made so because a ``FakeTensorMode``
-of ``cuda`` asks for a CUDA context in its backward pass and has no values for indices.
+- element by element (``TensorIterator``; tag ``pointwise``): one input without dimensions may be on the CPU
+- ``where``: any number of these; ``fill_`` and ``masked_fill``: as the value
+- ``x[i]`` and ``x[i] = y``: indices on the CPU; not indices on the GPU of a tensor on the CPU. The values are on the
+  device of ``x``, or one of them without dimensions on the CPU
+- ``copy_``: anything; ``_foreach_…``: the tensors of one position go together, by the rule of a single one
+
+What it cannot show: CUDA's kernels, their numbers, memory, speed and lists of what autocast computes in which
+precision; a wait for the device; random numbers of the device;
+``torch.compile``; several GPUs and NCCL; files that ``torch.save`` writes, which name the CPU. A ``FakeTensorMode`` of
+``cuda`` would ask for a CUDA context in its backward pass, and has no values for indices.
+
+Source: ``native_functions.yaml`` as torchgen packs it, ``TensorIterator.cpp`` (``compute_types``),
+``TensorAdvancedIndexing.cpp``, ``Indexing.cu``, ``TensorCompare.cpp`` (``where``), ``Fill.cpp``.
 """
 
 from __future__ import annotations
@@ -22,19 +28,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from types import TracebackType
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
+import torchgen  # type: ignore[import-untyped]
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.devices.rules import CPU, device_of_result, name_of, tensors_in
-
-DEVICE = torch.device("cuda:0")
+CPU, DEVICE = torch.device("cpu"), torch.device("cuda:0")
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
+SCALARS = {"where.self": 3, "fill_.Tensor": 1, "masked_fill.Tensor": 1, "masked_fill_.Tensor": 1}
+TABLE = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
 _ENGINE: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 
@@ -52,24 +60,75 @@ def on_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = 
     return copied
 
 
-class StandIn:
-    """The context in which there is a second device."""
+@contextlib.contextmanager
+def StandIn() -> Iterator[None]:
+    """The context in which there is a second device; Accelerate, which remembers that of a process, looks again."""
+    from accelerate.state import AcceleratorState
 
-    def __enter__(self) -> StandIn:
-        self._stack = contextlib.ExitStack()
-        for target, replacement in _PATCHES.items():
-            self._stack.enter_context(mock.patch(target, replacement))
-        self._stack.enter_context(_accelerate_anew())
-        names = _Names()
-        self._stack.enter_context(mock.patch("torch.autograd._engine_run_backward", names.backward))
-        self._stack.enter_context(_Operations(names))
-        self._stack.enter_context(names)
-        return self
+    names = _Names()
+    with contextlib.ExitStack() as stack:
+        for target, replacement in {**_PATCHES, "torch.autograd._engine_run_backward": names.backward}.items():
+            stack.enter_context(mock.patch(target, replacement))
+        AcceleratorState._reset_state(reset_partial_state=True)
+        stack.callback(AcceleratorState._reset_state, reset_partial_state=True)
+        with _Operations(names), names:
+            yield
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """The tensors in nested lists, tuples and dicts."""
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, list | tuple):
+        return []
+    return [tensor for value in values for tensor in tensors_in(value)]
+
+
+def _device_of_result(operation: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Where the operation runs on these arguments; None if there is no tensor among them."""
+    name, given = operation.overloadpacket.__name__, [*args, *kwargs.values()]
+    tensors = tensors_in(given)
+    devices = [device_of(tensor) for tensor in tensors]
+    distinct = list(dict.fromkeys(devices))
+    if len(distinct) <= 1 or name in ("copy_", "copy"):
+        return devices[0] if devices else None
+    device, scalars, allowed = DEVICE, _scalars_taken(operation), True
+    rest = [tensor for tensor in tensors if device_of(tensor) == CPU]
+    if name.startswith("_foreach_"):
+        lists = [tensors_in(value) for value in given if isinstance(value, list | tuple) and tensors_in(value)]
+        single = [value for value in given if isinstance(value, Tensor)]
+        device, rest = device_of(lists[0][0]), []
+        for position in zip(*lists, strict=True):
+            odd = [x for x in [*position, *single] if device_of(x) != device_of(position[0])]
+            allowed, rest = allowed and (not odd or device_of(position[0]) == DEVICE), rest + odd
+    elif name in INDEXING:
+        _, _, *values = given
+        allowed, rest = devices[0] == DEVICE, [value for value in tensors_in(values) if device_of(value) == CPU]
+    else:
+        written = [
+            id(value) for argument, value in zip(operation._schema.arguments, given, strict=False) if argument.is_write
+        ]
+        allowed = not any(id(tensor) in written for tensor in rest) and len(rest) <= scalars
+    if not allowed or any(tensor.ndim for tensor in rest):
+        raise RuntimeError(
+            f"{operation} expects all tensors to be on the same device, but found {' and '.join(map(str, distinct))}"
+        )
+    return device
+
+
+def _scalars_taken(operation: OpOverload) -> int:
+    """How many tensors without dimensions may be on the CPU while the others are on a GPU."""
+    name = operation.name().removeprefix("aten::")  # type: ignore[no-untyped-call]
+    return SCALARS.get(name, int(name in _unchecked() and torch.Tag.pointwise in operation.tags))
+
+
+@cache
+def _unchecked() -> frozenset[str]:
+    """The functions of the table with ``device_check: NoCheck``, such as ``add.Tensor``."""
+    entries = TABLE.read_text().split("\n- func: ")[1:]
+    return frozenset(entry.partition("(")[0] for entry in entries if "\n  device_check: NoCheck" in entry)
 
 
 class _Names(TorchFunctionMode):
@@ -135,7 +194,7 @@ class _Operations(TorchDispatchMode):
         if _is_composite(operation):
             with self:  # in inference mode these come here as they are
                 return operation.decompose(*args, **kwargs)
-        device = device_of_result(operation, args, kwargs, device_of)
+        device = _device_of_result(operation, args, kwargs)
         if device is None or operation is torch.ops.aten.lift_fresh.default:  # made of numbers
             device = self.names.current
         if device != CPU and any(isinstance(value, torch.Generator) for value in [*args, *kwargs.values()]):
@@ -184,14 +243,6 @@ def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return on_device(tensor, device, dtype, **layout)
 
 
-def _cuda(tensor: Tensor, device: Any = None, non_blocking: bool = False, **layout: Any) -> Tensor:
-    return _to(tensor, DEVICE if device is None else torch.device(device), non_blocking=non_blocking, **layout)
-
-
-def _cpu(tensor: Tensor, **layout: Any) -> Tensor:
-    return _to(tensor, CPU, **layout)
-
-
 def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = data if isinstance(data, Tensor) else torch.as_tensor(data, dtype=dtype)
     return _to(tensor, device_of(tensor) if device is None else torch.device(device), dtype)
@@ -224,8 +275,8 @@ _ANSWERS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.is_cpu.__get__: lambda tensor, *_: device_of(tensor) == CPU,  # type: ignore[attr-defined]
     torch.Tensor.get_device: lambda tensor: -1 if device_of(tensor) == CPU else device_of(tensor).index,
     torch.Tensor.to: _to,
-    torch.Tensor.cuda: _cuda,
-    torch.Tensor.cpu: _cpu,
+    torch.Tensor.cuda: lambda tensor, device=None, **layout: _to(tensor, torch.device(device or DEVICE), **layout),
+    torch.Tensor.cpu: lambda tensor, **layout: _to(tensor, CPU, **layout),
     torch.Tensor.pin_memory: _pin_memory,
     torch.Tensor.numpy: _of_cpu_alone(torch.Tensor.numpy),
     torch.Tensor.__array__: _of_cpu_alone(torch.Tensor.__array__),
@@ -243,11 +294,6 @@ class _Autocast(torch.autocast):
         super().__init__("cpu" if stands_for_gpu else device_type, dtype or default, **options)
 
 
-def _no_state(device: Any = None) -> Tensor:
-    """The state of a generator that the stand-in does not have."""
-    return torch.zeros(0, dtype=torch.uint8)
-
-
 _PATCHES: dict[str, Any] = {
     "torch.autocast": _Autocast,
     "torch.cuda.is_available": lambda: True,
@@ -256,28 +302,21 @@ _PATCHES: dict[str, Any] = {
     "torch.cuda.current_device": lambda: 0,
     "torch.cuda.set_device": lambda device: None,
     "torch.cuda.get_device_name": lambda *_: "stand-in",
-    "torch.cuda.get_rng_state": _no_state,
+    "torch.cuda.get_rng_state": lambda *_: torch.zeros(0, dtype=torch.uint8),
     "torch.cuda.set_rng_state": lambda state, *_: None,
     "torch.cuda.synchronize": lambda *_: None,
+    # the thread of a loader, in which no mode is on
+    "torch.accelerator.current_device_index": lambda: 0,
+    "torch.accelerator.set_device_index": lambda device: None,
+    "torch.utils.data._utils.pin_memory.pin_memory": lambda data, device=None: data,
 }
-
-
-@contextlib.contextmanager
-def _accelerate_anew() -> Iterator[None]:
-    """Accelerate remembers the device of a process: inside and after this it looks again."""
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state(reset_partial_state=True)
-    try:
-        yield
-    finally:
-        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @cache
 def _is_composite(operation: OpOverload) -> bool:
     """Whether it is made of other operations."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name_of(operation), "CompositeImplicitAutograd")
+    name = operation.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
 def _numbered(device: torch.device) -> torch.device:

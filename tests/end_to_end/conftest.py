@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.domains_on_disk import adapt_arguments, small_arguments, write_domains
 from tllib_ancon.cli.main import main
 
 
@@ -13,8 +15,48 @@ def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_domains(tmp_path_factory.mktemp("domains"))
 
 
+@pytest.fixture
+def copied(domains: Path, tmp_path: Path) -> Path:
+    """The domains, which a test may change."""
+    return Path(shutil.copytree(domains, tmp_path / "domains"))
+
+
 @pytest.fixture(scope="session")
 def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = tmp_path_factory.mktemp("source") / "run"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
     return log / "checkpoints" / "best.pth"
+
+
+@pytest.fixture(scope="session")
+def kept(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished adaptation of three epochs that kept all it can, of which the first is selected."""
+    log = tmp_path_factory.mktemp("kept") / "run"
+    more = ["--epochs", "3", "--weighting", "uniform", "-b", "43", "--lr", "3"]
+    keep = ["--save-epochs", "--save-predictions", "--save-logits"]
+    assert main([*adapt_arguments(domains, source_checkpoint, log), *more, *keep]) == 0
+    return log
+
+
+@pytest.fixture
+def adapt(domains: Path, source_checkpoint: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """The words of an adaptation of two epochs with these words besides."""
+
+    def words(log: str = "run", *more: str, root: Path = domains, checkpoint: Path = source_checkpoint) -> list[str]:
+        return adapt_arguments(root, checkpoint, tmp_path / log, *more)
+
+    return words
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[list[str]], str]:
+    """The one line that a command writes to standard error before it exits with status 2."""
+
+    def refused(words: list[str]) -> str:
+        capsys.readouterr()
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("tllib-ancon: error: ")
+        return line
+
+    return refused

@@ -7,31 +7,25 @@ import signal
 import pytest
 
 from tllib_ancon.cli.main import main
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.source_training import SourceTraining
+from tllib_ancon.training.adapting import Adaptation
 
 
-def cut_in_the_second_epoch(monkeypatch: pytest.MonkeyPatch, words: list[str], loop: type = Adaptation) -> None:
-    """Run a command until its adaptation, or its training of a source model, has one epoch behind it."""
-    train_epoch = loop._train_epoch
-
-    def cut(self: Adaptation | SourceTraining, epoch: int) -> dict[str, float]:
-        if epoch == 2:
-            raise KeyboardInterrupt
-        return train_epoch(self, epoch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_train_epoch", cut)
-        assert main(words) == 128 + signal.SIGINT
-
-
-def counting(monkeypatch: pytest.MonkeyPatch, loop: type = Adaptation) -> list[int]:
-    """The epochs that are trained from here on."""
+def counting(monkeypatch: pytest.MonkeyPatch, loop: type = Adaptation, cut: int | None = None) -> list[int]:
+    """The epochs that are trained from here on, up to one that is ``cut``."""
     train_epoch, epochs = loop._train_epoch, []
 
-    def counted(self: Adaptation | SourceTraining, epoch: int) -> dict[str, float]:
+    def counted(self: Adaptation, epoch: int) -> dict[str, float]:
+        if epoch == cut:
+            raise KeyboardInterrupt
         epochs.append(epoch)
         return train_epoch(self, epoch)
 
     monkeypatch.setattr(loop, "_train_epoch", counted)
     return epochs
+
+
+def cut_in_the_second_epoch(monkeypatch: pytest.MonkeyPatch, words: list[str], loop: type = Adaptation) -> None:
+    """Run a command until its adaptation, or its training of a source model, has one epoch behind it."""
+    with monkeypatch.context() as patch:
+        counting(patch, loop, cut=2)
+        assert main(words) == 128 + signal.SIGINT

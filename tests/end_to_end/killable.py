@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,18 @@ import torch
 import torchmetrics  # noqa: F401
 import torchvision.transforms  # noqa: F401
 
-from tllib_ancon.cli import adapt, pretrain  # noqa: F401
+from benchmarks.faults import outcomes
+from benchmarks.faults.outcomes import differences as differences
+from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
-from tllib_ancon.training import files
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.run_directory import STATE, RunDirectory
+from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.run import RunDirectory
 
 torch.set_num_threads(1)
 
 
-def server() -> Any:
-    """The context that starts processes in milliseconds."""
+def server() -> ForkServerContext:
+    """What starts processes that have imported all this."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
@@ -41,24 +42,37 @@ def start(
     events_until_kill: int | None = None,
     errors: Path | None = None,
     writes_until_kill: int | None = None,
+    launch: dict[str, str] | None = None,
 ) -> BaseProcess:
     """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun.
 
     Args:
         errors: gets what it writes to standard error; it is in a group of processes of its own then
         writes_until_kill: file operations of the thread that writes epochs; the last waits for a step of the next epoch
+        launch: variables that a launcher of many processes sets
     """
-    process = server().Process(target=run, args=(arguments, events_until_kill, errors, writes_until_kill))
+    process = server().Process(target=run, args=(arguments, events_until_kill, errors, writes_until_kill, launch))
     process.start()
     return process
 
 
+def finish_in_two(arguments: list[str], port: int) -> None:
+    """The command in two processes, as a launcher would start them, to its end."""
+    both = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [start(arguments, launch={**both, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
 def run(
     arguments: list[str],
-    events_until_kill: int | None = None,
-    errors: Path | None = None,
-    writes_until_kill: int | None = None,
+    events_until_kill: int | None,
+    errors: Path | None,
+    writes_until_kill: int | None,
+    launch: dict[str, str] | None,
 ) -> None:
+    os.environ.update(launch or {})
     if errors is not None:
         os.setsid()
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
@@ -87,12 +101,7 @@ def _wait_for_a_step() -> Callable[[], None]:
     """What waits until a step begins; half a second at most, as none does while an epoch is scored."""
     stepped = threading.Event()
     Adaptation._step = _before(stepped.set, Adaptation._step)
-
-    def wait() -> None:
-        stepped.clear()
-        stepped.wait(0.5)
-
-    return wait
+    return lambda: (stepped.clear(), stepped.wait(0.5))
 
 
 def _in_writer(event: Callable[[], None]) -> Callable[[], None]:
@@ -101,51 +110,14 @@ def _in_writer(event: Callable[[], None]) -> Callable[[], None]:
 
 def _at_each_event(event: Callable[[], None]) -> None:
     Adaptation._step = _before(event, Adaptation._step)
-    files.HashingFile.write = _before(event, files.HashingFile.write)
     os.fsync = _before(event, os.fsync)
     os.replace = _before(event, os.replace)
 
 
-def _before(event: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        event()
-        return function(*args)
-
-    return call
+def _before(event: Callable[[], object], function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: (event(), function(*args))[1]
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """All that a finished run holds except how fast it was."""
-    paths = sorted((run / "checkpoints").iterdir())
-    checkpoints = {path.name: torch.load(path, weights_only=True) for path in paths}
-    state = checkpoints.pop(STATE)
-    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    result = json.loads((run / "result.json").read_text())
-    del result["sha256"]
-    return _without_speed({**checkpoints, "state": state["snapshot"], "metrics": metrics, "result": result})
-
-
-def _without_speed(value: Any) -> Any:
-    if not isinstance(value, dict | list):
-        return value
-    if isinstance(value, list):
-        return [_without_speed(entry) for entry in value]
-    return {name: _without_speed(entry) for name, entry in value.items() if name != "images_per_second"}
-
-
-def differences(first: Any, second: Any, name: str = "run") -> list[str]:
-    """Where two nested values differ by a bit."""
-    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
-        return [text for key in first for text in differences(first[key], second[key], f"{name}.{key}")]
-    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
-        pairs = enumerate(zip(first, second, strict=True))
-        return [text for number, pair in pairs for text in differences(*pair, f"{name}[{number}]")]
-    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        same = first.dtype == second.dtype and first.shape == second.shape
-        return [] if same and torch.equal(_bits(first), _bits(second)) else [name]
-    return [] if type(first) is type(second) and first == second else [name]
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """So that NaN equals NaN, and -0 differs from 0."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    """All that a finished run holds except how fast it was, and its settings, which name its folder."""
+    return outcomes.outcome(run, "checkpoints/*.pth", "metrics.jsonl", "result.json", "**/*.npz")

@@ -1,9 +1,8 @@
-"""``--overwrite`` starts anew; and the same command, cut off, goes on with what it began."""
+"""``--overwrite`` starts anew; the same command, cut off, goes on with what it began, by any threads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +14,36 @@ from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
 from tllib_ancon.paper import demo
-from tllib_ancon.training.source_training import SourceTraining
+from tllib_ancon.training.pretrain import SourceOnly
 
 
-@pytest.fixture
-def words(domains: Path, source_checkpoint: Path, tmp_path: Path) -> Callable[..., list[str]]:
-    def words(*more: str, log: str = "run") -> list[str]:
-        start = ["-t", "dark", "--checkpoint", str(source_checkpoint), "--epochs", "3", "--log", str(tmp_path / log)]
-        return ["adapt", *small_arguments(domains), *start, *more]
-
-    return words
-
-
-def test_what_a_command_with_overwrite_began_is_continued(words, tmp_path, monkeypatch) -> None:
-    assert main(words(log="whole")) == 0
-    assert main(words()) == 0
-    cut_in_the_second_epoch(monkeypatch, words("--overwrite"))
+def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path, monkeypatch) -> None:
+    words = adapt("run", "--epochs", "3")
+    assert main(adapt("whole", "--epochs", "3")) == 0
+    assert main(words) == 0
+    cut_in_the_second_epoch(monkeypatch, [*words, "--overwrite"])
     epochs = counting(monkeypatch)
-    assert main(words("--overwrite")) == 0
+    assert main([*words, "--overwrite"]) == 0
     assert epochs == [2, 3]
     checkpoints = [torch.load(tmp_path / run / "checkpoints/latest.pth", weights_only=True) for run in ("whole", "run")]
     assert differences(*checkpoints) == []
-    assert main(words("--overwrite")) == 0
+    assert main([*words, "--overwrite"]) == 0
     assert epochs == [2, 3, 1, 2, 3]
 
 
-def test_what_began_otherwise_is_not(words, tmp_path, monkeypatch) -> None:
+def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(adapt, tmp_path, monkeypatch) -> None:
     epochs = counting(monkeypatch)
-    cut_in_the_second_epoch(monkeypatch, words())
-    cut_in_the_second_epoch(monkeypatch, words("--overwrite"))
+    cut_in_the_second_epoch(monkeypatch, adapt())
+    cut_in_the_second_epoch(monkeypatch, adapt("run", "--overwrite"))
     assert epochs == [1, 1]
-    cut_in_the_second_epoch(monkeypatch, words("--overwrite", "--lr", "0.02"))
-    assert epochs == [1, 1, 1]
+    assert main(adapt()) == 0
+    assert epochs == [1, 1, 2]
+    cut_in_the_second_epoch(monkeypatch, adapt("run", "--overwrite", "--lr", "0.02"))
+    assert epochs == [1, 1, 2, 1]
     state = tmp_path / "run" / "checkpoints" / "state.pth"
     state.write_bytes(state.read_bytes()[:-5])
-    assert main(words("--overwrite", "--lr", "0.02")) == 0
-    assert epochs == [1, 1, 1, 1, 2, 3]
-
-
-def test_without_overwrite_it_is_continued_too(words, monkeypatch) -> None:
-    cut_in_the_second_epoch(monkeypatch, words("--overwrite"))
-    epochs = counting(monkeypatch)
-    assert main(words()) == 0
-    assert epochs == [2, 3]
+    assert main(adapt("run", "--overwrite", "--lr", "0.02")) == 0
+    assert epochs == [1, 1, 2, 1, 1, 2]
 
 
 def both(domains: Path, log: Path, *more: str) -> list[str]:
@@ -67,8 +53,8 @@ def both(domains: Path, log: Path, *more: str) -> list[str]:
 
 def test_of_two_stages_the_first_is_not_made_again(domains: Path, tmp_path: Path, monkeypatch) -> None:
     words = both(domains, tmp_path / "run", "--overwrite")
-    first = counting(monkeypatch, SourceTraining)
-    cut_in_the_second_epoch(monkeypatch, words, SourceTraining)
+    first = counting(monkeypatch, SourceOnly)
+    cut_in_the_second_epoch(monkeypatch, words, SourceOnly)
     cut_in_the_second_epoch(monkeypatch, words)
     assert first == [1, 2, 3]
     second = counting(monkeypatch)
@@ -93,13 +79,13 @@ def test_of_a_demo_no_finished_run_is_made_again(tmp_path: Path, monkeypatch) ->
             directory.begin({"name": directory.path.name})
             directory.save_epoch({"parts": {"model": {}}}, [{"epoch": 0}], True)
             directory.finish({})
-        return {block: {} for block in demo.BLOCKS}
+        return {block: {} for block in self.blocks}
 
     monkeypatch.setattr(demo.Demo, "run", run_all)
     monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
     monkeypatch.setattr("tllib_ancon.report.curves.draw_curves", lambda metrics, path: None)
     words = ["demo", "--out", str(tmp_path), "--seeds", "0", "--overwrite"]
-    total = 1 + 2 * len(demo.METHODS)
+    total = 1 + len(demo.METHODS)
     assert main(words) == 130
     assert main(words) == 0
     assert made[:4] == ["source-seed0", "adabn-seed0", "self-training-seed0", "self-training-seed0"]
@@ -109,13 +95,38 @@ def test_of_a_demo_no_finished_run_is_made_again(tmp_path: Path, monkeypatch) ->
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])
-@pytest.mark.parametrize("more", [(), ("--overwrite",)])
-def test_a_run_does_not_write_over_its_start(words, tmp_path, capsys, name: str, more: tuple[str, ...]) -> None:
-    assert main(words()) == 0
-    kept = (tmp_path / "run" / "checkpoints" / "best.pth").read_bytes()
+def test_a_run_does_not_write_over_its_start(adapt, tmp_path, refused, name: str) -> None:
+    assert main(adapt()) == 0
+    kept, start = (tmp_path / "run" / "checkpoints" / "best.pth").read_bytes(), tmp_path / "run" / name
+    for more in ((), ("--overwrite",)):
+        shown = refused(adapt("run", *more, checkpoint=start))
+        assert "best.pth lies where this run writes its own; choose another --log" in shown
+        assert (tmp_path / "run" / "checkpoints" / "best.pth").read_bytes() == kept
+    assert main(adapt("next", checkpoint=start)) == 0
+
+
+@pytest.mark.parametrize("command", ["adapt", "pretrain"])
+def test_threads_are_recorded_and_others_are_said(
+    adapt, domains: Path, tmp_path: Path, monkeypatch, capsys, command: str
+) -> None:
+    before, run = torch.get_num_threads(), tmp_path / "run"
+    training = ["pretrain", *small_arguments(domains), "--epochs", "2", "--log", str(run)]
+    words = [word for word in (adapt() if command == "adapt" else training) if word != "--quiet"]
+    cut_in_the_second_epoch(monkeypatch, words, *([SourceOnly] if command == "pretrain" else []))
+    assert json.loads((run / "config.json").read_text())["threads"] == before
     capsys.readouterr()
-    assert main(words("--checkpoint", str(tmp_path / "run" / name), *more)) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "best.pth lies where this run writes its own; choose another --log" in line
-    assert (tmp_path / "run" / "checkpoints" / "best.pth").read_bytes() == kept
-    assert main(words("--checkpoint", str(tmp_path / "run" / name), log="next")) == 0
+    assert main([*words, "--threads", str(before + 1)]) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
+    assert f"warning: this run began with {before} threads of PyTorch and goes on with {before + 1}" in line
+    assert torch.get_num_threads() == before
+    assert json.loads((run / "config.json").read_text())["threads"] == before
+
+
+def test_threads_are_those_that_were_asked_for(domains: Path, tmp_path: Path, monkeypatch) -> None:
+    seen: list[int] = []
+    train = SourceOnly._train_epoch
+    monkeypatch.setattr(SourceOnly, "_train_epoch", lambda *args: seen.append(torch.get_num_threads()) or train(*args))
+    words = ["pretrain", *small_arguments(domains), "--epochs", "1", "--threads", "3", "--log", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert seen == [3]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["threads"] == 3

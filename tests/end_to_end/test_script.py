@@ -13,23 +13,29 @@ from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tllib_ancon.cli.main import main
 
 SCRIPT = """
-import argparse, pathlib, shutil
+import argparse, pathlib, shutil, sys
 parser = argparse.ArgumentParser()
 parser.add_argument("root")
-parser.add_argument("-d", "--data", default="Office31")
+for flag in ("--left", "--seed", "-d --data", "-a --arch"):
+    parser.add_argument(*flag.split())
 parser.add_argument("-s", "--source", nargs="+")
 parser.add_argument("-t", "--target", nargs="+")
-parser.add_argument("-a", "--arch", default="resnet18")
 parser.add_argument("--train-resizing", default="default")
 parser.add_argument("--val-resizing", default="default")
 parser.add_argument("--resize-size", type=int, default=224)
 parser.add_argument("--epochs", type=int, default=20)
+parser.add_argument("--lr", type=float, default=0.01)
 parser.add_argument("-j", "--workers", type=int, default=2)
 parser.add_argument("--log", default="script")
+for flag in ("--no-hflip", "--scratch", "--no-pool"):
+    parser.add_argument(flag, action="store_true")
 args = parser.parse_args()
+if args.left == "failure":
+    sys.exit("the script fails")
 folder = pathlib.Path(args.log) / "checkpoints"
 folder.mkdir(parents=True, exist_ok=True)
-shutil.copy(pathlib.Path(__file__).with_name("start.pth"), folder / "latest.pth")
+for name in () if args.left == "nothing" else ("latest.pth", "best.pth"):
+    shutil.copy(pathlib.Path(__file__).with_name("start.pth"), folder / name)
 with open(pathlib.Path(args.log) / "trained.txt", "a") as file:
     print(args.epochs, file=file)
 """
@@ -47,12 +53,13 @@ def script(source_checkpoint: Path, tmp_path: Path) -> Path:
 def words(script: Path, domains: Path, tmp_path: Path) -> Callable[..., list[str]]:
     """The script's command with these flags after ``--method ancon``."""
 
-    def words(*ours: str, epochs: int = 7) -> list[str]:
+    def words(*ours: str, epochs: int = 7, left: str = "model", adapts: bool = True) -> list[str]:
+        second = ["--method", "ancon", "--adapt-epochs", "2", "--adapt-batch-size", "8", "--quiet", *ours]
         return [
             *("script", str(script), str(domains), "-d", "ImageList", "-s", "bright", "-t", "dark", "-a", "small_cnn"),
-            *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "-j", "0"),
-            *("--epochs", str(epochs), "--log", str(tmp_path / "log")),
-            *("--method", "ancon", "--adapt-epochs", "2", "--adapt-batch-size", "8", "--quiet", *ours),
+            *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "-j", "0", "--no-hflip"),
+            *("--epochs", str(epochs), "--left", left, "--log", str(tmp_path / "log")),
+            *(second if adapts else ()),
         ]
 
     return words
@@ -67,6 +74,50 @@ def epochs_kept(tmp_path: Path) -> list[int]:
     return [json.loads(line)["epoch"] for line in lines]
 
 
+@pytest.mark.parametrize("start", ["latest", "best"])
+def test_script_then_adaptation(words, tmp_path, capsys, start: str) -> None:
+    (tmp_path / "own.toml").write_text("smoothing = 0.2\n")
+    assert main(words("--start", start, "--config", str(tmp_path / "own.toml"))) == 0
+    config = json.loads((tmp_path / "log" / "adapt" / "config.json").read_text())
+    of_the_script = {"arch": "small_cnn", "resize_size": 16, "no_hflip": True}
+    of_the_adaptation = {"smoothing": 0.2, "epochs": 2, "lr": 0.01, "start": start}
+    assert (of_the_script | of_the_adaptation).items() <= config.items()
+    assert Path(config["checkpoint"]).name == f"{start}.pth"
+    shown = capsys.readouterr()
+    assert "selected by infomax" in shown.out
+    assert ("best.pth was chosen on target labels" in shown.err) == (start == "best")
+
+
+def test_script_without_method_only_runs_it(words, tmp_path) -> None:
+    assert main(words(adapts=False)) == 0
+    assert (trained(tmp_path), (tmp_path / "log" / "adapt").exists()) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("left", "more", "status", "message"),
+    [
+        ("failure", (), 1, "the script fails"),
+        ("nothing", (), 2, "latest.pth; did it train"),
+        ("failure", ("--method", "ancno"), 2, "did you mean 'ancon'"),
+        ("failure", ("--smoothing", "2"), 2, "--smoothing must be at least 0"),
+        ("failure", ("--epochs", "3"), 2, "--adapt-epochs"),
+        ("failure", ("--batch-size", "3"), 2, "--adapt-batch-size"),
+        ("failure", ("--adapt-lr", "0"), 2, "--adapt-lr must be above 0"),
+    ],
+)
+def test_what_ends_it(words, tmp_path, capsys, left: str, more, status: int, message: str) -> None:
+    """Bad settings of the adaptation before the script runs."""
+    assert main(words(*more, left=left)) == status
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "log").exists() == (left == "nothing")
+
+
+def test_a_script_of_another_kind(tmp_path, capsys) -> None:
+    (tmp_path / "other.py").write_text("print('hello')\n")
+    assert main(["script", str(tmp_path / "other.py"), "--method", "ancon"]) == 2
+    assert "is for TLLib's image classification scripts" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("more", [(), ("--overwrite",)])
 def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeypatch, capsys, more) -> None:
     cut_in_the_second_epoch(monkeypatch, words(*more))
@@ -78,17 +129,20 @@ def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeyp
     assert "has run here before; going on from" in capsys.readouterr().err
 
 
-def test_a_finished_one_says_so(words, tmp_path, monkeypatch, capsys) -> None:
-    assert main(words()) == 0
-    shown = capsys.readouterr().out
-    result = (tmp_path / "log" / "adapt" / "result.json").read_bytes()
+def test_a_finished_one_says_so_and_the_default_log_is_known_too(words, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    without = words()
+    del without[without.index("--log") : without.index("--method")]
+    assert main(without) == 0
+    shown, log = capsys.readouterr().out, tmp_path / "script"
+    result = (log / "adapt" / "result.json").read_bytes()
     epochs = counting(monkeypatch)
-    loud = [word for word in words() if word != "--quiet"]
-    assert main(loud) == 0
+    assert main([word for word in without if word != "--quiet"]) == 0
     again = capsys.readouterr()
-    assert (trained(tmp_path), epochs, again.out) == (1, [], shown)
-    assert f"{tmp_path / 'log' / 'adapt'} holds this run already, finished" in again.err
-    assert (tmp_path / "log" / "adapt" / "result.json").read_bytes() == result
+    assert ((log / "trained.txt").read_text().count("\n"), epochs, again.out) == (1, [], shown)
+    assert "has run here before" in again.err
+    assert f"{Path('script', 'adapt')} holds this run already, finished" in again.err
+    assert (log / "adapt" / "result.json").read_bytes() == result
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -102,26 +156,21 @@ def test_overwrite_starts_both_stages_anew(words, tmp_path, monkeypatch, cut: bo
     assert (trained(tmp_path), epochs) == (2, [1, 2])
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
+def test_a_used_log_is_refused_before_training(words, tmp_path, refused) -> None:
+    assert main(words()) == 0
+    for file, content in (
+        (None, "other arguments"),
         ("checkpoints/latest.pth", "of a later training"),
         ("script.json", ""),
         ("script.json", "[]"),
         ("script.json", '{"script": "cdan.py", "words": {}, "sha256": 3}'),
-        (None, "other arguments"),
-    ],
-)
-def test_a_used_log_is_refused_before_training(words, tmp_path, capsys, file: str | None, content: str) -> None:
-    assert main(words()) == 0
-    if file is not None:
-        (tmp_path / "log" / file).write_text(content)
-    capsys.readouterr()
-    assert main(words(epochs=8 if file is None else 7)) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"{tmp_path / 'log' / 'adapt'} holds an adaptation of another command" in line
-    assert "choose another --log, or pass --overwrite after --method" in line
-    assert trained(tmp_path) == 1
+    ):
+        if file is not None:
+            (tmp_path / "log" / file).write_text(content)
+        line = refused(words(epochs=8 if file is None else 7))
+        assert f"{tmp_path / 'log' / 'adapt'} holds an adaptation of another command" in line
+        assert "choose another --log, or pass --overwrite after --method" in line
+        assert trained(tmp_path) == 1
 
 
 def test_a_script_that_was_cut_off_runs_again(script, words, tmp_path, capsys) -> None:
@@ -133,28 +182,3 @@ def test_a_script_that_was_cut_off_runs_again(script, words, tmp_path, capsys) -
     script.write_text(whole)
     assert main(words()) == 0
     assert (tmp_path / "log" / "adapt" / "result.json").is_file()
-
-
-def test_the_default_log_of_the_script_is_known_too(words, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    without = words()
-    del without[without.index("--log") : without.index("--method")]
-    assert main(without) == 0
-    capsys.readouterr()
-    assert main(without) == 0
-    assert "has run here before" in capsys.readouterr().err
-    assert len((tmp_path / "script" / "trained.txt").read_text().splitlines()) == 1
-
-
-@pytest.mark.parametrize("flag", ["--epochs", "--batch-size", "--lr"])
-def test_a_bare_flag_after_the_method_names_the_flag_of_the_adaptation(words, tmp_path, capsys, flag: str) -> None:
-    assert main(words(flag, "3")) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"--adapt-{flag[2:]}" in line
-    assert not (tmp_path / "log").exists()
-
-
-def test_a_setting_that_the_adaptation_refuses_is_found_before_the_script_runs(words, tmp_path, capsys) -> None:
-    assert main(words("--smoothing", "2")) == 2
-    assert "--smoothing must be at least 0" in capsys.readouterr().err
-    assert not (tmp_path / "log").exists()

@@ -15,16 +15,10 @@ import pytest
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import differences, start
+from tests.end_to_end.test_resume import last_epoch, wait_for
 from tllib_ancon.cli.main import main
 
-EPOCHS = 6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def a_server_that_has_started() -> None:
-    process = start(["--version"])
-    process.join()
-    assert process.exitcode == 0
+EPOCHS = 12
 
 
 @pytest.fixture
@@ -36,17 +30,6 @@ def command(domains: Path, source_checkpoint: Path, tmp_path: Path) -> Callable[
     return command
 
 
-def wait_for(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def epochs_kept(run: Path) -> int:
-    return len((run / "metrics.jsonl").read_text().splitlines()) if (run / "metrics.jsonl").is_file() else 0
-
-
 def workers_of(pid: int) -> list[psutil.Process]:
     children = psutil.Process(pid).children()
     return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
@@ -56,9 +39,9 @@ def workers_of(pid: int) -> list[psutil.Process]:
 def test_a_signal_to_all_processes_of_a_run_is_one_line(command, tmp_path: Path, number: signal.Signals) -> None:
     generator, errors = random.Random(number), tmp_path / "errors.txt"
     for _ in range(4):
-        kept = epochs_kept(tmp_path / "cut")
+        kept = last_epoch(tmp_path / "cut")
         process = start(command("cut"), errors=errors)
-        wait_for(lambda kept=kept: epochs_kept(tmp_path / "cut") > kept)
+        wait_for(lambda kept=kept: last_epoch(tmp_path / "cut") > kept)
         time.sleep(generator.uniform(0, 0.05))
         os.killpg(process.pid, number)
         process.join()
@@ -81,9 +64,9 @@ def metrics(run: Path) -> list[dict[str, object]]:
 
 def test_a_lost_worker_is_one_line_that_says_what_to_do(command, tmp_path: Path) -> None:
     process = start(command("run"), errors=tmp_path / "errors.txt")
-    wait_for(lambda: epochs_kept(tmp_path / "run") > 1)
+    wait_for(lambda: last_epoch(tmp_path / "run") > 0)
     workers_of(process.pid)[-1].kill()
-    process.join(30)
+    process.join(240)
     assert process.exitcode == 2
     (line,) = (tmp_path / "errors.txt").read_text().splitlines()
     assert line.startswith("tllib-ancon: error: a process that loads images ended without a word (")
@@ -91,12 +74,16 @@ def test_a_lost_worker_is_one_line_that_says_what_to_do(command, tmp_path: Path)
     assert main([*command("run"), "-j", "0"]) == 0
 
 
-def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    def terminated(words: list[str]) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys, number: int) -> None:
+    def ended(words: list[str]) -> None:
+        os.kill(os.getpid(), number)
         time.sleep(1)
 
-    monkeypatch.setattr("tllib_ancon.cli.main.parse", terminated)
-    assert main(["adapt"]) == 128 + signal.SIGTERM
-    assert capsys.readouterr().err == "tllib-ancon: stopped by SIGTERM; give the same command again\n"
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", ended)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was begun in the background
+    assert main(["adapt"]) == 128 + number
+    signal.signal(signal.SIGINT, before)
+    name = signal.Signals(number).name
+    assert capsys.readouterr().err == f"tllib-ancon: stopped by {name}; give the same command again\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

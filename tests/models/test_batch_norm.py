@@ -8,34 +8,37 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, mix_statistics
 
 
-def test_statistics_are_the_means_over_the_batches() -> None:
-    """Of the first layer's inputs; the second one sees what the batch's own statistics normalise."""
+@pytest.mark.parametrize("sizes", [(64, 2), (64, 1), (5, 5, 3), (1, 1, 1)])
+def test_statistics_are_those_of_all_images_at_once(sizes: tuple[int, ...]) -> None:
+    """Of the first layer's inputs; the second one sees what a batch's own statistics normalise."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 2, 3))
     model.append(nn.BatchNorm2d(2))
-    batches = [3 * torch.randn(5, 3, 8, 8) + 1 for _ in range(4)]
+    batches = [scale * (torch.randn(size, 3, 8, 8) + 1) for scale, size in enumerate(sizes, start=1)]
     model.eval()
     model[3].train()
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
     estimate_statistics(model, batches)
+    if sizes[-1] == 1 < sizes[0]:
+        batches = [torch.cat(batches)]
     first = [model[0](batch) for batch in batches]
     normalised = [nn.functional.batch_norm(x, None, None, model[1].weight, model[1].bias, True) for x in first]
     second = [model[4](x.relu()) for x in normalised]
-    for layer, inputs in ((model[1], first), (model[5], second)):
-        means = torch.stack([x.mean((0, 2, 3)) for x in inputs]).mean(0)
-        variances = torch.stack([x.var((0, 2, 3)) for x in inputs]).mean(0)
-        torch.testing.assert_close(layer.running_mean, means)
-        torch.testing.assert_close(layer.running_var, variances)
+    for layer, inputs in ((model[1], torch.cat(first)), (model[5], torch.cat(second))):
+        torch.testing.assert_close(layer.running_mean, inputs.mean((0, 2, 3)))
+        torch.testing.assert_close(layer.running_var, inputs.var((0, 2, 3)))
         assert layer.momentum == 0.1
         assert not layer.training
+        assert not layer._forward_hooks
     assert model[3].training
     assert all(torch.equal(before[name], tensor) for name, tensor in model.named_parameters())
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)])
 def test_a_model_without_statistics(model: nn.Module) -> None:
-    with pytest.raises(UserError, match="no batch-norm"):
-        estimate_statistics(model, [torch.zeros(3, 2)])
+    for change in (lambda: estimate_statistics(model, [torch.zeros(3, 2)]), lambda: mix_statistics(model, 1)):
+        with pytest.raises(UserError, match="no batch-norm"):
+            change()
 
 
 def layer_with_source_statistics(inputs: torch.Tensor) -> nn.Module:
@@ -105,8 +108,3 @@ def test_frozen_statistics_stay_while_the_rest_trains() -> None:
     assert torch.equal(model[1].running_mean, before)
     assert model[2].training
     assert model[1].weight.grad is not None
-
-
-def test_no_batch_norm_to_mix() -> None:
-    with pytest.raises(UserError, match="no batch-norm"):
-        mix_statistics(nn.Linear(2, 2), 1)

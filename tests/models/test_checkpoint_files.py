@@ -47,8 +47,8 @@ def test_code_in_a_file_is_not_run(tmp_path, monkeypatch):
         (nn.Linear(2, 2), "torch.nn.modules.linear.Linear"),
         ([torch.zeros(1)], "but a list"),
         (torch.zeros(1), "but a Tensor"),
-        ({}, "an empty dict"),
-        ({"epoch": 3, "parts": {"w": torch.zeros(1)}}, "epoch, parts; save the entry 'parts'"),
+        ({}, "but a dict"),
+        ({"epoch": 3, "parts": {"w": torch.zeros(1)}}, "the entries epoch, parts; save the weights alone"),
         ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
         ({3: torch.zeros(1)}, "the entries 3"),
     ],
@@ -65,13 +65,10 @@ def test_missing_empty_and_truncated_files(suffix, tmp_path):
     path = tmp_path / f"model{suffix}"
     with pytest.raises(UserError, match="does not exist"):
         load_state_dict(path)
-    path.touch()
-    with pytest.raises(UserError, match="is empty"):
-        load_state_dict(path)
     state = Backbone().state_dict()
     (save_file if suffix == ".safetensors" else torch.save)(state, path)
     whole = path.read_bytes()
-    for length in (1, 20, len(whole) // 2, len(whole) - 1):
+    for length in (0, 1, 20, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match="cannot be read"):
             load_state_dict(path)
@@ -97,26 +94,23 @@ def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize(
-    ("tensor", "said"),
+    "tensor",
     [
-        (torch.eye(3).to_sparse(), "is sparse"),
-        (torch.eye(3).to_sparse_csr(), "is sparse"),
-        (torch.empty(3, device="meta"), "is on the device meta"),
-        (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "is quantised"),
-        (torch.ones(3, dtype=torch.complex64), "is complex"),
-        (torch.zeros(1).expand(10**6, 10**6), "has shape .*the file holds fewer numbers"),
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.empty(3, device="meta"),
+        torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        torch.ones(3, dtype=torch.complex64),
+        torch.zeros(1).expand(10**6, 10**6),
     ],
 )
-def test_peculiar_tensors_are_named(tensor: Tensor, said: str, nested: bool, tmp_path):
+def test_peculiar_tensors_are_named(tensor: Tensor, nested: bool, tmp_path):
     content = {"layers.weight": tensor}
     path = write(tmp_path / "odd.pth", {"G": content, "F1": content, "F2": content} if nested else content)
-    with pytest.raises(UserError, match=rf"odd\.pth: its tensor {'G.' if nested else ''}layers\.weight {said}"):
+    with pytest.raises(
+        UserError, match=rf"odd\.pth: its tensor {'G.' if nested else ''}layers\.weight \(.*is sparse, quantised"
+    ):
         load_state_dict(path)
-
-
-def test_a_slice_of_a_larger_tensor_is_plain(tmp_path):
-    path = write(tmp_path / "slice.pth", {"weight": torch.arange(12.0).view(3, 4)[1:, ::2]})
-    assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
 
 
 def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
@@ -130,47 +124,40 @@ def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
             load_state_dict(write(tmp_path / "nested.pth", content))
 
 
-@pytest.mark.parametrize("bomb", ["deflated", "overlapping"])
-def test_a_file_that_unpacks_to_far_more_than_its_size_is_not_read(bomb: str, tmp_path):
-    plain = write(tmp_path / "plain.pth", {"weight": torch.zeros(3 * 10**6)})
-    path = tmp_path / "bomb.pth"
+def packed(plain: Path) -> Path:
+    path = plain.with_name("packed.pth")
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
         for entry in source.infolist():
             target.writestr(entry.filename, source.read(entry))
+    return path
+
+
+@pytest.mark.parametrize("bomb", ["deflated", "overlapping"])
+def test_a_file_that_unpacks_to_far_more_than_its_size_is_not_read(bomb: str, tmp_path):
+    plain = write(tmp_path / "plain.pth", {"weight": torch.zeros(3 * 10**6)})
+    path = packed(plain)
     if bomb == "overlapping":  # a directory that lists the one entry again and again
         path = plain
         with zipfile.ZipFile(path, "a") as target:
             target.filelist *= 10
             target._didModify = True
-    with pytest.raises(UserError, match=r"\.pth is not read: its \d[\d.,]* MB unpack to \d[\d.,]* MB"):
+    with pytest.raises(UserError, match=r"\.pth cannot be read .*\d[\d.,]* MB that unpack to \d[\d.,]* MB"):
         load_state_dict(path)
 
 
-def test_a_name_that_fills_the_screen_is_not_shown(tmp_path):
-    with pytest.raises(UserError, match=r"the name of a tensor has 100000 characters, x{60}…$"):
-        load_state_dict(write(tmp_path / "names.pth", {"x" * 100_000: torch.zeros(1)}))
-
-
-def test_a_packed_file_of_usual_size_is_read(tmp_path):
-    plain, path = write(tmp_path / "plain.pth", {"weight": torch.rand(1000)}), tmp_path / "packed.pth"
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
-        for entry in source.infolist():
-            target.writestr(entry.filename, source.read(entry))
-    assert torch.equal(load_state_dict(path)["weight"], load_state_dict(plain)["weight"])
+def test_slices_and_packed_files_of_usual_size_are_read(tmp_path):
+    path = packed(write(tmp_path / "slice.pth", {"weight": torch.arange(12.0).view(3, 4)[1:, ::2]}))
+    assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_programs_are_told_from_weights(tmp_path):
+def test_programs_and_modules_are_told_from_weights(tmp_path):
     torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
-    with pytest.raises(UserError, match=r"script\.pt is a TorchScript program; save the weights alone"):
+    with pytest.raises(UserError, match=r"script\.pt cannot be read .*TorchScript.*save the weights alone"):
         load_state_dict(tmp_path / "script.pt")
-
-
-def test_a_whole_module_is_refused_and_says_how_to_save_weights(tmp_path):
-    with pytest.raises(
-        UserError, match=r"torch\.nn\.modules\.\S+, and reading.*torch\.save\(model\.state_dict\(\), FILE\)"
-    ):
-        load_state_dict(write(tmp_path / "module.pth", nn.Sequential(nn.Linear(2, 2))))
+    path = write(tmp_path / "module.pth", nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(UserError, match=r"torch\.nn\.modules\.\S+, and reading.*torch\.save\(model\.state_dict\("):
+        load_state_dict(path)
 
 
 def test_the_error_of_a_reader_is_one_short_line_with_the_file(tmp_path, monkeypatch):

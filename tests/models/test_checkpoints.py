@@ -3,6 +3,8 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,16 +12,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.checkpoints import recognize, start_model
-from tllib_ancon.models.classifier import Classifier, shot_classifier
+from tllib_ancon.models.checkpoints import LAYOUTS, rebuild_model, recognize
+from tllib_ancon.models.classifier import Classifier, adaptation_mode, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.pooling import AveragePool
-from tllib_ancon.toolkit import find
-from tllib_ancon.toolkit.binding import INSTALL, is_installed
+from tllib_ancon.toolkit.toolkit import find
 
 K = 7
-requires_tllib = pytest.mark.skipif(not is_installed("tllib"), reason=f"tllib is not installed: {INSTALL['tllib']}")
 
 
 class Backbone(nn.Module):
@@ -54,7 +55,7 @@ def images() -> Tensor:
 def start(state: Mapping[str, Tensor], backbone: nn.Module, num_classes: int | None = K, **options: bool) -> Classifier:
     layout = recognize(state)
     assert layout is not None
-    return start_model(layout, backbone, num_classes, **options)
+    return rebuild_model(layout, backbone, num_classes, **options)
 
 
 def logits_of(model: Classifier) -> Tensor:
@@ -67,112 +68,42 @@ def logits_after_saving(state: object, folder: Path, **options: bool) -> Tensor:
     return logits_of(start(load_state_dict(folder / "latest.pth"), Backbone(), **options))
 
 
-# One test per layout
+# Models of every program
 
 
-def tllib_classifier(module: str, **options: int) -> nn.Module:
-    from importlib import import_module
+def of_tllib(module: str, **options: int) -> nn.Module:
+    find("tllib")
+    return import_module(f"tllib.{module}").ImageClassifier(Backbone(classifier=True), K, **options)
 
-    return import_module(module).ImageClassifier(Backbone(classifier=True), K, **options)
+
+def of_tllibs_fixmatch() -> nn.Module:
+    """Its classifier is defined in the script: cdan's layers, initialised differently."""
+    find("tllib")
+    from tllib.modules.classifier import Classifier as TllibClassifier
+
+    return TllibClassifier(Backbone(classifier=True), K, block(), 9)
 
 
-def dalib_classifier(module: str, **options: int) -> nn.Module:
+def of_dalib(module: str, **options: int) -> nn.Module:
     """dalib's backbones pool."""
-    from importlib import import_module
-
     find("dalib")
     pooled = nn.Sequential(OrderedDict(layers=Backbone().layers, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
     pooled.out_features = 12
     return import_module(f"dalib.adaptation.{module}").ImageClassifier(pooled, K, **options)
 
 
-def first(output: object) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output
+class Mcd(nn.Module):
+    """What mcd.py of a toolkit trains: its checkpoint is a state dict a part."""
 
+    def __init__(self, module: str):
+        super().__init__()
+        find(module.partition(".")[0])
+        head = import_module(module).ImageClassifierHead
+        self.G, self.F1, self.F2 = Backbone(classifier=True), head(12, K, 9), head(12, K, 9)
+        self.pool = module.startswith("dalib")  # tllib's head does
 
-@requires_tllib
-@pytest.mark.parametrize(
-    ("module", "options"),
-    [
-        ("tllib.alignment.cdan", {"bottleneck_dim": 9}),
-        ("tllib.alignment.dann", {"bottleneck_dim": 9}),
-        ("tllib.self_training.mcc", {"bottleneck_dim": 9}),
-        ("tllib.alignment.bsp", {"bottleneck_dim": 9}),
-        ("tllib.alignment.adda", {"bottleneck_dim": 9}),
-        ("tllib.self_training.self_ensemble", {"bottleneck_dim": 9}),
-        ("tllib.alignment.jan", {"bottleneck_dim": 9}),
-        ("tllib.alignment.dan", {"bottleneck_dim": 9}),
-        ("tllib.alignment.mdd", {"bottleneck_dim": 9, "width": 11}),
-        ("tllib.normalization.afn", {"bottleneck_dim": 9}),
-        ("tllib.normalization.afn", {"bottleneck_dim": 9, "num_blocks": 3}),
-        ("tllib.modules.classifier", {}),  # erm
-    ],
-)
-def test_a_model_of_tllib_gives_the_same_logits(module, options, tmp_path):
-    find("tllib")
-    model = randomise(tllib_classifier(module, **options))
-    with torch.no_grad():
-        expected = model(images())
-    assert (logits_after_saving(model.state_dict(), tmp_path) - expected).abs().max() == 0
-
-
-@requires_tllib
-def test_a_model_of_tllibs_fixmatch_gives_the_same_logits(tmp_path):
-    """Its classifier is defined in the script: cdan's layers, initialised differently."""
-    find("tllib")
-    from tllib.modules.classifier import Classifier as TllibClassifier
-
-    bottleneck = nn.Sequential(nn.Linear(12, 9), nn.BatchNorm1d(9), nn.ReLU())
-    model = randomise(TllibClassifier(Backbone(classifier=True), K, bottleneck, 9))
-    with torch.no_grad():
-        expected = model(images())
-    assert (logits_after_saving(model.state_dict(), tmp_path) - expected).abs().max() == 0
-
-
-@requires_tllib
-def test_the_first_of_tllibs_mcd_classifiers_gives_the_same_logits(tmp_path):
-    find("tllib")
-    from tllib.alignment.mcd import ImageClassifierHead
-
-    parts = {
-        "G": Backbone(classifier=True),
-        "F1": ImageClassifierHead(12, K, 9),
-        "F2": ImageClassifierHead(12, K, 9),
-    }
-    model = randomise(nn.ModuleDict(parts))
-    with torch.no_grad():
-        expected = model["F1"](model["G"](images()))
-    state = {name: part.state_dict() for name, part in parts.items()}
-    assert (logits_after_saving(state, tmp_path) - expected).abs().max() == 0
-
-
-@pytest.mark.parametrize(
-    ("module", "options"),
-    [
-        ("cdan", {"bottleneck_dim": 9}),
-        ("dann", {"bottleneck_dim": 9}),
-        ("jan", {"bottleneck_dim": 9}),
-        ("dan", {"bottleneck_dim": 9}),
-        ("mdd", {"bottleneck_dim": 9, "width": 11}),
-    ],
-)
-def test_a_model_of_dalib_gives_the_same_logits(module, options, tmp_path):
-    model = randomise(dalib_classifier(module, **options))
-    with torch.no_grad():
-        expected = first(model(images()))
-    assert (logits_after_saving(model.state_dict(), tmp_path) - expected).abs().max() == 0
-
-
-def test_dalibs_mcd_gives_the_same_logits(tmp_path):
-    find("dalib")
-    from dalib.adaptation.mcd import ImageClassifierHead
-
-    parts = {"G": Backbone(), "F1": ImageClassifierHead(12, K, 9), "F2": ImageClassifierHead(12, K, 9)}
-    model = randomise(nn.ModuleDict(parts))
-    with torch.no_grad():
-        expected = model["F1"](AveragePool()(model["G"](images())))
-    state = {name: part.state_dict() for name, part in parts.items()}
-    assert (logits_after_saving(state, tmp_path) - expected).abs().max() == 0
+    def forward(self, x: Tensor) -> Tensor:
+        return self.F1(AveragePool()(self.G(x)) if self.pool else self.G(x))
 
 
 class AuthorsClassifier(nn.Module):
@@ -193,50 +124,54 @@ class AuthorsClassifier(nn.Module):
         return self.fc_final(self.head_bn(self.head_fc(self.pool(self.backbone(x)))))
 
 
-@pytest.mark.parametrize("prefix", ["", "module."])
-@pytest.mark.parametrize("bottleneck", [True, False])
-def test_a_model_of_the_authors_gives_the_same_logits(prefix, bottleneck, tmp_path):
-    model = randomise(AuthorsClassifier(bottleneck))
-    with torch.no_grad():
-        expected = model(images())
-    state = {prefix + name: tensor for name, tensor in model.state_dict().items()}
-    assert {"fc_final.weight_g", "fc_final.weight_v"} <= set(model.state_dict())
-    assert (logits_after_saving(state, tmp_path) - expected).abs().max() == 0
+MODELS: list[Callable[[], nn.Module]] = [
+    *(
+        pytest.param(partial(of_tllib, module, bottleneck_dim=9, **options), marks=requires_tllib, id=f"tllib-{module}")
+        for module, options in [
+            *((f"alignment.{name}", {}) for name in ("cdan", "dann", "bsp", "adda", "jan", "dan")),
+            *((f"self_training.{name}", {}) for name in ("mcc", "self_ensemble")),
+            ("alignment.mdd", {"width": 11}),
+            ("normalization.afn", {}),
+            ("normalization.afn", {"num_blocks": 3}),
+        ]
+    ),
+    pytest.param(partial(of_tllib, "modules.classifier"), marks=requires_tllib, id="tllib-erm"),
+    pytest.param(of_tllibs_fixmatch, marks=requires_tllib, id="tllib-fixmatch"),
+    pytest.param(partial(Mcd, "tllib.alignment.mcd"), marks=requires_tllib, id="tllib-mcd"),
+    *(pytest.param(partial(of_dalib, name, bottleneck_dim=9), id=f"dalib-{name}") for name in ("cdan", "jan", "dan")),
+    pytest.param(partial(of_dalib, "mdd", bottleneck_dim=9, width=11), id="dalib-mdd"),
+    pytest.param(partial(Mcd, "dalib.adaptation.mcd"), id="dalib-mcd"),
+    *(pytest.param(partial(AuthorsClassifier, bottleneck), id=f"authors-{bottleneck}") for bottleneck in (True, False)),
+    pytest.param(lambda: shot_classifier(Backbone(), K, 9), id="ours"),
+]
 
 
-@pytest.mark.parametrize("file", ["latest.pth", "latest.safetensors"])
-def test_our_own_model_gives_the_same_logits(file, tmp_path):
-    model = randomise(shot_classifier(Backbone(), K, 9))
+@pytest.mark.parametrize("build", MODELS)
+def test_a_model_of_any_program_gives_the_same_logits(build: Callable[[], nn.Module], tmp_path: Path) -> None:
+    model = randomise(build())
     with torch.no_grad():
         expected = model(images())
-    save = save_file if file.endswith("safetensors") else torch.save
-    save(model.state_dict(), tmp_path / file)
-    assert (logits_of(start(load_state_dict(tmp_path / file), Backbone())) - expected).abs().max() == 0
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    state = model.state_dict()
+    if isinstance(model, Mcd):
+        state = {name: part.state_dict() for name, part in model.named_children()}
+    else:
+        save_file(state, tmp_path / "latest.safetensors")
+        assert torch.equal(logits_of(start(load_state_dict(tmp_path / "latest.safetensors"), Backbone())), expected)
+    assert torch.equal(logits_after_saving(state, tmp_path), expected)
 
 
 def states() -> dict[str, dict[str, Tensor]]:
     """A checkpoint of each layout, by this package's names of its parts."""
-    mcd = {
-        "G": Backbone(),
-        "F1": nn.ModuleDict({"head": mcd_head()}),
-        "F2": nn.ModuleDict({"head": mcd_head()}),
-    }
+    mcd = {"G": Backbone(), **{name: nn.ModuleDict({"head": mcd_head()}) for name in ("F1", "F2")}}
     backbone = {"backbone": Backbone()}
+    heads, shifted = {"head": two_layers(), "adv_head": two_layers()}, nn.Sequential(nn.Identity(), *block())
     models = {
         "erm": {**backbone, "head": nn.Linear(12, K)},
         "cdan": {**backbone, "bottleneck": block(), "head": nn.Linear(9, K)},
-        "dan": {
-            **backbone,
-            "bottleneck": nn.Sequential(nn.Linear(12, 9), nn.ReLU()),
-            "head": nn.Linear(9, K),
-        },
-        "mdd": {
-            **backbone,
-            "bottleneck": nn.Sequential(nn.Identity(), *block(), nn.Dropout()),
-            "head": two_layers(),
-            "adv_head": two_layers(),
-        },
-        "mdd of dalib": {**backbone, "bottleneck": block(), "head": two_layers(), "adv_head": two_layers()},
+        "dan": {**backbone, "bottleneck": nn.Sequential(nn.Linear(12, 9), nn.ReLU()), "head": nn.Linear(9, K)},
+        "mdd": {**backbone, "bottleneck": shifted, **heads},
+        "mdd of dalib": {**backbone, "bottleneck": block(), **heads},
         "mcd": mcd,
     }
     models = {name: randomise(nn.ModuleDict(parts)) for name, parts in models.items()}
@@ -259,15 +194,13 @@ def mcd_head() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("layout", states())
-def test_layout_classes_and_dimensions_are_recognised(layout):
-    found = recognize(states()[layout])
-    features = 12 if layout in ("erm", "shot without bottleneck") else 9
-    assert (found.name, found.num_classes, found.features_dim) == (layout, K, features)
-
-
-@pytest.mark.parametrize("layout", states())
 def test_an_adapted_model_of_any_layout_can_be_read_again(layout, tmp_path):
-    adapted = start(states()[layout], Backbone())
+    found = recognize(states()[layout])
+    assert (found.bottleneck, found.head) == LAYOUTS[layout]
+    adapted = rebuild_model(found, Backbone())
+    assert (adapted.num_classes, adapted.features_dim) == (K, 12 if layout in ("erm", "shot without bottleneck") else 9)
+    dropouts = sum(isinstance(layer, nn.Dropout) for layer in adapted.modules())
+    assert dropouts == {"dan": 1, "mdd": 2, "mdd of dalib": 2, "mcd": 2}.get(layout, 0)  # as its script had
     randomise(adapted)
     with torch.no_grad():
         expected, features = adapted.predict(images())
@@ -275,17 +208,21 @@ def test_an_adapted_model_of_any_layout_can_be_read_again(layout, tmp_path):
     assert (logits_after_saving(adapted.state_dict(), tmp_path) - expected).abs().max() == 0
 
 
-def test_dropout_comes_back_where_the_layout_tells_that_it_was_there():
-    def dropouts(layout: str) -> int:
-        return sum(isinstance(layer, nn.Dropout) for layer in start(states()[layout], Backbone()).modules())
-
-    assert {layout: dropouts(layout) for layout in ("cdan", "dan", "mdd", "mcd", "shot")} == {
-        "cdan": 0,
-        "dan": 1,
-        "mdd": 2,
-        "mcd": 2,
-        "shot": 0,
-    }
+def test_features_are_what_the_head_gets_and_dropout_is_off_unless_asked() -> None:
+    """Of what CDAN, MDD and DAN left; the script of the first has no dropout."""
+    for name in ("cdan", "mdd", "dan"):
+        model = start(states()[name], Backbone())
+        logits, features = adaptation_mode(model).predict(images())
+        assert features.shape == (5, 9)
+        assert features.min() >= 0  # of a ReLU
+        torch.testing.assert_close(model.head(features), logits)
+        assert torch.equal(model.predict(images())[0], logits)
+        adaptation_mode(model, dropout=True)
+        first, second = (model.predict(images())[0] for _ in range(2))
+        assert torch.equal(first, second) == (name == "cdan")
+        choose_adapted_parameters(model)
+        assert [group["lr"] for group in model.get_parameters()] == [0.1, 1.0]
+        assert not any(parameter.requires_grad for parameter in model.head.parameters())
 
 
 # Backbones
@@ -310,14 +247,14 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
             find("dalib").create_backbone("resnet18"),
         ):
             restored = start(load_state_dict(tmp_path / "latest.pth"), backbone).eval()
-            assert (restored(batch) - expected).abs().max() == 0
+            assert torch.equal(restored(batch), expected)
 
 
 @requires_tllib
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (2, 1, 28, 28)), ("dtn", (2, 3, 32, 32))])
 def test_a_digit_network_is_not_pooled(name, shape):
     toolkit = find("tllib")
-    model = randomise(toolkit.mdd_classifier(toolkit.create_backbone(name), 10, 9, 11))
+    model = randomise(toolkit.mdd_classifier(toolkit.create_backbone(name), 10, 9))
     batch = torch.randn(shape)
     restored = start(model.state_dict(), toolkit.create_backbone(name), 10, pool=False).eval()
     with torch.no_grad():
@@ -328,41 +265,31 @@ def test_the_backbones_own_classifier_stays():
     backbone = Backbone(classifier=True)
     before = backbone.fc.weight.clone()
     state = {**states()["cdan"], "backbone.fc.weight": torch.zeros(5, 12), "backbone.fc.bias": torch.zeros(5)}
-    start(state, backbone)
+    start({name: tensor for name, tensor in state.items() if "num_batches" not in name}, backbone)
     assert torch.equal(backbone.fc.weight, before)
 
 
-def test_counters_of_batches_may_be_missing():
-    state = {name: tensor for name, tensor in states()["cdan"].items() if "num_batches" not in name}
-    start(state, Backbone())
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"layers.7.weight": torch.zeros(1), "layers.0.bias": None}, r"layers\.0\.bias is missing.*layers\.7\.weight"),
+        (
+            {"layers.0.weight": torch.zeros(12, 3, 5, 5)},
+            r"layers\.0\.weight has shape \(12, 3, 5, 5\).*\(12, 3, 3, 3\)",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_listed(change: dict[str, Tensor | None], said: str) -> None:
+    state = {**states()["cdan"], **{f"backbone.{name}": tensor for name, tensor in change.items()}}
+    with pytest.raises(UserError, match=rf"backbone does not fit.*{said}"):
+        start({name: tensor for name, tensor in state.items() if tensor is not None}, Backbone())
 
 
-def test_other_missing_and_unexpected_tensors_are_listed():
-    state = states()["cdan"]
-    state["backbone.layers.7.weight"] = torch.zeros(1)
-    del state["backbone.layers.0.bias"]
-    with pytest.raises(UserError, match=r"backbone does not fit.*layers\.0\.bias is missing.*layers\.7\.weight"):
-        start(state, Backbone())
-
-
-def test_tensors_of_another_shape_are_listed_with_both_shapes():
-    state = states()["cdan"]
-    state["backbone.layers.0.weight"] = torch.zeros(12, 3, 5, 5)
-    with pytest.raises(UserError, match=r"layers\.0\.weight has shape \(12, 3, 5, 5\).*\(12, 3, 3, 3\)"):
-        start(state, Backbone())
-
-
-def test_a_head_that_does_not_fit_the_bottleneck():
-    state = states()["cdan"]
-    state["head.weight"] = torch.zeros(K, 10)
+def test_a_head_that_does_not_fit():
     with pytest.raises(UserError, match=r"head does not fit.*\(7, 10\).*\(7, 9\)"):
-        start(state, Backbone())
-
-
-def test_another_number_of_classes():
-    with pytest.raises(
-        UserError, match=r"for 7 classes, the dataset has 65 \(head\.\S+ has shape \(7, \d+\), expected \(65, \d+\)\)"
-    ):
+        start({**states()["cdan"], "head.weight": torch.zeros(K, 10)}, Backbone())
+    message = r"for 7 classes, the dataset has 65 \(head\.\S+ has shape \(7, \d+\), expected \(65, \d+\)\)"
+    with pytest.raises(UserError, match=message):
         start(states()["mdd"], Backbone(), 65)
 
 
@@ -384,16 +311,12 @@ def test_an_unknown_layout(change: Callable[[dict[str, Tensor]], object]):
 def test_a_head_that_is_no_matrix():
     state = states()["cdan"]
     with pytest.raises(UserError, match=r"weight should be a matrix and is \(3,\)"):
-        recognize({**state, "head.weight": torch.zeros(3)})
+        start({**state, "head.weight": torch.zeros(3)}, Backbone())
     with pytest.raises(UserError, match="should be a matrix and is missing"):
-        recognize({name: state[name] for name in state if name != "head.weight"})
+        start({name: state[name] for name in state if name != "head.weight"}, Backbone())
 
 
-@pytest.mark.parametrize(
-    "wrappers", ["module.", "_orig_mod.", "model.", "module._orig_mod.", "model._orig_mod.module."]
-)
-def test_names_of_wrappers_are_left_out(wrappers):
-    state = {wrappers + name: tensor for name, tensor in states()["shot"].items()}
-    found = recognize(state)
-    assert found is not None
-    assert (found.name, found.tensors.keys()) == ("shot", recognize(states()["shot"]).tensors.keys())
+def test_names_of_wrappers_are_left_out():
+    for wrappers in ("module.", "_orig_mod.", "model.", "module._orig_mod.", "model._orig_mod.module."):
+        found = recognize({wrappers + name: tensor for name, tensor in states()["shot"].items()})
+        assert (found.bottleneck, found.head) == LAYOUTS["shot"]

@@ -1,8 +1,17 @@
+"""What the demo computes over its seeds, and that its processes end with it."""
+
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
 import pytest
 
-from tllib_ancon.paper.demo import summarize, table
+from tllib_ancon.paper.demo import Demo, summarize, table
 
 RUNS = {
     "source-only": [(60.0, 0.2), (50.0, 0.3), (55.0, 0.1)],
@@ -28,15 +37,39 @@ def test_means_deviations_and_paired_differences() -> None:
     assert [run["accuracy"] for run in row["per_seed"]] == [74.0, 73.0, 84.0]
 
 
-def test_the_table_has_a_row_a_method() -> None:
+def test_the_table_has_a_row_a_method_and_one_seed_has_no_spread() -> None:
     lines = table(summarize(numbers(3)), "title").splitlines()
     assert lines[0] == "title"
     assert [line.split()[0] for line in lines[3:]] == list(RUNS)
     assert "+4.0 ± 1.7" in lines[-1]
     assert "+" not in lines[4]
-
-
-def test_one_seed_has_no_spread() -> None:
     summary = summarize(numbers(1))
     assert summary["ancon"]["accuracy_deviation"] is None
     assert "±" not in table(summary, "")
+
+
+def test_its_runs_are_those_of_a_plan() -> None:
+    runs = Demo(Path("out"), (0, 3), 10, 12, 1, ("", "full learning rate")).runs()
+    assert [run.name for run in runs[:3]] == ["source-seed0", "source-seed3", "adabn-seed0"]
+    assert len(runs) == 2 + 5 * 2 * 2
+    assert {run.needs for run in runs[2:]} == {"source-seed0", "source-seed3"}
+    for run in runs:
+        assert run.config.log == f"out/{run.name}"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_its_processes_end_with_it(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    words = ["demo", "--out", str(tmp_path), "--jobs", "2", "--source-epochs", "100000"]
+    with subprocess.Popen([sys.executable, "-m", "tllib_ancon", *words], stderr=subprocess.PIPE, text=True) as demo:
+        while not (tmp_path / "source-seed0" / "metrics.jsonl").is_file():
+            assert demo.poll() is None
+            time.sleep(0.05)
+        started = psutil.Process(demo.pid).children(recursive=True)
+        demo.send_signal(number)
+        assert demo.wait(60) == status
+        _, left = psutil.wait_procs(started, timeout=20)
+        assert not left
+        if number == signal.SIGTERM:
+            first, second = demo.stderr.read().splitlines()
+            assert first == "SIGTERM: the running commands end their step; once more ends them at once"
+            assert "stopped by SIGTERM while runs were made; the same command continues" in second

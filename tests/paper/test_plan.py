@@ -1,40 +1,27 @@
 from __future__ import annotations
 
+import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.toolkit.conftest import EXAMPLES, requires_checkout
-from tllib_ancon import methods, toolkit
+from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.data.corrupted import LAYERED
+from tllib_ancon.data.open import LAYERED
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
-from tllib_ancon.paper.plan import Overrides
+from tllib_ancon.paper.plan import Overrides, hours, images_of, recorded_speed
 from tllib_ancon.settings import settings_of
+from tllib_ancon.toolkit.toolkit import find
 
 OUT = Path("out")
 
 
-def test_the_tables_of_the_command() -> None:
-    asked = {
-        "office31",
-        "officehome",
-        "visda",
-        "uda",
-        "imagenet-c",
-        "sensitivity",
-        "ablation",
-        "selection",
-    }
-    assert asked <= set(plan.tables())
-
-
 @pytest.mark.parametrize("table", plan.tables())
-def test_every_command_of_a_plan_parses(table: str) -> None:
+def test_every_command_of_a_plan_parses_and_its_names_are_known(table: str) -> None:
     loaded = plan.load(table)
     one_pair = loaded.select(pairs=[loaded.pairs[0]], seeds=[1])
     for run in one_pair.runs("ROOT", OUT):
@@ -42,20 +29,9 @@ def test_every_command_of_a_plan_parses(table: str) -> None:
         assert (config.root, config.seed, config.log) == ("ROOT", 1, str(OUT / run.name))
         assert config.data == loaded.dataset
         assert configured_by(run.words).to_dict() == config.to_dict()
-
-
-@pytest.mark.parametrize("table", plan.tables())
-def test_names_in_a_plan_are_known(table: str) -> None:
-    loaded = plan.load(table)
     assert set(loaded.methods) <= set(methods.names())
     domains = {code for pair in loaded.known_pairs for code in loaded.domains(pair) if code is not None}
-    if loaded.dataset not in LAYERED:
-        assert domains <= set(toolkit.find().dataset(loaded.dataset).lists)
-
-
-@pytest.mark.parametrize("table", plan.tables())
-def test_settings_are_those_of_the_stages(table: str) -> None:
-    loaded = plan.load(table)
+    assert loaded.dataset in LAYERED or domains <= set(find().dataset(loaded.dataset).lists)
     adapt = {**loaded.common, **loaded.adapt, **dict.fromkeys(loaded.varied, 0)}
     assert set(adapt) <= {*settings_of(AdaptConfig), *methods.settings()}
     for source in loaded.source.values():
@@ -65,7 +41,7 @@ def test_settings_are_those_of_the_stages(table: str) -> None:
 def configured_by(words: list[str]) -> AdaptConfig | PretrainConfig:
     """The configuration that the command line of these words makes."""
     args = parse(words)
-    return args.module.configured(args)
+    return args.command.configured(args)
 
 
 @pytest.mark.parametrize("table", [name for name in plan.tables() if plan.load(name).published])
@@ -102,17 +78,17 @@ def test_the_papers_configuration(table: str, source_epochs, epochs, lr, batch_s
     assert (config.options["smoothing"], config.options["beta"], config.hold_out) == (0.3, 0.9, 0.1)
 
 
-def test_imagenet_c_without_momentum_and_schedule() -> None:
+def test_numbers_of_runs() -> None:
     config = plan.load("imagenet-c").runs("ROOT", OUT)[0].config
     assert (config.momentum, config.lr_gamma, config.weight_decay) == (0, 0, 0)
     assert (config.checkpoint, config.adapted) == ("imagenet", "all")
-
-
-def test_numbers_of_runs() -> None:
     runs = plan.load("office31").runs("ROOT", OUT)
     assert [run.command for run in runs] == ["pretrain"] * 9 + ["adapt"] * (6 * 9 * 3)
     assert len({run.name for run in runs}) == len(runs)
     imagenet_c = plan.load("imagenet-c")
+    assert imagenet_c.runs("ROOT", OUT) == plan.load("selection").runs("ROOT", OUT)
+    asked = "ablation", "imagenet-c", "office31", "officehome", "selection", "sensitivity", "uda", "visda"
+    assert set(asked) <= set(plan.tables())
     assert len(imagenet_c.pairs) == 17 * 5
     assert len(imagenet_c.select(pairs=["standard"]).pairs) == 15 * 5
 
@@ -135,9 +111,6 @@ def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_cou
         "source/mdd-Ar-Pr-seed0",
     ]
     assert runs[-1].config.checkpoint.endswith("mdd-Ar-Pr-seed0/checkpoints/latest.pth")
-
-
-def test_cdan_and_mdd_are_trained_as_long_as_tllib_trains_them() -> None:
     source = plan.load("uda").source
     assert source == {"cdan": {"epochs": 30}, "mdd": {"epochs": 30, "bottleneck_dim": 2048}}
 
@@ -162,12 +135,6 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> No
     assert compared == set(planned)
 
 
-def test_selection_reuses_the_runs_of_imagenet_c() -> None:
-    both = (plan.load(name).runs("ROOT", OUT) for name in ("imagenet-c", "selection"))
-    first, second = ({run.name: run.settings for run in runs} for runs in both)
-    assert first == second
-
-
 def test_overrides_replace_settings_and_variants_stay() -> None:
     loaded = plan.load("sensitivity").select(pairs=["Ar-Pr"], seeds=[0])
     overrides = Overrides(
@@ -185,20 +152,10 @@ def test_overrides_replace_settings_and_variants_stay() -> None:
 
 def test_the_sweep_has_the_papers_values() -> None:
     variants = plan.load("sensitivity").variants
-    assert {v["smoothing"] for v in variants if v["beta"] == 0.9 and v["schedule"] == "constant"} == {
-        0.1,
-        0.3,
-        0.5,
-        0.7,
-        0.9,
-    }
-    assert {v["beta"] for v in variants if v["smoothing"] == 0.3 and v["schedule"] == "constant"} == {
-        0.1,
-        0.3,
-        0.5,
-        0.7,
-        0.9,
-    }
+    constant = [variant for variant in variants if variant["schedule"] == "constant"]
+    values = {0.1, 0.3, 0.5, 0.7, 0.9}
+    assert {variant["smoothing"] for variant in constant if variant["beta"] == 0.9} == values
+    assert {variant["beta"] for variant in constant if variant["smoothing"] == 0.3} == values
     assert {v["schedule"] for v in variants} == {"constant", "full", "half"}
 
 
@@ -208,22 +165,13 @@ def test_pairs_are_selected_by_name_pattern_and_group() -> None:
     assert loaded.select(pairs=["frost/*", "frost/5"]).pairs == tuple(f"frost/{severity}" for severity in range(1, 6))
     assert len(loaded.select(pairs=["*/5"]).pairs) == 18
     assert "defocus_blur/1" in loaded.select(pairs=["standard"]).pairs
+    alone = loaded.replace(source_domain="clean")
+    assert (alone.domains("contrast/2"), alone.domains("A-D")) == (("clean", "contrast/2"), ("A", "D"))
+    assert loaded.domains("contrast/2") == (None, "contrast/2")
     with pytest.raises(UserError, match=r"did you mean 'frost/5'"):
         loaded.select(pairs=["frst/5"])
-
-
-def test_unknown_table_and_entry() -> None:
     with pytest.raises(UserError, match="did you mean 'office31'"):
         plan.load("office-31")
-    with pytest.raises(UserError, match="unknown entries epochs"):
-        plan.read("mine", {"title": "", "dataset": "Office31", "pairs": ["A-D"], "methods": ["ancon"], "epochs": 3})
-
-
-def test_a_target_alone_uses_the_plans_source() -> None:
-    loaded = replace(plan.load("imagenet-c"), source_domain="clean")
-    assert loaded.domains("contrast/2") == ("clean", "contrast/2")
-    assert plan.load("imagenet-c").domains("contrast/2") == (None, "contrast/2")
-    assert loaded.domains("A-D") == ("A", "D")
 
 
 OWN = """
@@ -244,11 +192,10 @@ def test_a_plan_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read: No such file"),
-        (b"title = ", "is no TOML"),
-        (b"\xff", "is no TOML"),
-        (OWN.replace('title = "mine"', "").encode(), "lacks title"),
-        ((OWN + "epochs = 2").encode(), "unknown entries epochs"),
+        (None, r"cannot be read as TOML \(No such file"),
+        (b"title = ", "cannot be read as TOML"),
+        (OWN.replace('title = "mine"', "").encode(), "`title` is needed"),
+        ((OWN + "epochs = 2").encode(), "unknown setting 'epochs'"),
     ],
 )
 def test_a_plan_that_cannot_be_read(content: bytes | None, message: str, tmp_path: Path) -> None:
@@ -256,3 +203,27 @@ def test_a_plan_that_cannot_be_read(content: bytes | None, message: str, tmp_pat
         (tmp_path / "mine.toml").write_bytes(content)
     with pytest.raises(UserError, match=f"mine.toml:? {message}"):
         plan.load(str(tmp_path / "mine.toml"))
+
+
+# How long they take
+
+
+def test_images_of_a_run() -> None:
+    sizes = {"A": 100, "D": 30}
+    source = PretrainConfig(source=("A",), epochs=2, hold_out=0.1)
+    assert images_of(source, sizes) == pytest.approx(2 * (90 + 10 / 3))
+    domains = {"source": ("A",), "target": ("D",)}
+    adversarial = PretrainConfig(**domains, method="cdan", epochs=2, batch_size=10, iters_per_epoch=5)
+    assert images_of(adversarial, sizes) == pytest.approx(2 * (2 * 10 * 5 + 30 / 3))
+    adapted = AdaptConfig(target=("D",), epochs=3, hold_out=0.1)
+    assert images_of(adapted, sizes) == pytest.approx(3 * (27 + 33 / 3))
+    assert (hours(90), hours(7200)) == ("2 min", "2.0 h")
+
+
+def test_the_recorded_speed_is_of_adaptations(tmp_path: Path) -> None:
+    assert recorded_speed(tmp_path) is None
+    for name, speeds in (("source/erm-A-seed0", [1, 1, 1]), ("erm/A-D/ancon-seed0", [30, 10, 20])):
+        (tmp_path / name).mkdir(parents=True)
+        lines = [json.dumps({"epoch": 0}), *(json.dumps({"images_per_second": speed}) for speed in speeds)]
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert recorded_speed(tmp_path) == 20

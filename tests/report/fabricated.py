@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from tllib_ancon.config import AdaptConfig, Config, PretrainConfig
+from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.report.runs import frame, read_runs
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
+
+
+def frame_of(folder: Path, *varied: str) -> pd.DataFrame:
+    return frame(read_runs([folder])[0], varied)
 
 
 def write_run(
@@ -26,58 +33,31 @@ def write_run(
     """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected. Where the
     target has no labels, they are not in the record; epochs have votes and δ where they are asked for."""
     source, _, target = pair.rpartition("-")
-    run = (
-        out / "erm" / pair.replace("/", "_") / f"{method}-seed{seed}{''.join(f',{k}={v}' for k, v in changed.items())}"
-    )
-    made_by = write_source(out, source or "clean", seed)
-    config = AdaptConfig(
-        root="ROOT",
-        source=(source,) if source else (),
-        target=(target,),
-        method=method,
-        seed=seed,
-        checkpoint=str(made_by / "checkpoints/best.pth"),
-        log=str(run),
-    )
-    metrics = [
-        {
-            "epoch": epoch,
-            **(_scores(accuracy) if labelled else {}),
-            **({"votes": 0.2 * epoch, "threshold": 0.4 * epoch} if votes and epoch else {}),
-            "infomax": epoch,
-            "corr_c": epoch,
-            "mean_entropy": -epoch,
-        }
-        for epoch, accuracy in enumerate(accuracies)
-    ]
-    result = {
-        "method": method,
-        "criterion": "infomax",
-        "start": metrics[0],
-        "selected": metrics[-1],
-        "last": metrics[-1],
-    }
-    _write(run, {"command": "adapt", **_config(config), **changed}, result)
+    name = f"{method}-seed{seed}{''.join(f',{name}={value}' for name, value in changed.items())}"
+    run = out / "erm" / pair.replace("/", "_") / name
+    settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
+    checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
+    config = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run))
+    metrics = []
+    for epoch, accuracy in enumerate(accuracies):
+        scores = {"accuracy": accuracy, "ece": accuracy / 1000, "per_class_accuracy": [accuracy, accuracy + 2, None]}
+        voting = {"votes": 0.2 * epoch, "threshold": 0.4 * epoch} if votes and epoch else {}
+        criteria = {"infomax": epoch, "corr_c": epoch, "mean_entropy": -epoch}
+        metrics.append({"epoch": epoch, **(scores if labelled else {}), **voting, **criteria})
+    models = {"start": metrics[0], "selected": metrics[-1], "last": metrics[-1]}
+    _write(run, "adapt", config, changed, {"method": method, "criterion": "infomax", **models})
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     return run
-
-
-def _scores(accuracy: float) -> dict[str, Any]:
-    return {
-        "accuracy": accuracy,
-        "ece": accuracy / 1000,
-        "per_class_accuracy": [accuracy, accuracy + 2, None],
-    }
 
 
 def write_source(out: Path, source: str, seed: int, **changed: Any) -> Path:
     run = out / "source" / f"erm-{source}-seed{seed}"
     config = PretrainConfig(root="ROOT", source=(source,), seed=seed, log=str(run))
-    _write(run, {"command": "pretrain", **_config(config), **changed}, {"selected": {"accuracy": 99.0}})
+    _write(run, "pretrain", config, changed, {"selected": {"accuracy": 99.0}})
     return run
 
 
-def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: np.ndarray) -> None:
+def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: np.ndarray | None) -> None:
     generator = np.random.default_rng(0)
     labels = np.arange(images) % classes
     logits = generator.normal(size=(images, classes)).astype(np.float32)
@@ -85,14 +65,23 @@ def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: 
     votes = np.zeros((images, classes), np.uint16)
     votes[np.arange(images), labels] = generator.integers(0, 5, images)
     arrays = {"indices": np.arange(images), "logits": logits, "labels": labels, "features": logits.astype(np.float16)}
-    np.savez(run / "predictions.npz", **{**arrays, "votes": votes, **changed})
+    arrays |= {"votes": votes, **changed}
+    np.savez(run / "predictions.npz", **{name: array for name, array in arrays.items() if array is not None})
 
 
-def _config(config: Config) -> dict[str, Any]:
-    return {**config.to_dict(), "versions": VERSIONS}
+def change_metrics(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    change(lines)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _write(run: Path, config: dict[str, Any], result: dict[str, Any]) -> None:
+def without_scores(epoch: int) -> Callable[[list[dict[str, Any]]], object]:
+    """The change of a run that recorded no accuracy of this epoch."""
+    return lambda lines: [lines[epoch].pop(name) for name in ("accuracy", "ece")]
+
+
+def _write(run: Path, command: str, config: Any, changed: dict[str, Any], result: dict[str, Any]) -> None:
     run.mkdir(parents=True, exist_ok=True)
-    (run / "config.json").write_text(json.dumps(config))
+    content = {"command": command, **config.to_dict(), "versions": VERSIONS, **changed}
+    (run / "config.json").write_text(json.dumps(content))
     (run / "result.json").write_text(json.dumps(result))

@@ -1,13 +1,29 @@
+"""Tables as text, and the page of the report in a browser."""
+
 from __future__ import annotations
 
 import csv
 import io
+import re
+import shutil
+import subprocess
 from dataclasses import replace
+from html import escape
+from pathlib import Path
 
 import pytest
 
-from tllib_ancon.report.formats import cell_text, escaped, markdown, to_csv, to_latex, to_markdown
-from tllib_ancon.report.tables import Cell, Line, Table
+from tests.report.fabricated import frame_of, write_run
+from tllib_ancon.report.figures import figures
+from tllib_ancon.report.formats import cell_text, escaped, markdown, page, to_csv, to_latex, to_markdown
+from tllib_ancon.report.tables import ACCURACY, Cell, Line, Table, table
+
+MEASURE = """<script>
+const overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+const drawn = [...document.images].filter(image => image.complete && image.naturalWidth > 0).length;
+const rows = document.querySelectorAll("tbody tr").length;
+parent.document.title = `width ${innerWidth} overflow ${overflow} images ${drawn} rows ${rows}`;
+</script></body>"""
 
 
 @pytest.fixture
@@ -26,10 +42,10 @@ def made() -> Table:
     [
         (Cell(65.123, 0.4, 3), "measured", "65.12 ± 0.40"),
         (Cell(65.123, 0.4, 2), "measured", "65.12 ± 0.40 †2"),
-        (Cell(65.0, None, 1), "measured", "65.00 †1"),
         (Cell(66.0), "published", "66.00"),
         (Cell(-0.877), "difference", "−0.88"),
         (Cell(0.2), "difference", "+0.20"),
+        (Cell(3, decimals=0), "measured", "3"),
         (None, "measured", ""),
     ],
 )
@@ -37,14 +53,31 @@ def test_a_cell(cell, kind: str, text: str) -> None:
     assert cell_text(cell, kind) == text
 
 
-def test_markdown(made: Table) -> None:
-    lines = to_markdown(made).splitlines()
-    assert lines[0] == "### accuracy in %"
-    assert lines[2] == "|  | A_b | C\\|d |"
-    assert lines[4] == "| ancon | **65.12 ± 0.40** | 50.00 †1 |"
-    assert lines[5] == "| ancon (paper) | 66.00 |  |"
-    assert lines[6] == "| ancon (difference) | −0.88 |  |"
-    assert lines[-2:] == ["- a note", "- shot (others): Others &amp; co, 100 %"]
+def test_markdown_csv_and_latex(made: Table) -> None:
+    title, _, header, _, measured, published, difference, *_, note, other = to_markdown(made).splitlines()
+    assert [title, header] == ["### accuracy in %", "|  | A_b | C\\|d |"]
+    assert measured == "| ancon | **65.12 ± 0.40** | 50.00 †1 |"
+    assert [published, difference] == ["| ancon (paper) | 66.00 |  |", "| ancon (difference) | −0.88 |  |"]
+    assert [note, other] == ["- a note", "- shot (others): Others &amp; co, 100 %"]
+    assert list(csv.reader(io.StringIO(to_csv(made)))) == [
+        ["row", "number", "A_b", "C|d", "source"],
+        ["ancon", "measured", "65.12", "50.00", ""],
+        ["ancon", "std", "0.40", "", ""],
+        ["ancon", "seeds", "3", "1", ""],
+        ["ancon", "published", "66.00", "", "Somebody, 2024"],
+        ["ancon", "difference", "-0.88", "", ""],
+        ["shot", "other", "", "71.00", "Others & co, 100 %"],
+    ]
+    text = to_latex(made)
+    assert r" & A\_b & C|d \\" in text
+    assert r"ancon & \textbf{65.12 $\pm$ 0.40} & 50.00 $^\dagger$1 \\" in text
+    assert r"ancon (difference) & $-$0.88 &  \\" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    assert "% shot (others): Others & co, 100 %" in text
+    four = replace(made, decimals=4)
+    assert "65.1230 ± 0.4000" in to_markdown(four)
+    assert "65.1230" in to_csv(four)
+    assert r"65.1230 $\pm$ 0.4000" in to_latex(four)
 
 
 @pytest.mark.parametrize(
@@ -62,37 +95,46 @@ def test_what_markdown_would_take_for_its_own_is_escaped(text: str, shown: str) 
     assert escaped(text) == shown
 
 
-def test_every_text_of_a_report_is_escaped() -> None:
-    hostile = "a|b\n<img src=x>"
+def test_every_text_of_a_report_and_of_its_page_is_escaped() -> None:
+    hostile = "a|b\n<img src=x> & \"quoted\" 'too'"
     table = Table("t", hostile, [hostile], [Line("other", hostile, {hostile: Cell(1.0)}, hostile)], [hostile])
-    text = markdown(hostile, [hostile], [table])
-    assert "<img" not in text
-    assert text.count(r"a\|b &lt;img src=x&gt;") == 8
+    for text, shown in (
+        (markdown(hostile, [hostile], [table]), r"a\|b &lt;img src=x&gt;"),
+        (page(hostile, [hostile], [table], []), "&lt;img src=x&gt;"),
+    ):
+        assert "<img" not in text
+        assert text.count(shown) >= 8
 
 
-def test_the_decimals_are_the_tables(made: Table) -> None:
-    four = replace(made, decimals=4)
-    assert "65.1230 ± 0.4000" in to_markdown(four)
-    assert "65.1230" in to_csv(four)
-    assert r"65.1230 $\pm$ 0.4000" in to_latex(four)
+@pytest.fixture
+def wide(tmp_path: Path) -> str:
+    """A page of fourteen columns and one figure."""
+    for number in range(14):
+        write_run(tmp_path, "ancon", f"Domain{number}-D")
+    runs = frame_of(tmp_path)
+    title = "A report with a title of some length for a narrow screen"
+    return page(title, ["a remark"], [table(ACCURACY, runs)], figures(runs, [])[0])
 
 
-def test_csv(made: Table) -> None:
-    rows = list(csv.reader(io.StringIO(to_csv(made))))
-    assert rows[0] == ["row", "number", "A_b", "C|d", "source"]
-    assert rows[1:4] == [
-        ["ancon", "measured", "65.12", "50.00", ""],
-        ["ancon", "std", "0.40", "", ""],
-        ["ancon", "seeds", "3", "1", ""],
-    ]
-    assert rows[5] == ["ancon", "difference", "-0.88", "", ""]
-    assert rows[6][-1] == "Others & co, 100 %"
+def test_nothing_is_loaded_from_elsewhere(wide: str) -> None:
+    found = re.findall(r"""(?:src|href)\s*=\s*["']?(.{22})""", wide)
+    assert set(found) == {"data:image/png;base64,"}
+    assert "url(" not in wide
+    assert "@import" not in wide
 
 
-def test_latex(made: Table) -> None:
-    text = to_latex(made)
-    assert r" & A\_b & C|d \\" in text
-    assert r"ancon & \textbf{65.12 $\pm$ 0.40} & 50.00 $^\dagger$1 \\" in text
-    assert r"ancon (difference) & $-$0.88 &  \\" in text
-    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
-    assert "% shot (others): Others & co, 100 %" in text
+@pytest.mark.parametrize("width", [360, 1200])
+def test_chromium_shows_it_without_sideways_scrolling(wide: str, tmp_path: Path, width: int) -> None:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    path = tmp_path / "page.html"
+    inner = escape(wide.replace("</body>", MEASURE))
+    frame = f'<iframe style="border: 0; height: 800px; width: {width}px" srcdoc="{inner}"></iframe>'
+    path.write_text(f"<!DOCTYPE html><html><head><title></title></head><body>{frame}</body></html>", encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000"]
+    command = [chromium, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None
+    assert title[1] == f"width {width} overflow 0 images {wide.count('<img')} rows 2"

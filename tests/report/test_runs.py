@@ -1,40 +1,52 @@
+"""Which runs are found, which belong in one table, and what is said of those that are damaged."""
+
 from __future__ import annotations
 
+import csv
+import errno
 import json
+import math
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.report.fabricated import write_run, write_source
+from tests.report.fabricated import frame_of, write_predictions, write_run, write_source
+from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan
 from tllib_ancon.report import report
 from tllib_ancon.report.report import write_report
-from tllib_ancon.report.runs import deviations, read_runs, refuse_mixed_settings, settings
+from tllib_ancon.report.runs import deviations, read_runs, refuse_mixed_settings, runs_csv
+from tllib_ancon.training import saved
 
 
-def test_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> None:
+def refuse(folder: Path, *varied: str) -> None:
+    refuse_mixed_settings(read_runs([folder])[0], varied)
+
+
+def test_finished_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "ancon", "A-D", seed=1)
-    write_run(tmp_path / "b/c", "self-training", "D-A")
-    runs = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "b/c"])[0]
-    assert [(run.method, run.column, run.seed, run.start) for run in runs] == [
-        ("self-training", "D-A", 0, "erm"),
-        ("ancon", "A-D", 1, "erm"),
+    write_run(tmp_path / "b/c", "self-training", "gaussian_noise/3", labelled=False)
+    (write_run(tmp_path / "b", "elr") / "result.json").unlink()
+    shutil.copy(write_run(tmp_path / "b", "elr") / "result.json", tmp_path / "b/result.json")  # of both stages
+    (write_run(tmp_path / "b", "gce") / "result.json").unlink()
+    runs, left_out = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "b/c"])
+    assert [(run.method, *run.place, run.start, run.labelled) for run in runs] == [
+        ("self-training", "gaussian_noise/3", "gaussian_noise", 3, "erm", False),
+        ("elr", "D", "A-D", 0, "erm", True),
+        ("ancon", "D", "A-D", 0, "erm", True),
     ]
-
-
-def test_an_unfinished_run_is_left_out(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon")
-    (write_run(tmp_path, "elr") / "result.json").unlink()
-    assert [run.method for run in read_runs([tmp_path])[0]] == ["ancon"]
-
-
-def test_columns_and_severities(tmp_path: Path) -> None:
-    (run,) = read_runs([write_run(tmp_path, "ancon", "gaussian_noise/3")])[0]
-    assert (run.column, run.severity, run.target) == ("gaussian_noise", 3, "gaussian_noise/3")
-    (run,) = read_runs([write_run(tmp_path, "ancon", "A-D")])[0]
-    assert (run.column, run.severity) == ("A-D", None)
+    assert left_out == []
+    inputs = {"images": {"photos": {"number": 9}}}  # of a Python call
+    made = write_run(tmp_path, "ancon", data=None, source=[], target=[], checkpoint=None, inputs=inputs)
+    (run,) = read_runs([made])[0]
+    assert (run.dataset, run.place, run.start) == ("photos", ("photos", "photos", 0), "checkpoint")
 
 
 def test_the_source_is_found_after_the_folder_was_moved(tmp_path: Path) -> None:
@@ -47,90 +59,88 @@ def test_the_source_is_found_after_the_folder_was_moved(tmp_path: Path) -> None:
     assert (run.start, run.source) == ("checkpoint", {})
 
 
-def test_the_folder_of_both_stages_holds_one_adaptation(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "ancon")
-    shutil.copy(run / "result.json", tmp_path / "result.json")
-    assert [found.path for found in read_runs([tmp_path])[0]] == [run]
-
-
 def test_nothing_to_report(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a folder"):
         read_runs([tmp_path / "none"])
     write_source(tmp_path, "A", 0)
     with pytest.raises(UserError, match="no finished adaptation"):
-        read_runs([tmp_path])[0]
+        read_runs([tmp_path])
+    (write_run(tmp_path, "ancon") / "result.json").write_text("{}")
+    with pytest.raises(UserError, match=r"no finished adaptation in .*result.json has no 'criterion'"):
+        read_runs([tmp_path])
+    for folder in ("a", "b"):
+        write_run(tmp_path / folder, "ancon")
+    with pytest.raises(UserError, match=r"a/erm/A-D/ancon-seed0 and .*/b/.* hold the same run; give one of them"):
+        write_report([tmp_path], out=tmp_path / "report")
 
 
-def test_a_run_without_labels_is_a_run(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon", labelled=False)
-    write_run(tmp_path, "elr")
-    runs, left_out = read_runs([tmp_path])
-    assert {run.method: run.labelled for run in runs} == {"ancon": False, "elr": True}
-    assert left_out == []
-
-
-def test_a_run_that_python_made_of_a_model_and_images(tmp_path: Path) -> None:
-    inputs = {"images": {"photos": {"number": 9}}, "classes": ["mug", "bike"]}
-    made = write_run(tmp_path, "ancon", data=None, source=[], target=[], checkpoint=None, inputs=inputs)
-    (run,) = read_runs([made])[0]
-    assert (run.dataset, run.target, run.column, run.start) == ("photos", "photos", "photos", "checkpoint")
-    assert run.classes == ["mug", "bike"]
-
-
-def test_runs_of_one_table_may_differ_in_what_tells_them_apart(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        for method in ("ancon", "elr"):
-            write_run(tmp_path, method, "A-D", seed)
-    write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", record_every=5, inputs={"target": "abc"})
-    refuse_mixed_settings(read_runs([tmp_path])[0], [])
-
-
-@pytest.mark.parametrize("changed", [{"epochs": 12}, {"data": "OfficeHome"}, {"arch": "resnet34"}, {"image_size": 96}])
-def test_different_settings_are_refused_and_named(tmp_path: Path, changed: dict) -> None:
-    write_run(tmp_path, "ancon", "A-D")
-    other = write_run(tmp_path, "self-training", "A-D", **changed)
-    ((name, value),) = changed.items()
-    with pytest.raises(UserError, match=f"{name}: ") as refused:
-        refuse_mixed_settings(read_runs([tmp_path])[0], [])
-    assert json.dumps(value) in str(refused.value)
-    assert str(other) in str(refused.value)
-
-
-def test_another_source_stage_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon", "A-D", seed=0)
+def test_the_list_of_runs(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon", "A-D", seed=1)
-    write_source(tmp_path, "A", 1, epochs=7)
+    write_run(tmp_path, "ancon", "A-D", accuracies=(40.0, 70.0))
+    write_run(tmp_path, "elr", "D-A", accuracies=(12.3456, 50.0))
+    write_run(tmp_path, "elr", "clean-fog/3", labelled=False)
+    elr, first, second, fog = csv.DictReader(runs_csv(frame_of(tmp_path)).splitlines())
+    numbers = {"start_accuracy": "40.0000", "start_ece": "0.0400", "accuracy": "70.0000", "ece": "0.0700"}
+    last = {"last_accuracy": "70.0000", "last_ece": "0.0700"}
+    where = {"pair": "A-D", "start": "erm", "method": "ancon", "seed": "0", "selected_epoch": "1"}
+    assert list(first.items()) == list((where | numbers | last).items())
+    assert (second["seed"], second["accuracy"], second["selected_epoch"]) == ("1", "60.0000", "2")
+    assert (elr["pair"], elr["method"], elr["start_accuracy"]) == ("D-A", "elr", "12.3456")
+    assert (fog["pair"], fog["accuracy"], fog["last_ece"]) == ("fog/3", "", "")
+    for smoothing in (0.1, 0.3):
+        write_run(tmp_path / "sweep", "ancon", smoothing=smoothing)
+    made = csv.DictReader(runs_csv(frame_of(tmp_path / "sweep", "smoothing"), ["smoothing"]).splitlines())
+    assert [line["smoothing"] for line in made] == ["0.1", "0.3"]
+
+
+def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_settings(tmp_path: Path) -> None:
+    for seed, method in ((0, "ancon"), (1, "ancon"), (0, "elr")):
+        write_run(tmp_path, method, "A-D", seed)
+    write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", record_every=5, inputs={"target": "abc"})
+    refuse(tmp_path)
+    for name, value in {"epochs": 12, "data": "OfficeHome", "arch": "resnet34", "image_size": 96}.items():
+        write_run(tmp_path / name, "ancon", "A-D")
+        other = write_run(tmp_path / name, "self-training", "A-D", **{name: value})
+        with pytest.raises(UserError, match=f"{name}: ") as refused:
+            refuse(tmp_path / name)
+        assert f"{json.dumps(value)} in {other}" in str(refused.value)
+
+
+def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "stage", "ancon", "A-D", seed)
+    write_source(tmp_path / "stage", "A", 1, epochs=7)
     with pytest.raises(UserError, match=r"source epochs of erm: 50 in .*, 7 in "):
-        refuse_mixed_settings(read_runs([tmp_path])[0], [])
+        refuse(tmp_path / "stage")
 
-
-def test_the_bottleneck_is_that_of_the_start_and_compared_within_the_start(tmp_path: Path) -> None:
     for start, width in (("cdan", 256), ("mdd", 2048)):
-        write_run(tmp_path / start, "ancon", bottleneck_dim=width)
-        write_source(tmp_path / start, "A", 0, method=start, bottleneck_dim=width)
-    refuse_mixed_settings(read_runs([tmp_path])[0], [])
-    write_run(tmp_path / "mdd", "elr", bottleneck_dim=1024)
-    write_source(tmp_path / "mdd", "A", 0, method="mdd", bottleneck_dim=2048)
+        write_run(tmp_path / "start" / start, "ancon", bottleneck_dim=width)
+        write_source(tmp_path / "start" / start, "A", 0, method=start, bottleneck_dim=width)
+    refuse(tmp_path / "start")
+    write_run(tmp_path / "start/mdd", "elr", bottleneck_dim=1024)
+    write_source(tmp_path / "start/mdd", "A", 0, method="mdd", bottleneck_dim=2048)
     with pytest.raises(UserError, match=r"bottleneck_dim of mdd: 1024 in .*, 2048 in "):
-        refuse_mixed_settings(read_runs([tmp_path])[0], [])
+        refuse(tmp_path / "start")
 
-
-def test_a_methods_own_options_are_compared_within_the_method(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon", "A-D")
-    write_run(tmp_path, "elr", "A-D", elr_coefficient=7.0)
-    refuse_mixed_settings(read_runs([tmp_path])[0], [])
-    write_run(tmp_path, "elr", "A-D", seed=1)
+    write_run(tmp_path / "method", "ancon", "A-D")
+    write_run(tmp_path / "method", "elr", "A-D", elr_coefficient=7.0)
+    refuse(tmp_path / "method")
+    write_run(tmp_path / "method", "elr", "A-D", seed=1)
     with pytest.raises(UserError, match="elr_coefficient of elr"):
-        refuse_mixed_settings(read_runs([tmp_path])[0], [])
+        refuse(tmp_path / "method")
 
 
 def test_what_the_table_compares_may_vary(tmp_path: Path) -> None:
     for smoothing in (0.1, 0.9):
         write_run(tmp_path, "ancon", smoothing=smoothing)
-    runs = read_runs([tmp_path])[0]
-    refuse_mixed_settings(runs, ["smoothing"])
+    refuse(tmp_path, "smoothing")
     with pytest.raises(UserError, match="smoothing of ancon"):
-        refuse_mixed_settings(runs, ["beta"])
+        refuse(tmp_path, "beta")
+    for number in range(5):  # of many differences some are said
+        made = {"epochs": 5 + number, "lr": 0.1 + number, "momentum": 0.1 * number, "weight_decay": 0.1 * number}
+        write_run(tmp_path / "many", "ancon", "A-D", number, **made)
+    with pytest.raises(UserError, match=r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
+        refuse(tmp_path / "many")
 
 
 def test_deviations_from_the_plan_are_told_once(tmp_path: Path) -> None:
@@ -138,38 +148,175 @@ def test_deviations_from_the_plan_are_told_once(tmp_path: Path) -> None:
         write_run(tmp_path, "ancon", seed=seed, arch="small_cnn", epochs=5)
         write_source(tmp_path, "A", seed, arch="small_cnn", pretrained_weights="/somewhere/weights.pth")
     runs = read_runs([tmp_path])[0]
-    planned = settings(runs[0]) | {"arch": "resnet50", "source arch": "resnet50", "epochs": 30, "scale": (0.5, 1.0)}
+    planned = runs[0].settings | {"arch": "resnet50", "source arch": "resnet50", "epochs": 30, "scale": (0.5, 1.0)}
     assert deviations(runs, {"erm": planned}, []) == [
         "arch: small_cnn, in the paper's plan resnet50",
         "epochs: 5, in the paper's plan 30",
         "pre-trained weights: weights.pth",
     ]
     assert deviations(runs, {"erm": planned}, ["epochs", "arch"]) == ["pre-trained weights: weights.pth"]
-
-
-def test_the_plan_of_cdan_and_mdd_is_no_deviation_from_itself() -> None:
-    planned = report._planned(plan.load("uda"))
-    widths = {
-        start: (settings["bottleneck_dim"], settings["source bottleneck_dim"]) for start, settings in planned.items()
-    }
+    own = report._planned(plan.load("uda"))  # a plan is no deviation from itself
+    widths = {start: (one["bottleneck_dim"], one["source bottleneck_dim"]) for start, one in own.items()}
     assert widths == {"cdan": (256, 256), "mdd": (2048, 2048)}
 
 
-def test_of_many_differences_some_are_said(tmp_path: Path) -> None:
-    for number in range(5):
-        made = {"epochs": 5 + number, "lr": 0.1 + number, "momentum": 0.1 * number, "weight_decay": 0.1 * number}
-        write_run(tmp_path, "ancon", "A-D", number, **made)
-    with pytest.raises(UserError, match=r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
-        refuse_mixed_settings(read_runs([tmp_path])[0], [])
-
-
 def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon", "A-D")
-    write_run(tmp_path, "ancon-auto", "A-D")
-    write_run(tmp_path, "adabn", "A-D")
+    for method in ("ancon", "ancon-auto", "adabn"):
+        write_run(tmp_path, method)
     text = write_report([tmp_path], out=tmp_path / "report")
     assert "- ancon-auto by its own default: criterion last" in text
     assert "- adabn by its own default: epochs 1, adapted all" in text
     write_run(tmp_path, "elr", "A-D", criterion="last")
     with pytest.raises(UserError, match="criterion: "):
-        refuse_mixed_settings(read_runs([tmp_path])[0], [])
+        refuse(tmp_path)
+
+
+def written(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def changed(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    """Damage that changes what a JSON file holds."""
+
+    def damage(path: Path) -> None:
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+    return damage
+
+
+DAMAGES = {
+    "config.json": [
+        *map(written, (b"", b"[{}]", b"\xff\xfe\x00", b"[" * 100_000)),
+        changed(lambda content: content.pop("method")),
+        *(changed(lambda content, one=one: content.update(one)) for one in ({"seed": "zero"}, {"target": [1]})),
+        changed(lambda content: content.update(versions="2.x")),
+        lambda path: written(b"{")(path.parents[3] / "source/erm-A-seed0/config.json"),
+    ],
+    "result.json": [
+        written(b"[]"),
+        changed(lambda content: content.pop("start")),
+        changed(lambda content: content["last"].pop("ece")),
+        *(changed(lambda content, one=one: content["start"].update(accuracy=one)) for one in ("high", math.nan)),
+    ],
+    "metrics.jsonl": [
+        *map(written, (b'{"epoch": 0', b"[1]\n")),
+        lambda path: path.write_text("".join(path.read_text().splitlines(keepends=True)[:2])),
+        Path.unlink,
+    ],
+}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """A run to damage, and one beside it that starts from another source model."""
+    return write_run(tmp_path / "runs", "ancon", "A-D"), write_run(tmp_path / "runs", "ancon", "D-A")
+
+
+def reported(tmp_path: Path) -> str:
+    """The text of the report of these runs."""
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    return (tmp_path / "report/report.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "damage"), [(name, damage) for name, many in DAMAGES.items() for damage in many])
+def test_a_damaged_run_is_left_out_with_a_note_that_names_its_file(
+    runs: tuple[Path, Path], tmp_path: Path, name: str, damage: Callable[[Path], object]
+) -> None:
+    damaged, good = runs
+    damage(damaged / name)
+    found, left_out = read_runs([tmp_path / "runs"])
+    assert [run.path for run in found] == [good]
+    assert left_out
+    assert all(name in note and "\n" not in note and len(note) < 600 for note in left_out)
+
+
+RECORD_AND_RUN = ["benchmark.json", "erm/A-D/ancon-"]
+JUNK = st.sampled_from([None, True, -1, 1e308, math.nan, "", "x" * 900, "\ud800", [], [1], {}, {"a": 1}, [[]], 2**70])
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_entry_of_any_file_may_be_anything(tmp_path: Path, monkeypatch, data: st.DataObject) -> None:
+    """The report is made, or one line says why not."""
+    monkeypatch.setattr("tllib_ancon.report.report.figures", lambda *_: ([], []))
+    write_run(tmp_path / "runs", "ancon", "D-A")
+    run = write_run(tmp_path / "runs", "ancon", "A-D")
+    name = data.draw(st.sampled_from(["config.json", "result.json", "metrics.jsonl"]))
+    lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+    part = data.draw(st.sampled_from(lines))
+    while isinstance(part, dict) and part:
+        key = data.draw(st.sampled_from(sorted(part)))
+        if not isinstance(part[key], dict) or data.draw(st.booleans()):
+            if data.draw(st.booleans()):
+                part[key] = data.draw(JUNK)
+            else:
+                del part[key]
+            break
+        part = part[key]
+    (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) in (0, 2)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"table": 1, "failures": []}', b'{"table": "office31", "failures": ["x"]}']
+)
+def test_a_damaged_record_of_a_benchmark_is_noted(runs, tmp_path: Path, monkeypatch, content: bytes, capsys) -> None:
+    monkeypatch.setattr("tllib_ancon.report.report.figures", lambda *_: ([], []))
+    (tmp_path / "runs/benchmark.json").write_bytes(content)
+    (runs[0] / "result.json").write_text("[]")
+    text = reported(tmp_path)
+    assert "1 adaptation, seed 0" in text
+    for shown in (text, capsys.readouterr().out, (tmp_path / "report/report.html").read_text()):
+        assert [note.partition("/runs/")[2][:14] for note in shown.split("left out: ")[1:]] == RECORD_AND_RUN
+
+
+def test_the_record_of_a_benchmark_names_the_table_and_what_failed(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    record = {"table": "office31", "failures": [{"run": "erm/A-W", "reason": "no disk"}]}
+    (tmp_path / "runs/benchmark.json").write_text(json.dumps(record))
+    text = reported(tmp_path)
+    assert text.startswith("## Office-31")
+    assert "- failed: erm/A-W: no disk" in text
+    assert "- not run: pairs " in text
+
+
+def test_predictions_that_unpack_to_much_do_not_end_the_report(runs, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(saved, "FEW_BYTES", 2**16)
+    zeros = np.zeros((100_000, 2), np.float32)
+    np.savez_compressed(runs[0] / "predictions.npz", indices=np.zeros(len(zeros), np.uint8), logits=zeros)
+    write_predictions(runs[1])
+    assert "MB that unpack to" in reported(tmp_path)
+    assert (tmp_path / "report/confusion.png").is_file()
+
+
+def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "ancon", "A-D", labelled=False, votes=True)
+    assert "1 adaptation without labels" in reported(tmp_path)
+    made = {path.name for path in (tmp_path / "report").iterdir()}
+    assert {"accuracy.csv", "ece.csv", "infomax.csv", "votes.csv", "threshold.csv"} <= made
+    assert {"epochs.png", "epochs-without-labels.png"} <= made
+    assert "A-D" not in (tmp_path / "report/accuracy.csv").read_text()
+    assert "D-A" not in (tmp_path / "report/infomax.csv").read_text()
+
+
+def test_a_domain_whose_name_is_markup_stays_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "ancon", "A-D", target=["<img src=x onerror=alert(1)>|"])
+    text = reported(tmp_path)
+    assert r"alert(1)&gt;\|" in text
+    for shown in (text, (tmp_path / "report/report.html").read_text()):
+        assert "<img src=x" not in shown
+        assert "&lt;img src=x" in shown
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(runs, tmp_path: Path, monkeypatch, capsys) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 2
+    shown = capsys.readouterr().err
+    assert str(tmp_path / "report/report.md") in shown
+    assert "No space left on device" in shown
+    assert shown.count("\n") == 1
+    assert list((tmp_path / "report").iterdir()) == []

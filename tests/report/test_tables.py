@@ -1,196 +1,277 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 
-from tests.report.fabricated import write_run, write_source
-from tllib_ancon.errors import UserError
-from tllib_ancon.paper.numbers import Row
-from tllib_ancon.report.runs import read_runs
+from tests.report.fabricated import change_metrics, frame_of, without_scores, write_run, write_source
+from tllib_ancon.paper.numbers import ALEXNET_ERRORS, Row
+from tllib_ancon.report.paired import holm, paired_table, t_test
 from tllib_ancon.report.tables import (
     ACCURACY,
     AVERAGE,
+    CLASS_ACCURACY,
     ECE,
     WITHOUT_LABELS,
-    Comparison,
     Line,
-    Quantity,
-    accuracies_by_criterion,
-    by_class,
+    Table,
     mce_table,
     selection_table,
     table,
 )
 
 
-def line(made, kind: str, label: str) -> Line:
+def line(made: Table | None, label: str, kind: str = "measured") -> Line:
+    assert made is not None
     (found,) = (line for line in made.lines if (line.kind, line.label) == (kind, label))
     return found
 
 
+def numbers(made: Table | None, label: str, *columns: str) -> list[float]:
+    return [line(made, label).cells[column].mean for column in columns]
+
+
 @pytest.fixture
-def two_seeds(tmp_path: Path):
+def two_seeds(tmp_path: Path) -> pd.DataFrame:
     for method, gain in (("self-training", 0), ("ancon", 5)):
         for seed in (0, 1):
             for pair, accuracy in (("A-D", 60.0), ("D-A", 40.0)):
                 last = accuracy + gain + 4 * seed
                 write_run(tmp_path, method, pair, seed, accuracies=(30.0 + seed, 35.0, last))
-    return read_runs([tmp_path])[0]
+    return frame_of(tmp_path)
 
 
-def test_mean_and_deviation_over_seeds(two_seeds) -> None:
-    made = table(ACCURACY, two_seeds, [])
+def test_mean_and_deviation_over_seeds(two_seeds: pd.DataFrame, tmp_path: Path) -> None:
+    made = table(ACCURACY, two_seeds)
     assert list(made.columns) == ["A-D", "D-A", AVERAGE]
-    cells = line(made, "measured", "ancon").cells
-    assert (cells["A-D"].mean, cells["A-D"].seeds) == (67.0, 2)
+    cells = line(made, "ancon").cells
+    assert (cells["A-D"].mean, cells["A-D"].seeds, cells[AVERAGE].mean) == (67.0, 2, 57.0)
     assert cells["A-D"].deviation == pytest.approx(stdev([65.0, 69.0]))
-    assert cells[AVERAGE].mean == 57.0
     assert cells[AVERAGE].deviation == pytest.approx(stdev([55.0, 59.0]))
-    assert line(made, "measured", "source-only").cells["A-D"].mean == 30.5
+    assert numbers(made, "source-only", "A-D") == [30.5]
+    assert any(note.startswith("†n") for note in made.notes)
+    for seed in range(3):
+        write_run(tmp_path / "three", "ancon", seed=seed)
+    assert not any(note.startswith("†n") for note in table(ACCURACY, frame_of(tmp_path / "three")).notes)
 
 
-def test_the_best_method_is_marked_and_the_start_is_not(two_seeds) -> None:
-    made = table(ACCURACY, two_seeds, [])
-    assert all(cell.best for cell in line(made, "measured", "ancon").cells.values())
-    for label in ("self-training", "source-only"):
-        assert not any(cell.best for cell in line(made, "measured", label).cells.values())
-    calibration = table(ECE, two_seeds, [])
-    assert line(calibration, "measured", "self-training").cells["A-D"].best
-    assert line(calibration, "measured", "self-training").cells["A-D"].mean == pytest.approx(0.062)
+def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds, tmp_path: Path) -> None:
+    made, calibration = table(ACCURACY, two_seeds), table(ECE, two_seeds)
+    assert [found.label for found in made.lines if any(cell.best for cell in found.cells.values())] == ["ancon"]
+    assert line(calibration, "self-training").cells["A-D"].best
+    assert numbers(calibration, "self-training", "A-D") == pytest.approx([0.062])
     assert any("15 equal-width bins" in note for note in calibration.notes)
-
-
-def test_each_start_has_a_best_of_its_own(tmp_path: Path) -> None:
+    tmp_path /= "starts"
     for start, accuracy in (("cdan", 90.0), ("mdd", 50.0)):
         for method, gain in (("self-training", 0.0), ("ancon", 1.0)):
             write_run(tmp_path / start, method, accuracies=(40.0, accuracy + gain))
         write_source(tmp_path / start, "A", 0, method=start)
-    made = table(ACCURACY, read_runs([tmp_path])[0], [])
+    made = table(ACCURACY, frame_of(tmp_path))
     assert [found.label for found in made.lines if found.cells["A-D"].best] == ["cdan: ancon", "mdd: ancon"]
 
 
-def test_few_seeds_are_noted(two_seeds, tmp_path: Path) -> None:
-    assert any(note.startswith("†n") for note in table(ACCURACY, two_seeds, []).notes)
-    runs = [write_run(tmp_path / "three", "ancon", seed=seed) for seed in range(3)]
-    assert not any(note.startswith("†n") for note in table(ACCURACY, read_runs(runs)[0], []).notes)
-
-
-def test_the_published_row_and_the_difference(two_seeds) -> None:
-    printed = [
-        Row("self-training", {"D-A": 50.0, "A-D": 70.0}, 61.0, "paper"),
-        Row("ancon", {"D-A": 51.0, "A-D": 71.0}, 62.0, "paper"),
-        Row("gce", {"D-A": 52.0, "A-D": 72.0}, 63.0, "paper"),
-    ]
-    made = table(ACCURACY, two_seeds, [], Comparison(printed, [Row("shot", {}, 88.0, "elsewhere")]))
+def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same_columns(
+    two_seeds: pd.DataFrame,
+) -> None:
+    averages = {"self-training": 61.0, "ancon": 62.0, "gce": 63.0}
+    printed = [Row(method, {"D-A": mean - 11, "A-D": mean + 9}, mean, "paper") for method, mean in averages.items()]
+    made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
     assert list(made.columns) == ["D-A", "A-D", AVERAGE]
-    assert line(made, "published", "ancon").cells[AVERAGE].mean == 62.0
-    assert line(made, "difference", "ancon").cells["A-D"].mean == pytest.approx(67.0 - 71.0)
-    assert line(made, "difference", "ancon").cells[AVERAGE].mean == pytest.approx(57.0 - 62.0)
-    assert line(made, "other", "shot").cells[AVERAGE].mean == 88.0
+    assert line(made, "ancon", "published").cells[AVERAGE].mean == 62.0
+    assert line(made, "ancon", "difference").cells["A-D"].mean == pytest.approx(67.0 - 71.0)
+    assert line(made, "ancon", "difference").cells[AVERAGE].mean == pytest.approx(57.0 - 62.0)
+    assert line(made, "shot", "other").cells[AVERAGE].mean == 88.0
     assert not any(found.label == "gce" for found in made.lines)
-
-
-def test_averages_beside_a_part_of_the_columns(two_seeds) -> None:
     printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
-    made = table(ACCURACY, two_seeds, [], Comparison(printed, [Row("shot", {}, 88.0, "elsewhere")]))
-    assert line(made, "published", "ancon").cells[AVERAGE].mean == 65.0
+    made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
+    assert line(made, "ancon", "published").cells[AVERAGE].mean == 65.0
     assert not any(found.label == "shot" for found in made.lines)
     assert any("over the columns shown" in note for note in made.notes)
+    made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])  # in %
+    assert made.decimals == 4
+    printed = line(made, "ancon", "published").cells
+    assert (printed["A-D"].mean, printed[AVERAGE].mean) == pytest.approx((0.07, 0.06))
+    assert line(made, "ancon", "difference").cells["A-D"].mean == pytest.approx(0.067 - 0.07)
 
 
-def test_a_row_with_a_hole_has_no_average(two_seeds, tmp_path: Path) -> None:
-    more = read_runs([write_run(tmp_path / "more", "elr", "A-D")])[0]
-    cells = line(table(ACCURACY, [*two_seeds, *more], []), "measured", "elr").cells
-    assert set(cells) == {"A-D"}
+def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviation(two_seeds, tmp_path: Path) -> None:
+    write_run(tmp_path, "elr", "A-D")
+    for pair, seed in (("A-D", 0), ("D-A", 0), ("D-A", 1)):
+        write_run(tmp_path, "gce", pair, seed, accuracies=(30.0, 50.0 + 10 * seed))
+    made = table(ACCURACY, frame_of(tmp_path))
+    assert set(line(made, "elr").cells) == {"A-D"}
+    average = line(made, "gce").cells[AVERAGE]
+    assert (average.mean, average.deviation, average.seeds) == (52.5, None, 1)
 
 
-def test_accuracy_by_class(two_seeds) -> None:
-    quantity = Quantity("class_accuracy", "", by_class(["mug", "bike", "desk"]))
-    made = table(quantity, [run for run in two_seeds if run.column == "A-D"], [])
+def test_accuracy_by_class(two_seeds: pd.DataFrame) -> None:
+    printed = [Row("ancon", {"mug": 60.0, "bike": 61.0, "desk": 62.0}, 61.0, "paper")]
+    made = table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"], printed)
     assert list(made.columns) == ["mug", "bike", AVERAGE]
-    cells = line(made, "measured", "ancon").cells
-    assert (cells["mug"].mean, cells["bike"].mean, cells[AVERAGE].mean) == (67.0, 69.0, 68.0)
+    assert numbers(made, "ancon", "mug", "bike", AVERAGE) == [67.0, 69.0, 68.0]
+    assert list(table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"]).columns) == ["0", "1", AVERAGE]
 
 
 def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path, "ancon", seed=seed, smoothing=0.3)
     write_run(tmp_path, "ancon", smoothing=0.9, accuracies=(1.0, 2.0))
-    made = table(ACCURACY, read_runs([tmp_path])[0], ["smoothing", "beta"])
+    made = table(ACCURACY, frame_of(tmp_path, "smoothing", "beta"))
     assert [found.label for found in made.lines] == ["source-only", "ancon", "ancon (smoothing 0.9)"]
-
-
-def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write_run(tmp_path / folder, "ancon")
-    with pytest.raises(UserError, match="hold the same run"):
-        table(ACCURACY, read_runs([tmp_path])[0], [])
-
-
-def test_selection_by_each_criterion(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
-    made = selection_table(read_runs([tmp_path])[0])
-    means = {name: cell.mean for name, cell in made.lines[0].cells.items()}
-    assert means == {"infomax": 20.0, "corr_c": 30.0, "mean_entropy": 20.0, "largest change": 10.0}
-    assert list(made.columns) == ["infomax", "corr_c", "mean_entropy", "largest change"]
-    assert selection_table(read_runs([write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))])[0]) is None
-
-
-def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    del lines[1]["accuracy"], lines[1]["ece"]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (read,) = read_runs([tmp_path])[0]
-    assert accuracies_by_criterion(read) == {"infomax": 20.0, "mean_entropy": 20.0}
-    made = selection_table([read])
-    assert list(made.columns) == ["infomax", "mean_entropy"]
-    assert list(made.notes) == ["mean over the pairs and seeds that every method has"]
-    del lines[2]["accuracy"], lines[2]["ece"]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert selection_table(read_runs([tmp_path])[0]) is None
-
-
-def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
-    write_run(tmp_path, "ancon", "frost/1")
-    assert mce_table(read_runs([tmp_path])[0]) is None
-
-
-def test_the_largest_change_is_over_the_papers_criteria_alone(tmp_path: Path) -> None:
-    """A criterion that the paper does not take selects the worst epoch, and the change stays 0."""
-    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for epoch, line in enumerate(lines):
-        line |= {"corr_c": -epoch, "marginal_entropy": epoch}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = selection_table(read_runs([tmp_path])[0])
-    assert list(made.columns) == ["infomax", "corr_c", "mean_entropy", "largest change", "marginal_entropy"]
-    means = {name: cell.mean for name, cell in made.lines[0].cells.items()}
-    assert (means["marginal_entropy"], means["infomax"], means["largest change"]) == (30.0, 20.0, 0.0)
-
-
-def test_ece_is_in_one_unit_and_the_papers_percents_are_brought_to_it(two_seeds) -> None:
-    printed = [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")]
-    made = table(ECE, two_seeds, [], Comparison(printed))
-    assert made.decimals == 4
-    assert line(made, "published", "ancon").cells["A-D"].mean == pytest.approx(0.07)
-    assert line(made, "published", "ancon").cells[AVERAGE].mean == pytest.approx(0.06)
-    assert line(made, "difference", "ancon").cells["A-D"].mean == pytest.approx(0.067 - 0.07)
 
 
 def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path: Path) -> None:
     write_run(tmp_path, "self-training", labelled=False)
     write_run(tmp_path, "ancon", labelled=False, votes=True)
-    runs = read_runs([tmp_path])[0]
-    assert table(ACCURACY, runs, []).lines == []
-    made = {quantity.name: table(quantity, runs, []) for quantity in WITHOUT_LABELS}
-    assert line(made["infomax"], "measured", "source-only").cells["A-D"].mean == 0
-    assert line(made["infomax"], "measured", "ancon").cells["A-D"].mean == 2
+    runs = frame_of(tmp_path)
+    assert table(ACCURACY, runs).lines == []
+    made = {quantity.name: table(quantity, runs) for quantity in WITHOUT_LABELS}
+    assert numbers(made["infomax"], "source-only", "A-D") + numbers(made["infomax"], "ancon", "A-D") == [0, 2]
     assert [found.label for found in made["votes"].lines] == ["ancon"]
-    assert line(made["votes"], "measured", "ancon").cells["A-D"].mean == pytest.approx(40)
-    assert line(made["threshold"], "measured", "ancon").cells["A-D"].mean == pytest.approx(0.8)
+    assert numbers(made["votes"], "ancon", "A-D") == pytest.approx([40])
+    assert numbers(made["threshold"], "ancon", "A-D") == pytest.approx([0.8])
     assert not any(cell.best for kind in made.values() for found in kind.lines for cell in found.cells.values())
-    assert selection_table(runs) is None
+
+
+def test_selection_by_each_criterion(tmp_path: Path) -> None:
+    """The largest change is over the paper's criteria alone: another one selects the worst epoch, and it stays."""
+    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
+    made = selection_table(frame_of(tmp_path))
+    columns = ["infomax", "corr_c", "mean_entropy", "largest change"]
+    assert list(made.columns) == columns
+    assert numbers(made, "ancon", *columns) == [20.0, 30.0, 20.0, 10.0]
+    change_metrics(run, lambda lines: [one.update(corr_c=-at, marginal_entropy=at) for at, one in enumerate(lines)])
+    made = selection_table(frame_of(tmp_path))
+    assert list(made.columns) == [*columns, "marginal_entropy"]
+    assert numbers(made, "ancon", "marginal_entropy", "infomax", "largest change") == [30.0, 20.0, 0.0]
+
+
+def test_where_nothing_can_be_compared_there_is_no_table(tmp_path: Path) -> None:
+    write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))
+    for method, pair in (("self-training", "A-D"), ("ancon", "A-W")):
+        write_run(tmp_path / "apart", method, pair)
+        write_run(tmp_path / "single", method)
+    assert selection_table(frame_of(tmp_path / "short")) is selection_table(frame_of(tmp_path / "apart")) is None
+    assert paired_table(frame_of(tmp_path / "single")) is None
+
+
+def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
+    change_metrics(run, without_scores(1))
+    made = selection_table(frame_of(tmp_path))
+    assert numbers(made, "ancon", *made.columns) == [20.0, 20.0]
+    assert list(made.columns) == ["infomax", "mean_entropy"]
+    assert list(made.notes) == ["mean over the pairs and seeds that every method has"]
+    change_metrics(run, without_scores(2))
+    assert selection_table(frame_of(tmp_path)) is None
+
+
+def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
+    for corruption, error in ALEXNET_ERRORS.items():
+        for severity in range(1, 6):
+            write_run(tmp_path, "ancon", f"{corruption}/{severity}", accuracies=(0.0, 100 - error / 2))
+    runs = frame_of(tmp_path)
+    assert numbers(mce_table(runs), "ancon", "mCE") == pytest.approx([50.0])
+    assert mce_table(runs[1:]) is None
+
+
+@given(differences=st.lists(st.floats(-50, 50), min_size=2, max_size=8).filter(lambda values: stdev(values) > 0.01))
+def test_the_t_test_is_scipys(differences: list[float]) -> None:
+    assert t_test(differences) == pytest.approx(ttest_1samp(differences, 0).pvalue)
+
+
+def test_holms_correction_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.5]) == [1.0, 1.0]
+
+
+def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None:
+    gains = {"self-training": (0, 0, 0, 0), "elr": (1, 2, 3, 4), "ancon": (5, -1, 3, 8), "ancon-auto": (0, 0, 0, 0)}
+    places = [(pair, seed) for pair in ("A-D", "D-A") for seed in (0, 1)]
+    for method, own in gains.items():
+        for (pair, seed), gain in zip(places, own, strict=True):
+            write_run(tmp_path, method, pair, seed, accuracies=(30.0, 35.0, 50.0 + gain))
+    made = paired_table(frame_of(tmp_path))
+    by_pair = [(5 - 1 - 1 - 2) / 2, (3 - 3 + 8 - 4) / 2]
+    columns = ("accuracy", "standard error", "pairs", "p", "runs above", "runs below", "worst run")
+    expected = [fmean(by_pair), stdev(by_pair) / 2**0.5, 2, ttest_1samp(by_pair, 0).pvalue, 2, 1, -3]
+    assert numbers(made, "ancon − elr", *columns) == pytest.approx(expected)
+    assert numbers(made, "ancon − source-only", "accuracy") == [23.75]
+    assert numbers(made, "ancon-auto − self-training", *columns) == [0, 0, 2, 1, 0, 0, 0]
+    p, by_holm = ([line.cells[name].mean for line in made.lines] for name in ("p", "p by Holm"))
+    assert holm(p) == by_holm
+    labels = [line.label for line in made.lines]
+    assert labels.count("ancon-auto − ancon") == labels.count("elr − self-training") == 1
+    assert "self-training − self-training" not in labels
+
+
+def test_of_corruptions_the_corruption_is_the_unit(tmp_path: Path) -> None:
+    for method, gain in (("self-training", 0.0), ("ancon", 1.0)):
+        for corruption, severity in (("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)):
+            accuracy = 50 + gain * severity * (1 + (corruption == "snow"))
+            write_run(tmp_path, method, f"-{corruption}/{severity}", accuracies=(30.0, accuracy))
+    columns = ("accuracy", "standard error", "pairs", "runs above")
+    made = paired_table(frame_of(tmp_path))
+    assert numbers(made, "ancon − self-training", *columns) == pytest.approx([4.5, 1.5, 2, 4])
+
+
+def test_a_composed_method_is_compared_with_its_base_where_both_were_run(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        write_run(tmp_path, "gce", seed=seed, accuracies=(30.0, 50.0))
+        write_run(tmp_path, "gce+elr", seed=seed, accuracies=(30.0, 51.0))
+        write_run(tmp_path, "gce+ancon", seed=seed + 1, accuracies=(30.0, 53.0 + seed))
+    made = paired_table(frame_of(tmp_path))
+    expected = [3.5, ttest_1samp([3, 4], 0).pvalue]
+    assert numbers(made, "gce+ancon − gce", "accuracy", "p") == pytest.approx(expected)
+    assert numbers(made, "gce+ancon − gce+elr", "runs above") == [2]
+
+
+def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> None:
+    gains = {"self-training": 0, "ancon": 1, "elr": 4, "gce": 10, "gce+ancon": 13, "gce+elr": 12, "nrc": 7}
+    for method, gain in {**gains, "aad+ancon": 0}.items():
+        for seed in (0, 1, 2):
+            write_run(tmp_path, method, seed=seed, accuracies=(30.0, 50.0 + gain + seed * ("ancon" in method)))
+    write_run(tmp_path, "ancon", seed=3, accuracies=(30.0, 99.0))
+    made = paired_table(frame_of(tmp_path))
+    pooled = numbers(made, "ancon − base, mean over 2 bases", "accuracy", "standard error", "pairs", "runs above")
+    assert pooled == pytest.approx([2 + 1, 1 / 3**0.5, 1, 6])  # one pair: over its three seeds
+    assert numbers(made, "ancon − elr, mean over 2 bases", "accuracy") == pytest.approx([(-3 + 1) / 2 + 1])
+    assert not [line.label for line in made.lines if "ancon-auto" in line.label]
+
+
+def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path: Path) -> None:
+    """Counts are of runs, not of means over bases, whose rounding error is no gain either."""
+    count, right = 498, {"self-training": 200, "ancon": 201, "gce": 260, "gce+ancon": 259}
+    percent = {method: 100 * images / count for method, images in right.items()}
+    assert percent["ancon"] - percent["self-training"] + (percent["gce+ancon"] - percent["gce"]) != 0
+    for method, accuracy in percent.items():
+        for seed in (0, 1):
+            write_run(tmp_path, method, seed=seed, accuracies=(30.0, accuracy))
+    made = paired_table(frame_of(tmp_path))
+    pooled = numbers(made, "ancon − base, mean over 2 bases", "runs above", "runs below", "p")
+    assert pooled == pytest.approx([2, 2, 1], abs=1e-5)
+
+
+def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_settings(tmp_path: Path) -> None:
+    for start, gain in (("cdan", 0.0), ("mdd", 10.0)):
+        for seed in (0, 1):
+            write_run(tmp_path / "starts" / start, "ancon", seed=seed, accuracies=(40.0, 50.0 + gain))
+            write_source(tmp_path / "starts" / start, "A", seed, method=start)
+    made = paired_table(frame_of(tmp_path / "starts"))
+    assert {line.label: line.cells["accuracy"].mean for line in made.lines} == {
+        "cdan: ancon − source-only": 10.0,
+        "mdd: ancon − source-only": 20.0,
+        "ancon − source-only, mean over 2 starts": 15.0,
+    }
+    assert numbers(made, "ancon − source-only, mean over 2 starts", "runs above") == [4]
+    for seed in (0, 1):
+        for smoothing, accuracy in ((0.3, 50.0), (0.5, 48.0)):
+            write_run(tmp_path / "sweep", "ancon", seed=seed, accuracies=(40.0, accuracy), smoothing=smoothing)
+        write_run(tmp_path / "sweep", "ancon", "A-W", seed=seed, accuracies=(40.0, 50.0), smoothing=0.3)
+    sweep = paired_table(frame_of(tmp_path / "sweep", "smoothing"))
+    assert numbers(sweep, "ancon, smoothing 0.5 − usual settings", "accuracy") == [-2.0]

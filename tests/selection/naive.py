@@ -54,58 +54,8 @@ def naive_nuclear_norm(rows: Rows) -> float:
     return trace / math.sqrt(min(matrix.shape) * len(matrix))
 
 
-def softmax(row: Sequence[float]) -> list[float]:
-    largest = max(row)
-    weights = [math.exp(value - largest) for value in row]
-    return [weight / sum(weights) for weight in weights]
-
-
 def argmax(row: Sequence[float]) -> int:
     return list(row).index(max(row))
-
-
-def naive_mano(logits: Rows, order: float = 4, threshold: float = 5.0) -> float:
-    num_samples, num_classes = len(logits), len(logits[0])
-    divergence = 0.0
-    for row in logits:
-        log_sum = max(row) + math.log(sum(math.exp(value - max(row)) for value in row))
-        divergence -= sum(value - log_sum for value in row) / num_classes / num_samples
-    total = 0.0
-    for row in logits:
-        if divergence > threshold:
-            normalised = softmax(row)
-        else:
-            expanded = [1 + value + value**2 / 2 for value in row]
-            shifted = [value - min(expanded) for value in expanded]
-            normalised = [value / max(sum(shifted), 1e-12) for value in shifted]
-        total += sum(value**order for value in normalised)
-    return total ** (1 / order) / (num_samples * num_classes) ** (1 / order)
-
-
-def naive_ensv(pool: Sequence[Rows]) -> list[float]:
-    num_samples = len(pool[0])
-    ensemble = [
-        argmax([sum(column) for column in zip(*(model[i] for model in pool), strict=True)]) for i in range(num_samples)
-    ]
-    return [sum(argmax(model[i]) == ensemble[i] for i in range(num_samples)) / num_samples for model in pool]
-
-
-def naive_asr_resets(pool: Sequence[Rows], momentum: float = 0.15, initial: float = 0.5) -> list[bool]:
-    """The authors' loop over steps, an epoch a step."""
-    num_samples, num_classes = len(pool[0]), len(pool[0][0])
-    cumulative = math.log(num_classes * initial)
-    resets = []
-    for outputs in pool:
-        entropy = naive_entropy(softmax([sum(column) / num_samples for column in zip(*outputs, strict=True)]))
-        flipped = sum(argmax(now) != argmax(then) for now, then in zip(outputs, pool[0], strict=True)) / num_samples
-        weight = momentum * flipped + 1 - momentum
-        if entropy < cumulative:
-            resets.append(True)
-            cumulative = math.log(num_classes * initial)
-        else:
-            resets.append(False)
-            cumulative = weight * cumulative + (1 - weight) * entropy
-    return resets
 
 
 def naive_dropout_agreement(rows: Rows, passes: Sequence[Rows]) -> float:
@@ -121,16 +71,6 @@ def naive_aetta(rows: Rows, passes: Sequence[Rows], alpha: float = 3) -> float:
     entropy = -sum(value * math.log(value + 1e-6) for value in mean)
     error = (1 - naive_dropout_agreement(rows, passes)) / (entropy / math.log(num_classes)) ** alpha
     return 1 - max(0.0, min(1 - 1 / num_classes, error))
-
-
-def naive_mixval(mixed: Rows, predictions: Sequence[int], first: Sequence[int], second: Sequence[int]) -> float:
-    """Mean of the two shares of the authors' two scripts, whose label is the argmax of the mixed one-hot labels."""
-    shares = []
-    for same in (True, False):
-        chosen = [m for m in range(len(mixed)) if (predictions[first[m]] == predictions[second[m]]) == same]
-        hits = [argmax(mixed[m]) == predictions[first[m]] for m in chosen]
-        shares.append(sum(hits) / len(hits) if hits else 0.0)
-    return sum(shares) / 2
 
 
 ORACLES = {

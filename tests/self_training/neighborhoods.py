@@ -29,7 +29,7 @@ class Visits:
     steps: list[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
-def random_visits(seed: int, num_steps: int = 5, feature_dim: int = D) -> Visits:
+def random_visits(seed: int, num_steps: int = 5) -> Visits:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -38,24 +38,21 @@ def random_visits(seed: int, num_steps: int = 5, feature_dim: int = D) -> Visits
     steps = [
         (
             torch.randperm(N, generator=generator)[:12],
-            normal(12, feature_dim),
+            normal(12, D),
             2 * normal(12, K),
             torch.randint(0, 5, (12, K), generator=generator) * torch.randint(0, 2, (12, 1), generator=generator),
         )
         for _ in range(num_steps)
     ]
-    return Visits((torch.arange(N), normal(N, feature_dim), 2 * normal(N, K)), steps)
+    return Visits((torch.arange(N), normal(N, D), 2 * normal(N, K)), steps)
 
 
-def losses(part: torch.nn.Module, visits: Visits, stored_at: Tensor | None = None, anchored: bool = True) -> Tensor:
-    """The loss of each step, with sample i stored at ``stored_at[i]``."""
-    stored_at = torch.arange(N) if stored_at is None else stored_at
-    indices, features, logits = visits.first
-    order = stored_at.argsort()
-    part.initialize(stored_at[indices][order], features[order], logits[order])
+def losses(part: torch.nn.Module, visits: Visits, anchored: bool = True) -> Tensor:
+    """The loss of each step."""
+    part.initialize(*visits.first)
     return torch.stack(
         [
-            part(stored_at[indices], features, logits, anchors.float() if anchored else None)
+            part(indices, features, logits, anchors.float() if anchored else None)
             for indices, features, logits, anchors in visits.steps
         ]
     )
@@ -82,16 +79,13 @@ class NaiveMemory:
         return sorted(set(self.features) - {index}, key=similarity, reverse=True)[:k]
 
 
-def mix_normalized(votes: list[float], score: list[float], weight: float) -> list[float]:
-    if not sum(votes):
+MIXINGS = (None, "authors", "normalized", "adaptive")
+
+
+def mixed(mixing: str | None, votes: list[float], score: list[float], weight: float) -> list[float]:
+    """A remembered prediction with a sample's votes mixed in."""
+    if mixing is None or (mixing != "authors" and not sum(votes)):
         return score
-    return [weight * v / sum(votes) + (1 - weight) * s for v, s in zip(votes, score, strict=True)]
-
-
-def mix_adaptive(votes: list[float], score: list[float], weight: float) -> list[float]:
-    own_weight = sum(votes) / (1 + sum(votes))
-    return mix_normalized(votes, score, own_weight)
-
-
-def mix_authors(votes: list[float], score: list[float], weight: float) -> list[float]:
-    return [weight * v + (1 - weight) * s for v, s in zip(votes, score, strict=True)]
+    weight = sum(votes) / (1 + sum(votes)) if mixing == "adaptive" else weight
+    mass = 1 if mixing == "authors" else sum(votes)
+    return [weight * v / mass + (1 - weight) * s for v, s in zip(votes, score, strict=True)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -16,12 +18,14 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,
     AnchoredConfidence,
+    AttractingDispersing,
     EarlyLearningRegularization,
     NeighborhoodReciprocity,
+    TemporalEnsemble,
 )
-from tllib_ancon.self_training.options import WEIGHTINGS
 
-SMOOTHING = pytest.mark.parametrize("make", [AnchoredConfidence, AdaptiveSmoothing], ids=lambda make: make.__name__)
+WEIGHTINGS = ("relative", "entropy", "max-probability", "quantile", "fixed", "uniform")
+PARTS = [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization]
 
 
 def state(module: nn.Module) -> dict[str, Tensor]:
@@ -73,18 +77,13 @@ def test_a_batch_without_a_finite_row_changes_nothing(weighting: str) -> None:
     assert int(ancon.ignored) == 2
 
 
-def test_a_predictive_distribution_that_is_not_finite_gives_no_vote() -> None:
+def test_which_rows_are_not_finite() -> None:
+    """One whose predictive distribution is not, but not one where a class has the logit -infinity."""
     ancon, probabilities = AnchoredConfidence(2, 3, weighting="uniform"), torch.full((2, 3), 1 / 3)
     probabilities[0, 2] = torch.nan
-    ancon(torch.arange(2), torch.zeros(2, 3), probabilities=probabilities)
-    assert ancon.ensemble.votes(torch.arange(2)).sum(1).tolist() == [0, 1]
-
-
-def test_a_class_whose_logit_is_minus_infinity_is_no_bad_row() -> None:
-    ancon = AnchoredConfidence(1, 3, weighting="uniform")
-    ancon(torch.tensor([0]), torch.tensor([[2.0, -torch.inf, 0.0]]))
-    assert ancon.ensemble.votes(torch.tensor([0])).tolist() == [[1.0, 0.0, 0.0]]
-    assert int(ancon.ignored) == 0
+    ancon(torch.arange(2), torch.tensor([[0.0] * 3, [2.0, -torch.inf, 0.0]]), probabilities=probabilities)
+    assert ancon.ensemble.votes(torch.arange(2)).tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert int(ancon.ignored) == 1
 
 
 def test_a_row_that_is_not_finite_moves_no_share_of_a_class() -> None:
@@ -122,13 +121,8 @@ def test_a_row_that_is_not_finite_stays_out_of_the_memory() -> None:
     assert nrc.memory.features.isfinite().all()
     assert nrc.memory.scores.isfinite().all()
     assert torch.equal(nrc.memory.features[indices[0]], before)
-
-
-def test_a_pass_that_is_not_finite_is_refused() -> None:
-    indices, features, logits = random_visits(seed=0).first
-    features[3, 1] = torch.inf
-    with pytest.raises(UserError, match="not finite"):
-        NeighborhoodReciprocity(N, K, D).initialize(indices, features, logits)
+    with pytest.raises(UserError, match="the pass holds features or logits that are not finite"):
+        nrc.initialize(torch.arange(N), torch.full((N, D), torch.inf), visits.first[2])
 
 
 # Casts
@@ -143,8 +137,18 @@ CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 @pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("search", ["exact", "cached"])
+def test_the_memory_and_targets_of_early_learning_keep_their_precision(search: str, cast: str) -> None:
+    visits = random_visits(seed=3)
+    given, exact = (NeighborhoodReciprocity(N, K, D, 4, 3, search=search) for _ in range(2))
+    assert torch.equal(losses(CASTS[cast](given), visits), losses(exact, visits))
+    elr = CASTS[cast](EarlyLearningRegularization(3, 4))
+    assert given.memory.features.dtype == elr.targets.dtype == torch.float32
+
+
+@pytest.mark.parametrize("cast", CASTS)
 @pytest.mark.parametrize("options", [{}, {"weighting": "entropy"}, {"prediction": "soft"}], ids=str)
-@SMOOTHING
+@pytest.mark.parametrize("make", PARTS[:2])
 def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options, cast: str) -> None:
     given, exact = (make(4, 3, **options) for _ in range(2))
     given = CASTS[cast](given)
@@ -163,28 +167,17 @@ def test_more_than_256_weighted_votes_in_bfloat16() -> None:
     assert float(ancon.ensemble.votes(index)[0, 0]) == 400
 
 
-@pytest.mark.parametrize("cast", CASTS)
-def test_targets_of_early_learning_keep_their_precision(cast: str) -> None:
-    elr, exact = CASTS[cast](EarlyLearningRegularization(3, 4)), EarlyLearningRegularization(3, 4)
-    logits = torch.randn(3, 4)
-    assert torch.equal(elr(torch.arange(3), logits), exact(torch.arange(3), logits))
-    assert elr.targets.dtype == torch.float32
-
-
-@pytest.mark.parametrize("cast", CASTS)
-@pytest.mark.parametrize("search", ["exact", "cached"])
-def test_the_memory_keeps_its_precision(search: str, cast: str) -> None:
-    visits = random_visits(seed=3)
-    given, exact = (NeighborhoodReciprocity(N, K, D, 4, 3, search=search) for _ in range(2))
-    assert torch.equal(losses(CASTS[cast](given), visits), losses(exact, visits))
-    assert given.memory.features.dtype == torch.float32
-
-
 # Evaluation mode
 
 
-@pytest.mark.parametrize("options", [{}, {"storage": "sparse"}], ids=str)
-@SMOOTHING
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        *((make, {"storage": storage}) for make in PARTS[:2] for storage in ("dense", "sparse")),
+        (AnchoredConfidence, {"schedule": "full", "total_steps": 9}),
+        (EarlyLearningRegularization, {}),
+    ],
+)
 def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> None:
     generator = torch.Generator().manual_seed(0)
     module, indices = make(5, 3, **options), torch.arange(5)
@@ -196,17 +189,6 @@ def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> 
     assert same(before, state(module))
     module.train()(indices, logits)
     assert not same(before, state(module))
-
-
-def test_in_evaluation_mode_no_schedule_and_no_target_of_early_learning_moves() -> None:
-    ancon = AnchoredConfidence(1, 2, schedule="full", total_steps=4).eval()
-    ancon(torch.tensor([0]), torch.zeros(1, 2))
-    assert ancon.smoothing == 0
-    elr, logits = EarlyLearningRegularization(3, 4), torch.randn(3, 4)
-    elr(torch.arange(3), logits)
-    before = state(elr)
-    elr.eval()(torch.arange(3), -logits)
-    assert same(before, state(elr))
 
 
 # Wrong arguments
@@ -225,64 +207,89 @@ def test_probabilities_in_place_of_logits_are_told_once() -> None:
         AnchoredConfidence(4, 1)(indices, torch.ones(4, 1))
 
 
+FIRST = torch.tensor([0, 1])
+
+
 @pytest.mark.parametrize(
     ("indices", "logits", "message"),
     [
         ([0, 1], torch.zeros(2, 3), "indices are a list; expected a torch.Tensor"),
-        (torch.tensor([0, 1]), [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor"),
+        (FIRST, [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor"),
         (np.array([0, 1]), torch.zeros(2, 3), "indices are a ndarray; expected a torch.Tensor"),
-        (torch.tensor([0, 1]), torch.zeros(2, 3, dtype=torch.int64), "dtype torch.int64; expected .* floating"),
+        (FIRST, torch.zeros(2, 3, dtype=torch.int64), "dtype torch.int64; expected .* floating"),
         (torch.tensor(0), torch.zeros(3), "logits have shape"),
+        (FIRST, torch.zeros(2, 5), "logits have shape"),
+        (FIRST[:1], torch.zeros(2, 3), "indices have shape"),
+        (torch.tensor([0, 4]), torch.zeros(2, 3), r"index 4 is outside \[0, 4\)"),
+        (torch.tensor([-1, 0]), torch.zeros(2, 3), r"index -1 is outside"),
+        *(
+            (FIRST.to(dtype), torch.zeros(2, 3), f"dtype {dtype}; expected int64")
+            for dtype in (torch.float32, torch.bool, torch.uint8, torch.int16)
+        ),
     ],
 )
-@pytest.mark.parametrize(
-    "make", [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization], ids=lambda make: make.__name__
-)
-def test_visits_of_other_types(make, indices, logits, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make(4, 3)(indices, logits)
+def test_visits_of_other_types(indices, logits, message: str) -> None:
+    for make in PARTS:
+        with pytest.raises(UserError, match=message):
+            make(4, 3)(indices, logits)
+
+
+NEIGHBORHOODS = {NeighborhoodReciprocity: {"feature_dim": 2}, AttractingDispersing: {"feature_dim": 2}}
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("makes", "options", "message"),
     [
-        ({"num_samples": 100.0}, "`num_samples` must be a whole number, got 100.0"),
-        ({"num_classes": 0}, "`num_classes` must be at least 1"),
-        ({"beta": math.nan}, "`beta` must be"),
+        (PARTS, {"num_samples": 100.0}, "`num_samples` must be a whole number, got 100.0"),
+        (PARTS, {"num_samples": 0}, "`num_samples` must be at least 1"),
+        (PARTS, {"num_classes": 0}, "`num_classes` must be at least 1"),
+        (PARTS, {"beta": math.nan}, "`beta` must be"),
+        (PARTS, {"beta": 1}, "`beta` must be"),
+        ([AnchoredConfidence], {"smoothing": math.nan}, "`smoothing` must be"),
+        ([AnchoredConfidence], {"smoothing": "adaptive"}, "`smoothing` must be a number"),
+        ([AnchoredConfidence], {"schedule": "hal"}, "did you mean 'half'"),
+        ([AnchoredConfidence], {"schedule": "full"}, "total_steps"),
+        ([AnchoredConfidence], {"convention": "paperr"}, "did you mean 'paper'"),
+        ([AnchoredConfidence], {"weighting": "entropi"}, "did you mean 'entropy'"),
+        ([AnchoredConfidence], {"prediction": "medium"}, "hard"),
+        ([AnchoredConfidence], {"storage": "disk"}, "storage"),
+        ([AnchoredConfidence], {"temperature": math.inf}, "`temperature` must be"),
+        ([AnchoredConfidence], {"quantile": 1.5}, "quantile"),
+        ([AnchoredConfidence], {"fixed_threshold": -0.1}, "threshold"),
+        ([AnchoredConfidence], {"storage": "sparse", "prediction": "soft"}, "`storage=sparse`"),
+        ([EarlyLearningRegularization], {"coefficient": -1}, "coefficient"),
+        ([NeighborhoodReciprocity], {"search": "fast"}, "exact"),
+        (NEIGHBORHOODS, {"mixing": "normalised"}, "did you mean 'normalized'"),
+        (NEIGHBORHOODS, {"anchor_weight": 1.5}, "anchor_weight"),
+        (NEIGHBORHOODS, {"neighbors": 0}, "`neighbors` must be at least 1"),
+        (NEIGHBORHOODS, {"num_samples": 1}, "at least two samples"),
+        ([AttractingDispersing], {"beta": -1.0}, "beta"),
+        ([AttractingDispersing], {"beta": 1.0}, "total_steps"),
+        ([AttractingDispersing], {"beta": 1.0, "total_steps": 0}, "total_steps"),
     ],
 )
-@pytest.mark.parametrize(
-    "make", [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization], ids=lambda make: make.__name__
-)
-def test_sizes_and_numbers(make, options, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make(**{"num_samples": 4, "num_classes": 3, **options})
+def test_what_no_part_is_made_with(makes, options, message: str) -> None:
+    for make in makes:
+        with pytest.raises(UserError, match=message):
+            make(**{"num_samples": 4, "num_classes": 3, **NEIGHBORHOODS.get(make, {}), **options})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"smoothing": math.nan}, "`smoothing` must be"),
-        ({"smoothing": "adaptive"}, "AdaptiveSmoothing needs none"),
-        ({"temperature": math.inf}, "`temperature` must be"),
-        ({"storage": "sparse", "prediction": "soft"}, "`storage=sparse`"),
-    ],
-)
-def test_options_of_ancon(options, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        AnchoredConfidence(4, 3, **options)
+def test_a_keyword_that_a_class_does_not_have_is_reported_as_that_of_the_class() -> None:
+    foreign = [(AdaptiveSmoothing, option) for option in ("weightng", "convention", "normalize", "schedule")]
+    for make, option in [(AnchoredConfidence, "weightng"), *foreign]:
+        with pytest.raises(TypeError, match=f"{make.__name__}.*'{option}'"):
+            make(4, 3, **{option: "half"})
 
 
-@SMOOTHING
-def test_a_misspelt_keyword_is_reported_as_that_of_the_class(make) -> None:
-    with pytest.raises(TypeError, match=f"{make.__name__}.*'weightng'"):
-        make(4, 3, weightng="uniform")
+def test_other_arguments_of_a_visit() -> None:
+    with pytest.raises(UserError, match="probabilities have shape"):
+        AnchoredConfidence(2, 3)(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
 
 
-@pytest.mark.parametrize("option", [{"convention": "paper"}, {"normalize": True}, {"schedule": "half"}], ids=str)
-def test_adaptive_smoothing_has_no_option_that_means_nothing_there(option) -> None:
-    with pytest.raises(TypeError, match="AdaptiveSmoothing"):
-        AdaptiveSmoothing(4, 3, **option)
+def test_the_three_classes_of_votes_have_the_same_defaults() -> None:
+    signatures = [signature(make).parameters for make in (AnchoredConfidence, AdaptiveSmoothing, TemporalEnsemble)]
+    for one, other in itertools.combinations(signatures, 2):
+        assert all(one[name].default == other[name].default for name in one.keys() & other.keys())
 
 
 # States

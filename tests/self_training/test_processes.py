@@ -9,8 +9,6 @@ from tllib_ancon import methods
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 
-SIZES = st.tuples(st.integers(1, 40), st.integers(1, 5))
-
 
 @pytest.mark.parametrize("function", [processes.total, processes.mean, processes.gather, processes.interleave])
 def test_one_process_gets_back_what_it_gave(function) -> None:
@@ -21,21 +19,14 @@ def test_one_process_gets_back_what_it_gave(function) -> None:
     assert Shard(7).rows(indices) is indices
 
 
-@given(SIZES)
-def test_shards_hold_each_sample_once_and_number_their_own(sizes: tuple[int, int]) -> None:
-    num_samples, world_size = sizes
+@given(st.integers(1, 40), st.integers(1, 5))
+def test_shards_hold_each_sample_once_and_number_their_own(num_samples: int, world_size: int) -> None:
+    """Padded, they are as long as each other and interleave to all samples."""
     shards = [Shard(num_samples, rank, world_size) for rank in range(world_size)]
     assert sorted(position for shard in shards for position in shard.positions) == list(range(num_samples))
     for shard in shards:
         assert shard.rows(torch.tensor(shard.positions, dtype=torch.long)).tolist() == list(range(len(shard)))
-
-
-@given(SIZES)
-def test_padded_shards_are_as_long_as_each_other_and_interleave_to_all_samples(sizes: tuple[int, int]) -> None:
-    num_samples, world_size = sizes
-    padded = [Shard(num_samples, rank, world_size).padded_positions for rank in range(world_size)]
-    assert len({len(positions) for positions in padded}) == 1
-    together = [position for row in zip(*padded, strict=True) for position in row]
+    together = [position for row in zip(*(shard.padded_positions for shard in shards), strict=True) for position in row]
     assert together[:num_samples] == list(range(num_samples))
 
 

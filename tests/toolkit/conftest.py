@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tllib_ancon.toolkit.binding import INSTALL, find, is_installed
-from tllib_ancon.toolkit.interface import Toolkit
+from tllib_ancon.toolkit.compat import INSTALL, is_installed
+from tllib_ancon.toolkit.toolkit import Toolkit, find
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = Path(os.environ.get("TLLIB_CHECKOUT", "")) / "examples" / "domain_adaptation" / "image_classification"
@@ -31,7 +31,7 @@ def python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run code in a fresh interpreter that finds this checkout; ``paths`` come first on its path."""
 
     def run(code: str, *flags: str, paths: tuple[Path, ...] = (), cwd: Path | None = None):
-        search = os.pathsep.join(map(str, (*paths, ROOT)))
+        search = os.pathsep.join(map(str, (*paths, ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
         environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *flags, "-c", code]
         return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300)

@@ -11,17 +11,16 @@ from typing import Any
 
 import torch
 
-from tllib_ancon.training import launch
+from tests.end_to_end import killable
+from tllib_ancon.training import devices
 
 
 def run(function: Callable[..., Any], world_size: int, *args: Any, folder: Path) -> list[Any]:
     """What ``function(*args)`` returns in each of ``world_size`` processes: a value that ``torch.save`` takes."""
-    context = multiprocessing.get_context("spawn")
-    port = free_port()
-    processes = [
-        context.Process(target=_one, args=(rank, world_size, port, folder, function, args))
-        for rank in range(world_size)
-    ]
+    launch = (world_size, free_port(), folder, function, args)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([killable.__name__])
+    processes = [server.Process(target=_one, args=(rank, *launch)) for rank in range(world_size)]
     for process in processes:
         process.start()
     for process in processes:
@@ -40,15 +39,9 @@ def _one(
     rank: int, world_size: int, port: int, folder: Path, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
     torch.set_num_threads(1)
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(world_size),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        OMP_NUM_THREADS="1",
-    )
-    launch.join()
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in {**ranks, **place}.items()})
+    devices.join()
     torch.save(function(*args), folder / f"{rank}.pt")
-    launch.leave()
+    devices.leave()

@@ -16,6 +16,7 @@ from torchvision.models import resnet18
 
 import tllib_ancon
 from tests.domains_on_disk import small_arguments, write_domains
+from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.errors import UserError
@@ -26,10 +27,12 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": Tr
 
 def sequential() -> nn.Module:
     encoder = [nn.Conv2d(3, 6, 3, stride=4), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    torch.manual_seed(0)
     return nn.Sequential(*encoder, nn.Linear(6, CLASSES))
 
 
 def residual() -> nn.Module:
+    torch.manual_seed(0)
     return resnet18(num_classes=CLASSES)
 
 
@@ -38,6 +41,10 @@ def transformer() -> nn.Module:
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"plain": sequential, "torchvision": residual, "timm": transformer}
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
 @pytest.fixture(scope="module")
@@ -54,40 +61,31 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_comes_back_as_it_was_given(name: str, images: TensorDataset) -> None:
-    torch.manual_seed(0)
     model = NETWORKS[name]()
-    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    before = weights(model)
     result = tllib_ancon.adapt(model, images, method="nrc+ancon", neighbors=2, expanded_neighbors=2, **QUICK)
-    assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
+    assert differences(before, weights(model)) == []
     assert type(result.model) is type(model)
     fresh = NETWORKS[name]()
     fresh.load_state_dict(result.model.state_dict(), strict=True)
-    assert any(not torch.equal(before[key], tensor) for key, tensor in fresh.state_dict().items())
+    assert differences(before, weights(fresh))
     assert not any(module._forward_pre_hooks for module in result.model.modules()) or name != "plain"
     assert [line["epoch"] for line in result.metrics] == [0, 1]
     assert result.selected_epoch == 1
 
 
-def test_predictions_are_those_of_the_model(images: TensorDataset) -> None:
-    torch.manual_seed(0)
-    model = residual()
-    model.train()
+def test_predictions_are_those_of_the_model_whose_modes_stay(images: TensorDataset) -> None:
+    model = residual().train()
+    model.layer1.eval()
+    modes = [module.training for module in model.modules()]
     predictions = tllib_ancon.predict(model, images, batch_size=7, workers=0)
-    model.eval()
+    assert [module.training for module in model.modules()] == modes
     with torch.inference_mode():
-        expected = model(images.tensors[0]).softmax(1)
+        expected = model.eval()(images.tensors[0]).softmax(1)
     np.testing.assert_allclose(predictions.probabilities, expected.numpy(), atol=1e-6)
     assert predictions.labels.tolist() == expected.argmax(1).tolist()
     assert predictions.indices.tolist() == list(range(IMAGES))
     assert predictions.paths is None
-
-
-def test_predicting_leaves_the_mode_of_each_module(images: TensorDataset) -> None:
-    model = residual().train()
-    model.layer1.eval()
-    modes = [module.training for module in model.modules()]
-    tllib_ancon.predict(model, images, workers=0)
-    assert [module.training for module in model.modules()] == modes
 
 
 class Items(Dataset):
@@ -108,39 +106,31 @@ class Items(Dataset):
     "form", [lambda x, y: x, lambda x, y: {"image": x, "label": y}, lambda x, y: {"img": x}, lambda x, y: [x, y]]
 )
 def test_what_an_item_may_be(images: TensorDataset, form: Callable[[Tensor, Tensor], Any]) -> None:
-    torch.manual_seed(0)
     model = sequential()
     expected = tllib_ancon.predict(model, images, workers=0).probabilities
     np.testing.assert_array_equal(tllib_ancon.predict(model, Items(images, form), workers=0).probabilities, expected)
 
 
-def test_labels_change_nothing_but_the_record(images: TensorDataset) -> None:
-    torch.manual_seed(0)
-    model = residual()
-    with_labels = tllib_ancon.adapt(model, images, labels=images.tensors[1].tolist(), **QUICK)
-    without = tllib_ancon.adapt(model, images, **QUICK)
-    for name, tensor in without.model.state_dict().items():
-        assert torch.equal(tensor, with_labels.model.state_dict()[name])
-    assert "accuracy" in with_labels.metrics[0]
-    assert "accuracy" not in without.metrics[0]
-
-
-def test_a_run_directory_changes_nothing_and_is_gone_on_with(images: TensorDataset, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = residual()
-    in_memory = tllib_ancon.adapt(model, images, **QUICK)
-    kept = tllib_ancon.adapt(model, images, **QUICK, log=tmp_path / "run")
-    assert (tmp_path / "run" / "result.json").is_file()
-    again = tllib_ancon.adapt(model, images, **QUICK, log=tmp_path / "run")
-    for name, tensor in in_memory.model.state_dict().items():
-        assert torch.equal(tensor, kept.model.state_dict()[name])
-        assert torch.equal(tensor, again.model.state_dict()[name])
-    assert [line["infomax"] for line in again.metrics] == [line["infomax"] for line in in_memory.metrics]
+def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_on_with(
+    images: TensorDataset, tmp_path: Path
+) -> None:
+    model, log = sequential(), tmp_path / "run"
+    plain = tllib_ancon.adapt(model, images, **QUICK)
+    labelled = tllib_ancon.adapt(model, images, labels=images.tensors[1].tolist(), **QUICK)
+    kept, again = (tllib_ancon.adapt(model, images, **QUICK, log=log) for _ in range(2))
+    assert (log / "result.json").is_file()
+    assert ["accuracy" in result.metrics[0] for result in (plain, labelled)] == [False, True]
+    for other in (labelled, kept, again):
+        assert differences(weights(plain.model), weights(other.model)) == []
+        assert [line["infomax"] for line in other.metrics] == [line["infomax"] for line in plain.metrics]
     with pytest.raises(UserError, match="other settings"):
-        tllib_ancon.adapt(residual(), images, **QUICK, log=tmp_path / "run")
+        tllib_ancon.adapt(residual(), images, **QUICK, log=log)
+    with pytest.raises(UserError, match="cannot be made longer: the learning rate of each step depends on how many"):
+        tllib_ancon.adapt(model, images, **{**QUICK, "epochs": 2}, log=log)
 
 
-def test_the_command_and_the_call_make_the_same_run(folders: Path, tmp_path: Path) -> None:
+def test_every_way_in_makes_the_same_run(folders: Path, tmp_path: Path) -> None:
+    """The command, keywords, a configuration and both stages at once; and the model knows how its images look."""
     source, words = tmp_path / "source", small_arguments(folders)
     assert main(["pretrain", *words, "--epochs", "2", "--log", str(source)]) == 0
     start = str(source / "checkpoints" / "best.pth")
@@ -149,40 +139,35 @@ def test_the_command_and_the_call_make_the_same_run(folders: Path, tmp_path: Pat
     given = {"root": str(folders), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
     length = {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
     called = tllib_ancon.adapt(**given, **length, log=tmp_path / "call")
-    configured = tllib_ancon.adapt(config=AdaptConfig(**given, **length))
+    configured = tllib_ancon.adapt(AdaptConfig(**given, **length))
+    first = PretrainConfig(
+        root=str(folders),
+        data="ImageList",
+        source=["bright"],
+        arch="small_cnn",
+        scratch=True,
+        bottleneck_dim=8,
+        train_resizing="res.",
+        val_resizing="res.",
+        resize_size=16,
+        **{"no_hflip": True, **length},
+    )
+    second = AdaptConfig(**{**given, "checkpoint": None}, **length, log=str(tmp_path / "both"), start=first)
     kept = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
-    for result in (called, configured):
+    for result in (called, configured, tllib_ancon.adapt(config=second)):
         assert all(torch.equal(tensor, kept[name]) for name, tensor in result.model.state_dict().items())
-    config = AdaptConfig(**given, **length, log=str(tmp_path / "both"), start=PretrainConfig(
-        root=str(folders), data="ImageList", source=["bright"], arch="small_cnn", scratch=True, bottleneck_dim=8,
-        train_resizing="res.", val_resizing="res.", resize_size=16, no_hflip=True, batch_size=16, workers=0, epochs=2,
-        quiet=True,
-    ))  # fmt: skip
-    both = tllib_ancon.adapt(config=config.replace(checkpoint=None))
-    assert all(torch.equal(tensor, kept[name]) for name, tensor in both.model.state_dict().items())
+    dark = tllib_ancon.data.open_domain(str(folders), "ImageList", ["dark"])
+    expected, squashed = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
+    np.testing.assert_allclose(squashed.probabilities, expected.probabilities, atol=1e-6)
 
 
-def test_a_folder_of_pictures_and_the_answers(folders: Path) -> None:
-    torch.manual_seed(0)
-    model = residual()
-    pictures = folders / "dark"
-    result = tllib_ancon.adapt(model, pictures, image_size=SIDE, **QUICK)
+def test_a_folder_of_images_and_the_answers(folders: Path) -> None:
+    result = tllib_ancon.adapt(residual(), folders / "dark", image_size=SIDE, **QUICK)
     assert "accuracy" in result.metrics[0]
-    predictions = tllib_ancon.predict(result.model, pictures, image_size=SIDE, workers=0)
+    predictions = tllib_ancon.predict(result.model, folders / "dark", image_size=SIDE, workers=0)
     assert predictions.probabilities.shape == (48, CLASSES)
     np.testing.assert_allclose(predictions.probabilities.sum(1), 1, atol=1e-5)
     assert all(Path(path).is_file() for path in predictions.paths)
-
-
-def test_the_adapted_model_knows_how_its_pictures_were_resized(folders: Path, tmp_path: Path) -> None:
-    source, words = tmp_path / "source", small_arguments(folders)
-    assert main(["pretrain", *words, "--epochs", "1", "--log", str(source)]) == 0
-    given = {"root": str(folders), "data": "ImageList", "target": ["dark"], "checkpoint": str(source)}
-    result = tllib_ancon.adapt(**given, batch_size=16, workers=0, epochs=1, quiet=True, log=tmp_path / "run")
-    pictures = tllib_ancon.data.open_domain(str(folders), "ImageList", ["dark"])
-    expected = tllib_ancon.predict(tmp_path / "run", pictures, workers=0)
-    squashed = tllib_ancon.predict(result.model, pictures, workers=0)
-    np.testing.assert_allclose(squashed.probabilities, expected.probabilities, atol=1e-6)
 
 
 class TwoOutputs(nn.Module):
@@ -206,12 +191,7 @@ class Endless(Dataset):
         return torch.zeros(3, SIDE, SIDE)
 
 
-class Words(Dataset):
-    def __len__(self) -> int:
-        return IMAGES
-
-    def __getitem__(self, index: int) -> str:
-        return "no image"
+STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has loaded it, of a"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +200,7 @@ class Words(Dataset):
         ({"model": TwoOutputs()}, "logits"),
         ({"model": nn.Flatten(0)}, "logits"),
         ({"images": Endless()}, "length"),
-        ({"images": Words()}, "image"),
+        ({"images": Items(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), lambda *_: "no image")}, "image"),
         ({"images": "/nowhere"}, "/nowhere"),
         ({"labels": [0]}, "labels"),
         ({"labels": [CLASSES] * IMAGES}, f"`labels` has {CLASSES}"),
@@ -228,9 +208,14 @@ class Words(Dataset):
         ({"save_epochs": True}, "pass `log`"),
         ({"epoch": 3}, "did you mean 'epochs'"),
         ({"model": None}, "no model to adapt"),
+        ({"model": sequential().state_dict()}, STATE_DICT),
+        ({"model": sequential}, "not of type function; of a state dict pass the network that has loaded it, of a"),
+        ({"model": torch.jit.script(sequential())}, "pass the torch.nn.Module that it was made from"),
+        ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
         ({"batch_size": 64}, "pass a smaller `batch_size`"),
+        ({"method": "nrc", "model": NoHead()}, "no Linear layer as its head"),
         ({"arch": "resnet18"}, "`arch` is for checkpoints"),
         ({"bottleneck_dropout": 0.5}, "`bottleneck_dropout` is for checkpoints"),
         ({"scratch": True}, "`scratch` is for checkpoints"),
@@ -245,31 +230,60 @@ def test_what_is_refused(images: TensorDataset, changed: dict[str, Any], message
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("arch", "resnet18"), ("no_pool", True), ("bottleneck_dim", 64)])
-def test_predict_refuses_settings_of_the_network_of_a_model_that_is_given(
-    images: TensorDataset, name: str, value: Any
-) -> None:
-    with pytest.raises(UserError, match=f"`{name}` is for checkpoints"):
-        tllib_ancon.predict(sequential(), images, workers=0, **{name: value})
+def test_predict_refuses_what_is_no_model_and_settings_of_a_checkpoints_network(images: TensorDataset) -> None:
+    with pytest.raises(UserError, match=STATE_DICT):
+        tllib_ancon.predict(sequential().state_dict(), images)
+    for name, value in {"arch": "resnet18", "no_pool": True, "bottleneck_dim": 64}.items():
+        with pytest.raises(UserError, match=f"`{name}` is for checkpoints"):
+            tllib_ancon.predict(sequential(), images, workers=0, **{name: value})
 
 
-def test_a_model_without_a_head_can_do_without_features(images: TensorDataset) -> None:
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_type_come_back_in_it(images: TensorDataset, kind: torch.dtype) -> None:
+    model = sequential().to(kind)
+    adapted = tllib_ancon.adapt(model, images, **QUICK).model
+    in_float32 = tllib_ancon.adapt(model.float(), images, **QUICK).model
+    for name, tensor in in_float32.state_dict().items():
+        expected = tensor.to(kind) if tensor.is_floating_point() else tensor
+        assert adapted.state_dict()[name].dtype == expected.dtype
+        assert torch.equal(adapted.state_dict()[name], expected)
+    assert tllib_ancon.predict(adapted, images, workers=0).probabilities.shape == (IMAGES, CLASSES)
+
+
+def test_a_model_without_a_head_can_do_without_features(images: TensorDataset, capsys) -> None:
     assert tllib_ancon.adapt(NoHead(), images, **QUICK, adapted="all").selected_epoch == 1
-    with pytest.raises(UserError, match="no Linear layer as its head"):
-        tllib_ancon.adapt(NoHead(), images, **QUICK, adapted="all", method="nrc")
+    assert capsys.readouterr().err == ""
+    assert tllib_ancon.adapt(NoHead(), images, **{**QUICK, "quiet": False}).selected_epoch == 1
+    assert "ends in no Linear layer that could be its head; all of it learns" in capsys.readouterr().err
 
 
-def test_pictures_for_a_network_that_nothing_is_known_of(folders: Path) -> None:
+@pytest.mark.parametrize(("side", "train"), [(16, "cen.crop"), (64, "default")])
+def test_a_network_that_nothing_is_known_of_sees_whole_images(
+    side: int, train: str, folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = 2 * np.random.default_rng(0).integers(1, 128, (8, side, side, 3), dtype=np.uint8)
+    seen: dict[bool, list[Tensor]] = {True: [], False: []}
+    model = sequential()
     with pytest.raises(UserError, match="pass `evaluation_transform`, to adapt also `train_transform`"):
-        tllib_ancon.adapt(sequential(), folders / "dark", **QUICK)
+        tllib_ancon.adapt(model, folders / "dark", **QUICK)
+    model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].clone()))
+    given = {"image_size": side, "norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
+    tllib_ancon.adapt(model, list(pixels), **{**QUICK, "quiet": False}, **given)
+    told = capsys.readouterr().err
+    assert f"assumed: crop_fraction=1.0, val_resizing=default, train_resizing={train}" in told
+    whole = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
+    tllib_ancon.predict(model, list(pixels), workers=0, **given)
+    assert torch.equal(torch.cat(seen[False])[-8:], whole)
+    only_shifted = bool(torch.isin(torch.cat(seen[True]), torch.cat([whole.flatten(), torch.zeros(1)])).all())
+    assert only_shifted == ("padding=4" in told) == (side < 64)
 
 
-def test_the_adapted_model_of_a_run_knows_its_pictures(folders: Path, tmp_path: Path) -> None:
+def test_the_adapted_model_of_a_run_knows_its_images(folders: Path, tmp_path: Path) -> None:
     words = ["pretrain", str(folders), "-d", "ImageFolder", "-s", "bright", "-a", "small_cnn", "--scratch", "-b", "16"]
     assert main([*words, "-j", "0", "--image-size", "16", "--epochs", "1", "--quiet", "--log", str(tmp_path)]) == 0
-    given = {**QUICK, "batch_size": 16}
-    result = tllib_ancon.adapt(tmp_path, folders / "dark", **given)
+    result = tllib_ancon.adapt(tmp_path, folders / "dark", **{**QUICK, "batch_size": 16})
     assert result.config.image_size == 16
-    alone = tllib_ancon.predict(result.model, folders / "dark", workers=0)
-    told = tllib_ancon.predict(result.model, folders / "dark", workers=0, image_size=16)
+    alone, told = (
+        tllib_ancon.predict(result.model, folders / "dark", workers=0, **size) for size in ({}, {"image_size": 16})
+    )
     np.testing.assert_array_equal(alone.probabilities, told.probabilities)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,33 +11,35 @@ import torch
 from torch import nn
 
 from tests.domains_on_disk import write_domains
+from tests.end_to_end.killable import differences
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import open_domain
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.backbones import Backbone, SmallCNN, create_backbone
-from tllib_ancon.models.checkpoints import recognize, start_model
-from tllib_ancon.models.preprocessing import Preprocessing
+from tllib_ancon.models.checkpoints import rebuild_model, recognize
+from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.models.state_dicts import load_state_dict
-from tllib_ancon.toolkit.interface import Toolkit
-from tllib_ancon.training.adversarial import (
-    AdversarialTraining,
-    create_cdan,
-    create_mdd,
-)
-from tllib_ancon.training.inputs import recorder
+from tllib_ancon.toolkit.toolkit import Toolkit, find
+from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.pretrain import CREATORS, AdversarialTraining
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import RunDirectory
+from tllib_ancon.training.run import RunDirectory
 
 TRANSFORM = TransformOptions(
-    "res.", "res.", resize_size=16, horizontal_flip=False, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3
+    train_resizing="res.",
+    val_resizing="res.",
+    resize_size=16,
+    horizontal_flip=False,
+    norm_mean=(0.5,) * 3,
+    norm_std=(0.5,) * 3,
 )
 SMALL = {"epochs": 2, "iters_per_epoch": 3, "batch_size": 4, "bottleneck_dim": 8, "trade_off": 0.7, "workers": 0}
-CDAN, MDD = (PretrainConfig(method="cdan", **SMALL), create_cdan), (PretrainConfig(method="mdd", **SMALL), create_mdd)
-RANDOMIZED = (PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_dim=16, entropy=True), create_cdan)
+CDAN, MDD = (PretrainConfig(method=method, **SMALL) for method in ("cdan", "mdd"))
+RANDOMIZED = PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_dim=16, entropy=True)
 METHODS = pytest.mark.parametrize("method", [CDAN, MDD, RANDOMIZED], ids=["cdan", "mdd", "randomized"])
+TWO = pytest.mark.parametrize("method", [CDAN, MDD], ids=["cdan", "mdd"])
 
 
 @pytest.fixture(scope="module")
@@ -47,37 +48,34 @@ def domains(tmp_path_factory: pytest.TempPathFactory) -> tuple[Domain, Domain]:
     return open_domain(root, "ImageList", ["bright"]), open_domain(root, "ImageList", ["dark"])
 
 
-def small_backbone() -> Backbone:
-    return Backbone(SmallCNN(), False, Preprocessing.centred(3), pretrained=False)
-
-
 def training(
     toolkit: Toolkit,  # noqa: F811
-    method: tuple[Any, Any],
+    options: PretrainConfig,
     domains: tuple[Domain, Domain],
     log: Path,
-    backbone: Backbone | None = None,
-    kind: type[AdversarialTraining] = AdversarialTraining,
+    backbone: Any = None,
 ) -> AdversarialTraining:
-    options, create = method
     torch.manual_seed(0)
-    network = create(toolkit, backbone or small_backbone(), 3, options)
+    backbone = backbone or create_backbone("small_cnn")
+    network = CREATORS[options.method](toolkit, backbone, 3, options)
     run = RunDirectory(log)
     run.begin({})
-    source, target = domains
-    transforms = train_transform(TRANSFORM), evaluation_transform(TRANSFORM)
-    return kind(network, source, target, options, run, *transforms, recorder(target), Progress(quiet=True))
+    transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
+    return AdversarialTraining(network, *domains, options, run, transforms, Progress(quiet=True))
+
+
+def latest(log: Path) -> dict[str, torch.Tensor]:
+    return dict(load_state_dict(log / "checkpoints" / "latest.pth"))
 
 
 def test_defaults_are_those_of_tllibs_scripts() -> None:
-    cdan, mdd = PretrainConfig(method="cdan").to_dict(), PretrainConfig(method="mdd").to_dict()
     common = {"epochs": 20, "iters_per_epoch": 1000, "batch_size": 32, "trade_off": 1.0}
     common |= {"lr_decay": 0.75, "momentum": 0.9}
-    own_cdan = {"lr": 0.01, "lr_gamma": 1e-3, "weight_decay": 1e-3, "bottleneck_dim": 256}
-    own_cdan |= {"randomized": False, "randomized_dim": 1024, "entropy": False}
-    own_mdd = {"lr": 0.004, "lr_gamma": 2e-4, "weight_decay": 5e-4, "bottleneck_dim": 1024, "margin": 4.0}
-    assert (common | own_cdan).items() <= cdan.items()
-    assert (common | own_mdd).items() <= mdd.items()
+    cdan = {"lr": 0.01, "lr_gamma": 1e-3, "weight_decay": 1e-3, "bottleneck_dim": 256}
+    cdan |= {"randomized": False, "randomized_dim": 1024, "entropy": False}
+    mdd = {"lr": 0.004, "lr_gamma": 2e-4, "weight_decay": 5e-4, "bottleneck_dim": 1024, "margin": 4.0}
+    for method, own in (("cdan", cdan), ("mdd", mdd)):
+        assert (common | own).items() <= PretrainConfig(method=method).to_dict().items()
 
 
 def naive_training(run: AdversarialTraining, options: Any) -> dict[str, torch.Tensor]:
@@ -85,13 +83,9 @@ def naive_training(run: AdversarialTraining, options: Any) -> dict[str, torch.Te
     model, adversary = copy.deepcopy(run.model), copy.deepcopy(run.adversary)
     rates = [(group["params"], group["lr"]) for group in model.get_parameters()]
     rates += [(list(adversary.parameters()), 1.0)] if list(adversary.parameters()) else []
-    optimizer = torch.optim.SGD(
-        [{"params": parameters} for parameters, _ in rates],
-        lr=0.0,
-        momentum=options.momentum,
-        weight_decay=options.weight_decay,
-        nesterov=True,
-    )
+    groups = [{"params": parameters} for parameters, _ in rates]
+    momentum = {"momentum": options.momentum, "nesterov": True}
+    optimizer = torch.optim.SGD(groups, lr=0.0, weight_decay=options.weight_decay, **momentum)
     count = 0
     for epoch in range(options.epochs):
         for loader in run.loaders:
@@ -115,79 +109,53 @@ def naive_training(run: AdversarialTraining, options: Any) -> dict[str, torch.Te
 
 
 @METHODS
-def test_training_is_that_of_tllibs_scripts(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
+def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
     run = training(toolkit, method, domains, tmp_path)
     torch.manual_seed(1)  # of MDD's dropout
-    expected = naive_training(run, method[0])
+    expected = naive_training(run, method)
     torch.manual_seed(1)
-    run()
-    trained = load_state_dict(tmp_path / "checkpoints" / "latest.pth")
-    assert trained.keys() == expected.keys()
-    for name in trained:
-        torch.testing.assert_close(trained[name], expected[name], rtol=1e-4, atol=1e-5, msg=name)
-
-
-@METHODS
-def test_nothing_is_selected_and_the_state_is_gone(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
-    result = training(toolkit, method, domains, tmp_path)()
+    result = run()
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest.pth"}
-    assert result["checkpoint"] == "latest.pth"
+    torch.testing.assert_close(latest(tmp_path), dict(expected), rtol=1e-4, atol=1e-5)
+    assert (result["checkpoint"], result["last"]["epoch"]) == ("latest.pth", 2)
     assert result["selected"] == result["last"]
-    assert result["last"]["epoch"] == 2
     assert {"accuracy", "infomax", "transfer_loss", "loss"} <= result["last"].keys()
-    assert ("domain_accuracy" in result["last"]) == (method[0].method == "cdan")
+    assert ("domain_accuracy" in result["last"]) == (method.method == "cdan")
 
 
 @METHODS
-def test_labels_of_the_target_change_nothing(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
+def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
     source, target = domains
     relabelled = replace(target, labels=np.zeros(len(target), dtype=int))
     weights = []
     for number, domain in enumerate((target, relabelled, target.without_labels())):
-        log = tmp_path / str(number)
-        log.mkdir()
-        result = training(toolkit, method, (source, domain), log)()
-        assert ("accuracy" in result["last"]) == domain.labelled
-        weights.append(load_state_dict(log / "checkpoints" / "latest.pth"))
-    for other in weights[1:]:
-        assert all(torch.equal(weights[0][name], other[name]) for name in other)
-
-
-def test_training_never_sees_a_label_of_the_target(domains, tmp_path) -> None:
-    from tllib_ancon.toolkit import find
-
-    run = training(find("dalib"), CDAN, domains, tmp_path)
-    assert run.loaders[1].dataset.domain.labels is None
-    assert run.target_loader.dataset.domain.labels is None
-
-
-class CutOff(Exception):
-    pass
-
-
-class CutsOff(AdversarialTraining):
-    """Ends after its first epoch, in the middle of the second."""
-
-    def _step(self, batch: Any) -> Any:
-        if self.metrics:
-            raise CutOff
-        return super()._step(batch)
+        run = training(toolkit, method, (source, domain), tmp_path / str(number))
+        assert run.loaders[1].dataset.domain.labels is run.target.dataset.domain.labels is None
+        assert ("accuracy" in run()["last"]) == domain.labelled
+        weights.append(latest(tmp_path / str(number)))
+    assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []
 
 
 @METHODS
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    for log in (whole, cut):
-        log.mkdir()
-    expected = training(toolkit, method, domains, whole)()
-    with pytest.raises(CutOff):
-        training(toolkit, method, domains, cut, kind=CutsOff)()
-    resumed = training(toolkit, method, domains, cut)
+    expected = training(toolkit, method, domains, tmp_path / "whole")()
+    cut = training(toolkit, method, domains, tmp_path / "cut")
+    step = cut._step
+
+    def cuts_off(*batch: Any) -> Any:
+        """In the middle of the second epoch."""
+        if cut.metrics:
+            raise KeyboardInterrupt
+        return step(*batch)
+
+    cut._step = cuts_off
+    with pytest.raises(KeyboardInterrupt):
+        cut()
+    resumed = training(toolkit, method, domains, tmp_path / "cut")
     torch.manual_seed(5)
     result = resumed()
-    assert resumed.reversal.iterations == 6
-    first, second = (load_state_dict(log / "checkpoints" / "latest.pth") for log in (whole, cut))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert resumed.reversal.state_dict() == {"iterations": 6}
+    assert differences(latest(tmp_path / "whole"), latest(tmp_path / "cut")) == []
     assert result["last"]["infomax"] == expected["last"]["infomax"]
 
 
@@ -195,60 +163,36 @@ def own_classes(toolkit: Toolkit, name: str, backbone: nn.Module) -> nn.Module: 
     """The classifier as the toolkit's own scripts build it."""
     if toolkit.name == "dalib":
         from dalib.adaptation import cdan, mdd
-
-        if name == "cdan":
-            return cdan.ImageClassifier(backbone, 3, 8)
-        return mdd.ImageClassifier(backbone, 3, 8, 8)
-    from tllib.alignment import cdan, mdd
-
+    else:
+        from tllib.alignment import cdan, mdd
     if name == "cdan":
         return cdan.ImageClassifier(backbone, 3, bottleneck_dim=8)
     return mdd.ImageClassifier(backbone, 3, bottleneck_dim=8, width=8)
 
 
-@pytest.mark.parametrize("method", [CDAN, MDD], ids=["cdan", "mdd"])
+@TWO
 def test_the_toolkit_reads_the_checkpoint_back(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
     """And so does this package, with the same logits."""
-    options = dataclasses.replace(method[0], epochs=1, iters_per_epoch=1)
-    network = toolkit.create_backbone("resnet18")
-    backbone = Backbone(network, network.pools, Preprocessing.centred(3), pretrained=False)
-    training(toolkit, (options, method[1]), domains, tmp_path, backbone)()
-    state = load_state_dict(tmp_path / "checkpoints" / "latest.pth")
-    theirs = own_classes(toolkit, options.method, toolkit.create_backbone("resnet18"))
+    backbone = create_backbone("resnet18", pretrained=False, toolkit=toolkit)
+    training(toolkit, method.replace(epochs=1, iters_per_epoch=1), domains, tmp_path, backbone)()
+    state = latest(tmp_path)
+    theirs = own_classes(toolkit, method.method, toolkit.create_backbone("resnet18"))
     theirs.load_state_dict(state)
-    ours = start_model(recognize(state), create_backbone("resnet18", pretrained=False).network, 3).eval()
+    ours = rebuild_model(recognize(state), create_backbone("resnet18", pretrained=False), 3).eval()
     images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     logits = theirs.eval()(images)
-    logits = logits[0] if isinstance(logits, tuple) else logits
-    torch.testing.assert_close(ours(images), logits)
+    torch.testing.assert_close(ours(images), logits[0] if isinstance(logits, tuple) else logits)
 
 
-def test_a_domain_smaller_than_a_batch(domains, tmp_path) -> None:
-    from tllib_ancon.toolkit import find
-
+def test_what_is_refused(domains, tmp_path) -> None:
     source, target = domains
     with pytest.raises(UserError, match="domain dark: 3 images to train on are fewer than one batch of 4"):
         training(find("dalib"), CDAN, (source, target.subset(range(3))), tmp_path)
-
-
-def test_an_unlabelled_source(domains, tmp_path) -> None:
-    from tllib_ancon.toolkit import find
-
-    source, target = domains
     with pytest.raises(UserError, match="no labels"):
         training(find("dalib"), CDAN, (source.without_labels(), target), tmp_path)
 
 
-@pytest.mark.parametrize("method", [CDAN, MDD], ids=["cdan", "mdd"])
+@TWO
 def test_a_loss_that_stops_being_finite(method, domains, tmp_path) -> None:
-    from tllib_ancon.toolkit import find
-
-    options = method[0].replace(lr=1e30)
     with pytest.raises(UserError, match="not finite at epoch 1, step 2"):
-        training(find("dalib"), (options, method[1]), domains, tmp_path)()
-
-
-@pytest.mark.parametrize("name", ["epochs", "iters_per_epoch", "batch_size", "bottleneck_dim"])
-def test_sizes_are_positive(name: str) -> None:
-    with pytest.raises(UserError, match=f"`{name}` must be at least 1.*, got 0"):
-        PretrainConfig(method="cdan", **{name: 0})
+        training(find("dalib"), method.replace(lr=1e30), domains, tmp_path)()

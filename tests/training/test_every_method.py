@@ -15,11 +15,12 @@ from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import open_domain
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.classifier import Classifier, shot_classifier
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import RunDirectory
+from tllib_ancon.training.run import RunDirectory
 
 CLASSES, WIDTH, SIDE = 3, 4, 8
 
@@ -48,8 +49,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Domain:
 
 
 def classifier(encoder: nn.Module) -> Classifier:
-    pool = nn.Identity() if isinstance(encoder, ConstantEncoder) else None
-    return shot_classifier(encoder, CLASSES, bottleneck_dim=6, pool_layer=pool, finetune=False)
+    return shot_classifier(encoder, CLASSES, bottleneck_dim=6, finetune=False)
 
 
 def adapt(model: Classifier, target: Domain, folder: Path, method: str, **options: object) -> dict[str, Tensor]:
@@ -60,7 +60,7 @@ def adapt(model: Classifier, target: Domain, folder: Path, method: str, **option
     run.begin({})
     few = few_neighbors(method, 2, 2)
     given = AdaptConfig(method=method, options=few, epochs=1, batch_size=6, workers=0, **options)
-    Adaptation(model, target, given, run, to_tensor, to_tensor, progress=Progress(quiet=True))()
+    Adaptation(model, target, given, run, Transforms(to_tensor, to_tensor), progress=Progress(quiet=True))()
     return torch.load(folder / "checkpoints" / "latest.pth", weights_only=True)
 
 

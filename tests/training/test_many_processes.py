@@ -1,12 +1,18 @@
-"""Two processes with batches of B do what one process does with batches of 2 B in the same order."""
+"""Two processes with batches of B do what one process does with batches of 2 B in the same order.
+
+CDAN and MDD are compared in double precision: the discriminator's batch-norm turns float32's rounding into differences
+of 1e-5 after a few steps, which could hide a mistake.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -15,21 +21,25 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import to_tensor
 
 from tests.domains_on_disk import write_domain
+from tests.end_to_end.killable import differences
 from tests.self_training.neighborhoods import few_neighbors
 from tests.training import in_processes
+from tests.training.small import without
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import open_domain
-from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.sampling import EpochSampler
+from tllib_ancon.data.loading import EpochSampler, ImageLoader
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.self_training import processes
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.erm import SourceOnly
-from tllib_ancon.training.passes import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.toolkit.toolkit import find
+from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.inference import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.loop import TrainingLoop
+from tllib_ancon.training.pretrain import CREATORS, AdversarialTraining, SourceOnly
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import RunDirectory
+from tllib_ancon.training.run import RunDirectory
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
@@ -39,6 +49,7 @@ WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
+WAYS = ("whole", "cut")
 COMMON = re.compile(r"\.(memory|lists|shares|relative_prior)\b")
 """State of a method that is of all samples in every process."""
 
@@ -54,10 +65,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+STEPS = 5
+"""Of CDAN and MDD, in an epoch."""
+ADVERSARIAL: dict[str, dict[str, Any]] = {
+    "cdan": {"method": "cdan"},
+    "cdan, entropy": {"method": "cdan", "entropy": True},
+    "cdan, randomized": {"method": "cdan", "entropy": True, "randomized": True, "randomized_dim": 12},
+    "mdd": {"method": "mdd"},
+}
+
+
 class Encoder(nn.Sequential):
     """Without batch-norm, so that an image's features do not depend on its batch."""
 
-    out_features = 6
+    out_features, pretrained = 6, False
 
     def __init__(self) -> None:
         super().__init__(nn.Conv2d(3, 6, 3, bias=False), nn.Tanh())
@@ -87,13 +108,15 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     torch.manual_seed(0)
     bottleneck, head = nn.Linear(6, 5, bias=False), nn.Linear(5, 3, bias=False)
     head.weight.data *= 4
+    if options.get("method") == "adabn":
+        bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     run.begin({})
     few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("options", {})}
     fixed = {"epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
-    return Adaptation(model, target, given, run, contrasting, contrasting, progress=Progress(quiet=True))
+    return Adaptation(model, target, given, run, Transforms(contrasting, contrasting), progress=Progress(quiet=True))
 
 
 def in_one_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
@@ -103,8 +126,8 @@ def in_one_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
 def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
-    adaptation.train_loader = in_their_order(adaptation.train_loader, BATCH * adaptation.options.accumulation_steps)
-    adaptation.sampler = adaptation.train_loader.sampler
+    (loader,) = adaptation.loaders
+    adaptation.loaders = [in_their_order(loader, BATCH * adaptation.options.accumulation_steps)]
     return adaptation
 
 
@@ -132,7 +155,7 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
     adaptation._step = recorded
     adaptation()
     regularizer = adaptation.method.regularizer
-    positions = torch.tensor(adaptation.shard.positions)
+    positions = torch.tensor(adaptation.images.shard.positions)
     state = adaptation.method.state_dict()
     return {
         "thresholds": torch.stack(thresholds),
@@ -141,40 +164,36 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
         "averages": None if regularizer is None else regularizer.module.targets,
         "common": {name: state[name] for name in state if COMMON.search(name)},
         "parameters": adaptation.network.state_dict(),
-        "metrics": without_speed(adaptation.metrics),
+        "metrics": without(adaptation.metrics),
     }
-
-
-def without_speed(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in metrics]
 
 
 def every_variant(target: Domain, folder: Path, build: Callable[..., Adaptation]) -> dict[str, dict[str, Any]]:
     return {name: outcome(build(target, folder / name, **variant)) for name, variant in VARIANTS.items()}
 
 
+class CutOff(Progress):
+    """Ends a run once an epoch is kept."""
+
+    def epoch(self, title: str, metrics: Any, total: int) -> None:
+        raise InterruptedError
+
+
+def cut_off_after_each_epoch(build: Callable[[], TrainingLoop]) -> TrainingLoop:
+    """What goes on after that."""
+    for _ in range(EPOCHS + 1):
+        loop = build()
+        loop.progress = CutOff(quiet=True)
+        with contextlib.suppress(InterruptedError):
+            loop()
+    return build()
+
+
 def resumed(target: Domain, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A whole run, and one that was cut off after each epoch."""
     options = {"method": "nrc+ancon", "dropout": True, "adapted": "all-but-head"}
     whole = state(in_one_of_many(target, folder / "whole", **options))
-    cut = folder / "cut"
-    for _ in range(EPOCHS + 1):
-        adaptation = in_one_of_many(target, cut, **options)
-        adaptation.progress = CutOff()
-        with contextlib.suppress(InterruptedError):
-            adaptation()
-    return whole, state(in_one_of_many(target, cut, **options))
-
-
-class CutOff(Progress):
-    """Ends a run once an epoch is kept."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-
-    def line(self, text: str) -> None:
-        if text.startswith("epoch"):
-            raise InterruptedError
+    return whole, state(cut_off_after_each_epoch(lambda: in_one_of_many(target, folder / "cut", **options)))
 
 
 def state(adaptation: Adaptation) -> dict[str, Any]:
@@ -185,7 +204,7 @@ def state(adaptation: Adaptation) -> dict[str, Any]:
         "model": adaptation.network.state_dict(),
         "optimizer": adaptation.optimizer.state_dict()["state"],
         "noise": torch.rand(3),
-        "metrics": without_speed(adaptation.metrics),
+        "metrics": without(adaptation.metrics),
     }
 
 
@@ -195,12 +214,12 @@ def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
     run = RunDirectory(folder)
     run.begin({})
     options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
-    return SourceOnly(model, source, options, run, contrasting, contrasting, Progress(quiet=True))
+    return SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
 
 
 def trained(training: SourceOnly) -> dict[str, Any]:
     training()
-    return {"parameters": training.network.state_dict(), "metrics": without_speed(training.metrics)}
+    return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
 
 def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
@@ -213,21 +232,104 @@ def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
     return {size: predict_domain(model, loader, cpu, loader.num_images) for size, loader in loaders.items()}
 
 
+def statistics(target: Domain, folder: Path) -> list[Tensor]:
+    """What AdaBN gives the only batch-norm."""
+    adaptation = build(target, folder, BATCH, method="adabn", epochs=1)
+    adaptation()
+    return list(adaptation.network.bottleneck[1].buffers())[:2]
+
+
+def adversarial(
+    domains: list[Domain], log: Path, batch_size: int, plain: bool = True, **settings: Any
+) -> AdversarialTraining:
+    """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
+    fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
+    config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings})
+    torch.manual_seed(0)
+    network = CREATORS[config.method](find(), Encoder(), 3, config)
+    if plain:
+        without_batches_and_noise(network[0])
+    run, transforms = RunDirectory(log), Transforms(contrasting, contrasting)
+    run.begin({})
+    return AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
+
+
+def without_batches_and_noise(model: nn.Module) -> None:
+    for name, module in model.named_children():
+        if isinstance(module, nn.BatchNorm1d | nn.Dropout):
+            setattr(model, name, nn.Identity())
+        without_batches_and_noise(module)
+
+
+def adversarial_state(training: AdversarialTraining) -> dict[str, Any]:
+    """Of a run that is finished here."""
+    training()
+    return {
+        "model": dict(training.network.state_dict()),
+        "loss": dict(training.adversary.state_dict()),
+        "optimizer": training.optimizer.state_dict()["state"],
+        "reversals": training.reversal.state_dict(),
+        "noise": torch.rand(3),
+        "metrics": without(training.metrics),
+    }
+
+
+def gathered_gradient() -> tuple[Tensor, Tensor]:
+    """The rows of all processes, and the gradient of this one's where process r weighs the sum of squares by r + 1."""
+    own = torch.tensor([[1.0, 2.0], [3.0, 4.0]]) + 10 * processes.rank()
+    own.requires_grad_()
+    everyones = processes.gather_with_gradient(own)
+    ((processes.rank() + 1) * everyones.pow(2).sum()).backward()  # type: ignore[no-untyped-call]
+    assert own.grad is not None
+    return everyones.detach(), own.grad
+
+
+@contextlib.contextmanager
+def double_precision() -> Iterator[None]:
+    """Where new tensors are float64 and nothing is made float32."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def one_of_many(root: Path, out: Path) -> dict[str, Any]:
-    target = open_domain(root, "ImageList", ["dark"])
+    domains = [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
+    target = domains[1]
+    with double_precision():
+        variants = {
+            name: adversarial_state(adversarial(domains, out / name, BATCH, **settings))
+            for name, settings in ADVERSARIAL.items()
+        }
+    cut_off = {}  # with the batch-norm and the dropout of the toolkit
+    for name in CREATORS:
+        whole, cut = (partial(adversarial, domains, out / f"{name} {way}", BATCH, False, method=name) for way in WAYS)
+        cut_off[name] = adversarial_state(whole()), adversarial_state(cut_off_after_each_epoch(cut))
     return {
         "variants": every_variant(target, out, in_one_of_many),
         "resumed": resumed(target, out),
         "source": trained(source_only(target, out / "source", BATCH)),
+        "statistics": statistics(target, out / "statistics"),
         "evaluated": evaluated(target, SIZES),
+        "adversarial": variants,
+        "adversarial resumed": cut_off,
+        "gathered": gathered_gradient(),
     }
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Domain:
-    root = tmp_path_factory.mktemp("domain")
-    write_domain(root, "dark", IMAGES, seed=1, side=SIDE)
-    return open_domain(root, "ImageList", ["dark"])
+def domains(tmp_path_factory: pytest.TempPathFactory) -> list[Domain]:
+    root = tmp_path_factory.mktemp("domains")
+    for seed, name in enumerate(("bright", "dark")):
+        write_domain(root, name, IMAGES + 1 - seed, seed=seed, side=SIDE)
+    return [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
+
+
+@pytest.fixture(scope="module")
+def target(domains: list[Domain]) -> Domain:
+    return domains[1]
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +355,7 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(one, many, variant:
         for part in ("parameters", "common"):
             for name, tensor in expected[part].items():
                 close(tensor, process[part][name])
-        assert process["metrics"] == [pytest.approx(line, abs=SAME) for line in expected["metrics"]]
+        torch.testing.assert_close(process["metrics"], expected["metrics"], rtol=0, atol=SAME)
     for kept in ("votes", "averages"):
         if expected[kept] is not None:
             together = torch.empty_like(expected[kept])
@@ -270,12 +372,10 @@ def test_a_source_model_too(target, many, tmp_path: Path) -> None:
     for process in many:
         for name, parameter in expected["parameters"].items():
             close(parameter, process["source"]["parameters"][name])
-        assert process["source"]["metrics"] == [pytest.approx(line, abs=SAME) for line in expected["metrics"]]
+        torch.testing.assert_close(process["source"]["metrics"], expected["metrics"], rtol=0, atol=SAME)
 
 
 def test_a_run_in_two_processes_that_is_cut_off_ends_as_if_it_had_not_been(many) -> None:
-    from tests.end_to_end.killable import differences  # imports much that the processes need not
-
     for process in many:
         whole, cut = process["resumed"]
         assert differences(whole, cut) == []
@@ -289,6 +389,14 @@ def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_imag
             assert predictions.indices.tolist() == list(range(size))
             for found, wanted in zip(predictions, expected[size], strict=True):
                 close(wanted, found)
+
+
+def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_path: Path) -> None:
+    """Of 37, the process with 19 has one left after its batches of 6."""
+    expected = statistics(target, tmp_path / "one")
+    for process in many:
+        for wanted, found in zip(expected, process["statistics"], strict=True):
+            close(wanted, found)
 
 
 def test_batch_norm_over_processes_needs_gpus(target, tmp_path: Path) -> None:
@@ -307,7 +415,48 @@ def test_a_step_of_several_batches_is_that_of_one_large_batch(target, tmp_path: 
 
 
 def test_a_step_of_several_batches_needs_as_many(target, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"37 images to adapt on are fewer than 7 batches of 6; .*batch_size"):
+    with pytest.raises(UserError, match=r"37 images to train on are fewer than 7 batches of 6; .*batch_size"):
         build(target, tmp_path, BATCH, accumulation_steps=7)
     with pytest.raises(UserError, match="`accumulation_steps` must be at least 1"):
         build(target, tmp_path, BATCH, accumulation_steps=0)
+
+
+@pytest.mark.parametrize("variant", ADVERSARIAL)
+def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many, variant: str, tmp_path: Path) -> None:
+    with double_precision():
+        training = adversarial(domains, tmp_path, WORLD_SIZE * BATCH, **ADVERSARIAL[variant])
+        training.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.loaders]
+        expected = adversarial_state(training)
+    assert expected["model"]["backbone.0.weight"].dtype == torch.float64
+    assert len({line["transfer_loss"] for line in expected["metrics"]}) == EPOCHS
+    for process in many:
+        found = process["adversarial"][variant]
+        for part in ("model", "loss"):
+            for name, tensor in expected[part].items():
+                torch.testing.assert_close(found[part][name], tensor, rtol=1e-10, atol=1e-10)
+        assert found["reversals"] == expected["reversals"] == {"iterations": EPOCHS * STEPS}
+        torch.testing.assert_close(found["metrics"], expected["metrics"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", CREATORS)
+def test_against_such_a_loss_too(many, method: str) -> None:
+    for process in many:
+        assert differences(*process["adversarial resumed"][method]) == []
+
+
+def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_of_their_own(many) -> None:
+    first, second = (process["adversarial resumed"]["cdan"][0] for process in many)
+    for one in (first, second):
+        one["model"] = {name: tensor for name, tensor in one["model"].items() if "running" not in name}
+    for part in ("model", "loss"):
+        assert differences(first[part], second[part]) == []
+    assert not torch.equal(first["noise"], second["noise"])
+
+
+def test_the_gradient_of_gathered_rows_is_that_of_the_sum_of_all_losses(many) -> None:
+    rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    weight = sum(range(1, WORLD_SIZE + 1))
+    for number, process in enumerate(many):
+        everyones, gradient = process["gathered"]
+        assert torch.equal(everyones, torch.cat([rows + 10 * other for other in range(WORLD_SIZE)]))
+        assert torch.equal(gradient, 2 * weight * (rows + 10 * number))

@@ -1,43 +1,39 @@
+"""Steps in other precisions and layouts, and that they wait for no number of the device."""
+
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.domains_on_disk import write_domain
 from tllib_ancon.config import AdaptConfig
-from tllib_ancon.data.domains import open_domain
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.backbones import create_backbone
 from tllib_ancon.models.classifier import shot_classifier
-from tllib_ancon.self_training import AnchoredConfidence
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.optimization import create_sgd
-from tllib_ancon.training.precision import lay_out
+from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.self_training import AnchoredConfidence, aad, elr, ensemble, nrc
+from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.loop import create_sgd
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run_directory import RunDirectory
 
 
-def adapt(folder: Path, **options) -> Adaptation:
-    """One epoch by AnCon."""
-    write_domain(folder, "dark", 48, seed=0)
+def adapt(folder: Path, images: int = 48, epochs: int = 1, **options: Any) -> Adaptation:
+    """One epoch of so many."""
+    write_domain(folder, "dark", images, seed=0)
     target = open_domain(folder, "ImageList", ["dark"])
-    sizes = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=16)
+    sizes = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=16, horizontal_flip=False)
     torch.manual_seed(0)
-    backbone = create_backbone("small_cnn", pretrained=False)
-    adaptation = Adaptation(
-        shot_classifier(backbone.network, target.num_classes, 8, finetune=False),
-        target,
-        AdaptConfig(method="ancon", epochs=1, batch_size=16, lr=1e-3, hold_out=0.0, workers=0, **options),
-        RunDirectory(folder / "run"),
-        train_transform(sizes),
-        evaluation_transform(sizes),
-        progress=Progress(quiet=True),
-    )
+    model = shot_classifier(create_backbone("small_cnn", pretrained=False), 3, 8, finetune=False)
+    settings = {"method": "ancon", "batch_size": 16, "lr": 1e-3, "hold_out": 0.0, "workers": 0, **options}
+    config, transforms = AdaptConfig(epochs=epochs, **settings), (train_transform(sizes), evaluation_transform(sizes))
+    adaptation = Adaptation(model, target, config, None, Transforms(*transforms), Progress(quiet=True))
     adaptation._train_epoch(1)
     return adaptation
 
@@ -45,10 +41,6 @@ def adapt(folder: Path, **options) -> Adaptation:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Adaptation:
     return adapt(tmp_path_factory.mktemp("plain"))
-
-
-def weights(adaptation: Adaptation) -> dict[str, torch.Tensor]:
-    return adaptation.accelerator.unwrap_model(adaptation.model).state_dict()
 
 
 @pytest.mark.parametrize("options", [{"channels_last": True}, {"fused": True}, {"compile": True}])
@@ -60,47 +52,42 @@ def test_layout_and_speed_change_the_rounding_alone(tmp_path, plain, options, mo
         compile_module(module, backend="eager")
 
     monkeypatch.setattr(nn.Module, "compile", without_code_generation)
-    adaptation = adapt(tmp_path, **options)
+    found, expected = (one.network.state_dict() for one in (adapt(tmp_path, **options), plain))
     assert bool(compiled) == options.get("compile", False)
-    assert weights(adaptation).keys() == weights(plain).keys()
-    for name, tensor in weights(adaptation).items():
-        assert torch.allclose(tensor, weights(plain)[name], rtol=1e-3, atol=1e-4), name
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        assert torch.allclose(tensor, expected[name], rtol=1e-3, atol=1e-4), name
 
 
-def test_channels_last_reaches_the_convolutions() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
-    lay_out(model, SimpleNamespace(channels_last=True, compile=False))
-    assert model(torch.rand(2, 3, 8, 8)).is_contiguous(memory_format=torch.channels_last)
+def test_channels_last_reaches_the_convolutions(tmp_path: Path) -> None:
+    weights = (
+        layer.weight for layer in adapt(tmp_path, channels_last=True).network.modules() if hasattr(layer, "stride")
+    )
+    assert any(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights if weight.ndim == 4)
 
 
 def test_fused_is_the_fused_kernel_and_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_kernel(*_, **__) -> None:
+        raise RuntimeError("`fused=True` requires all the params to be on supported devices")
+
     groups = [{"params": [nn.Parameter(torch.zeros(3))], "lr": 0.1}]
-    assert create_sgd(groups, 0.9, 0.0, fused=True).param_groups[0]["fused"]
-    monkeypatch.setattr(torch.optim.SGD, "__init__", _no_kernel)
+    assert create_sgd(groups, AdaptConfig(fused=True)).param_groups[0]["fused"]
+    monkeypatch.setattr(torch.optim.SGD, "__init__", no_kernel)
     with pytest.raises(UserError, match=r"no fused SGD .*leave out `fused`"):
-        create_sgd(groups, 0.9, 0.0, fused=True)
+        create_sgd(groups, AdaptConfig(fused=True))
     with pytest.raises(RuntimeError):
-        create_sgd(groups, 0.9, 0.0)
+        create_sgd(groups, AdaptConfig())
 
 
-def _no_kernel(*_, **__) -> None:
-    raise RuntimeError("`fused=True` requires all the params to be on supported devices")
-
-
-def test_votes_and_threshold_of_a_run_in_bfloat16_are_float32(tmp_path: Path) -> None:
+def test_a_run_in_bfloat16_has_votes_and_weights_in_float32_and_evaluates_in_bfloat16(tmp_path: Path, plain) -> None:
     adaptation = adapt(tmp_path, mixed_precision="bf16")
     ensemble = adaptation.method.ensemble
-    assert ensemble.threshold.dtype == torch.float32
-    assert ensemble.votes(torch.arange(48)).dtype == torch.float32
-    assert all(tensor.dtype != torch.bfloat16 for tensor in weights(adaptation).values())
-
-
-@pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_the_network_is_evaluated_in_the_precision_it_learns_in(tmp_path: Path, precision: str) -> None:
-    adaptation = adapt(tmp_path, mixed_precision=precision)
-    logits = adaptation._predict(adaptation.target_loader, epoch=1).logits
-    assert logits.dtype == torch.float32
-    assert torch.equal(logits, logits.bfloat16().float()) == (precision == "bf16")
+    assert ensemble.threshold.dtype == ensemble.votes(torch.arange(48)).dtype == torch.float32
+    assert all(tensor.dtype != torch.bfloat16 for tensor in adaptation.network.state_dict().values())
+    for run, rounded in ((adaptation, True), (plain, False)):
+        logits = run._predict(run.images.every, epoch=1).logits
+        assert logits.dtype == torch.float32
+        assert torch.equal(logits, logits.bfloat16().float()) == rounded
 
 
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
@@ -116,3 +103,36 @@ def test_autocast_does_not_reach_the_votes(storage: str) -> None:
         assert found.dtype == torch.float32
         assert torch.equal(found, expected)
         assert torch.equal(inside.threshold, outside.threshold)
+
+
+READS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal")
+
+
+class HostReads(TorchDispatchMode):
+    """Counts what would make a GPU step wait: values read by Python, and shapes that depend on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket.__name__ in READS
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", ["self-training", "ancon", "elr", "gce+ancon", "nrc+ancon", "aad"])
+def test_steps_read_nothing_but_every_n(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the range of indices, which is read on the CPU, where the loader delivers them."""
+    for module in (ensemble, elr, nrc, aad):
+        if hasattr(module, "check_visit"):
+            monkeypatch.setattr(module, "check_visit", lambda *_: None)
+
+    def reads(images: int, print_freq: int) -> int:
+        options = {"epochs": 2, "batch_size": 8, "print_freq": print_freq}
+        adaptation = adapt(tmp_path / f"{images}-{print_freq}", images, method=method, **options)
+        with HostReads() as counted:
+            adaptation._train_epoch(2)
+        return counted.count
+
+    few, many = reads(24, 100), reads(72, 100)
+    assert few == many < reads(72, 1)

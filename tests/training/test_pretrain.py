@@ -12,26 +12,22 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
-from tllib_ancon.training.erm import source_loss
+from tllib_ancon.training.pretrain import source_loss
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 LABELS = torch.tensor([0, 2])
 
 
-def smoothed_cross_entropy(smoothing: float) -> float:
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_label_smoothing(smoothing: float) -> None:
     """(1 - s) and s / K on the true class, s / K on each other."""
     total = 0.0
     for row, label in zip(LOGITS.tolist(), LABELS.tolist(), strict=True):
         normalizer = math.log(sum(math.exp(value) for value in row))
         for k, value in enumerate(row):
             total -= ((1 - smoothing) * (k == label) + smoothing / len(row)) * (value - normalizer)
-    return total / len(LABELS)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_label_smoothing(smoothing: float) -> None:
     loss = source_loss(PretrainConfig(label_smoothing=smoothing))(LOGITS, LABELS)
-    assert float(loss) == pytest.approx(smoothed_cross_entropy(smoothing))
+    assert float(loss) == pytest.approx(total / len(LABELS))
 
 
 def test_belief_matching() -> None:
@@ -45,6 +41,10 @@ def test_belief_matching() -> None:
         ({"loss": "belief"}, "unknown value of `loss`"),
         ({"label_smoothing": 1.0}, "`label_smoothing` must be"),
         ({"label_smoothing": 0.1, "loss": "belief-matching"}, "belongs to the cross-entropy"),
+        *(
+            ({"method": "cdan", name: 0}, f"`{name}` must be at least 1.*, got 0")
+            for name in ("epochs", "iters_per_epoch", "batch_size", "bottleneck_dim")
+        ),
     ],
 )
 def test_what_is_refused(options: dict[str, object], message: str) -> None:
@@ -53,14 +53,10 @@ def test_what_is_refused(options: dict[str, object], message: str) -> None:
 
 
 def test_the_flags_reach_the_loss(tmp_path: Path) -> None:
-    root = write_domains(tmp_path)
-    losses = {}
-    for name, more in {
-        "plain": [],
-        "smoothed": ["--label-smoothing", "0.1"],
-        "belief": ["--loss", "belief-matching", "--belief-coefficient", "0.01"],
-    }.items():
-        log = tmp_path / name
-        assert main(["pretrain", *small_arguments(root), "--epochs", "1", "--log", str(log), *more]) == 0
-        losses[name] = json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"]
-    assert len(set(losses.values())) == 3
+    root, losses = write_domains(tmp_path), set()
+    flags = ("", "--label-smoothing 0.1", "--loss belief-matching --belief-coefficient 0.01")
+    for number, more in enumerate(flags):
+        log = tmp_path / str(number)
+        assert main(["pretrain", *small_arguments(root), "--epochs", "1", "--log", str(log), *more.split()]) == 0
+        losses.add(json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"])
+    assert len(losses) == len(flags)

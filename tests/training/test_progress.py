@@ -1,69 +1,108 @@
+"""What a user is told of an adaptation, and what a tracker gets."""
+
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import tllib_ancon
+from tllib_ancon.errors import UserError
+from tllib_ancon.report.report import write_report
+from tllib_ancon.training import progress
 from tllib_ancon.training.progress import result_summary
 
 
-def result(criterion: str, *scores: float, **labelled: float) -> dict:
+def result(criterion: str, *scores: float, better: bool | None = True, held_out: int = 49, **labelled: float) -> Any:
     """Start, selected and last epoch with these scores."""
     epochs = [{"epoch": epoch, criterion: score, **labelled} for epoch, score in enumerate(scores)]
-    return {"criterion": criterion, **dict(zip(("start", "selected", "last"), epochs, strict=True))}
+    named = dict(zip(("start", "selected", "last"), epochs, strict=True))
+    return {"criterion": criterion, "held_out": held_out, "better_than_start": better, **named}
 
 
 def test_start_selected_and_last_are_shown() -> None:
-    lines = result_summary(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0, ece=0.125)).splitlines()
-    assert lines == [
-        "infomax: higher is better",
+    assert result_summary(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0, ece=0.125)).splitlines() == [
+        "infomax over the 49 images held out: higher is better",
         "start (epoch 0): infomax 1.0000, accuracy 50.00 %, ECE (15 bins) 0.1250",
         "selected by infomax (epoch 1): infomax 1.5000, accuracy 50.00 %, ECE (15 bins) 0.1250",
         "last (epoch 2): infomax 1.2500, accuracy 50.00 %, ECE (15 bins) 0.1250",
     ]
-
-
-def test_without_labels_the_criterion_is_shown_alone() -> None:
-    assert "accuracy" not in result_summary(result("corr_c", 0.5, 0.25, 0.25))
-
-
-@pytest.mark.parametrize(
-    ("criterion", "scores", "said"),
-    [
-        (
-            "infomax",
-            (1.4649, 1.2764, 1.1),
-            "infomax fell below the start's in every epoch (1.4649 at the start, 1.2764",
-        ),
-        ("corr_c", (0.5, 0.75, 0.8), "corr_c rose above the start's in every epoch (0.5000 at the start, 0.7500"),
-        ("infomax", (1.0, 1.5, 0.5), None),
-        ("corr_c", (0.5, 0.25, 0.75), None),
-        ("infomax", (1.0, 1.0, 1.0), None),
-    ],
-)
-def test_a_criterion_that_prefers_the_start_is_said(criterion: str, scores: tuple, said: str | None) -> None:
-    shown = result_summary(result(criterion, *scores))
-    assert ("the start model is better than the adapted ones" in shown) == (said is not None)
-    assert said is None or said in shown
-
-
-def test_a_run_without_an_epoch_shows_its_start() -> None:
-    alone = result("infomax", 1.0, 1.0, 1.0)
-    del alone["selected"], alone["last"]
-    assert result_summary(alone) == "infomax: higher is better\nstart (epoch 0): infomax 1.0000"
+    assert result_summary(result("corr_c", 0.5, 0.75, 0.8, better=False, held_out=0)).splitlines() == [
+        "corr_c over the images adapted on: lower is better",
+        "start (epoch 0): corr_c 0.5000",
+        "selected by corr_c, no better than the start (epoch 1): corr_c 0.7500",
+        "last (epoch 2): corr_c 0.8000",
+    ]
 
 
 @pytest.mark.parametrize("criterion", ["last", "none"])
 def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
-    labelled = {"accuracy": 50.0, "ece": 0.125}
-    epochs = [{"epoch": epoch, "infomax": 1.0, **labelled} for epoch in range(2)]
-    lines = result_summary({"criterion": criterion, "start": epochs[0], "selected": epochs[1], "last": epochs[1]})
-    assert lines.splitlines()[1] == f"selected ({criterion}) (epoch 1): accuracy 50.00 %, ECE (15 bins) 0.1250"
-    bare = {"criterion": criterion, "start": {"epoch": 0, "infomax": 1.0}}
-    assert result_summary(bare) == "start (epoch 0)"
+    lines = result_summary(result(criterion, 1.0, 1.0, 1.0, better=None, accuracy=50.0, ece=0.125)).splitlines()
+    assert lines[1] == f"selected ({criterion}) (epoch 1): accuracy 50.00 %, ECE (15 bins) 0.1250"
+    assert result_summary(result(criterion, 1.0, 1.0, 1.0, better=None)).startswith("start (epoch 0)\n")
 
 
-@pytest.mark.parametrize(
-    ("held_out", "scored"), [(49, " over the 49 images held out"), (0, " over the images adapted on")]
-)
-def test_which_images_the_criterion_scores_is_said(held_out: int, scored: str) -> None:
-    shown = result_summary({**result("infomax", 1.0, 1.5, 1.25), "held_out": held_out})
-    assert shown.startswith(f"infomax{scored}: higher is better\n")
+def adapt(run: Path, **settings: Any) -> Any:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+    images = TensorDataset(torch.randn(40, 3, 2, 2))
+    return tllib_ancon.adapt(model, images, labels=[0] * 40, epochs=2, workers=0, log=run, **settings)
+
+
+@pytest.mark.parametrize(("lr", "better"), [(1e-3, True), (3.0, False)])
+def test_no_epoch_above_the_source_model_is_said(tmp_path: Path, capsys, lr: float, better: bool) -> None:
+    run = tmp_path / "run"
+    adapt(run, method="self-training", lr=lr)
+    said = capsys.readouterr().err
+    result = json.loads((run / "result.json").read_text())
+    remark = "no epoch scores above the source model"
+    assert result["better_than_start"] is better
+    assert (result["selected"]["infomax"] > result["start"]["infomax"]) == better
+    assert (remark in said) != better
+    assert (f"{remark} in 1 adaptation ({run})" in write_report([run], out=tmp_path / "report")) != better
+
+
+def test_tensorboard_has_the_numbers_of_every_epoch(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install '.[tracking]'")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    metrics = adapt(tmp_path / "run", track="tensorboard").metrics
+    (file,) = (tmp_path / "run" / "track" / "run").glob("events*")
+    events = EventAccumulator(str(file.parent))
+    events.Reload()
+    for name in ("infomax", "changed", "marginal_entropy", "accuracy"):
+        logged = {event.step: event.value for event in events.Scalars(name)}
+        assert logged == pytest.approx({line["epoch"]: line[name] for line in metrics}, rel=1e-5)
+    assert {"votes", "threshold", "loss"} <= set(events.Tags()["scalars"])
+
+
+def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) -> None:
+    import accelerate.tracking
+
+    class Broken:
+        def __init__(self, *run: object, **options: object):
+            pass
+
+        def store_init_configuration(self, values: object) -> None:
+            pass
+
+        def log(self, values: object, step: int) -> None:
+            raise ConnectionError("no network")
+
+    monkeypatch.setitem(accelerate.tracking.LOGGER_TYPE_TO_CLASS, "wandb", Broken)
+    monkeypatch.setattr(progress, "find_spec", lambda name: True)
+    with pytest.warns(UserWarning, match="wandb tracks no longer: no network") as warned:
+        adapt(tmp_path / "run", track="wandb")
+    assert len([one for one in warned if "tracks" in str(one.message)]) == 1
+    assert (tmp_path / "run" / "result.json").is_file()
+
+
+def test_a_tracker_that_is_not_installed(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs the package mlflow; install it: pip install mlflow"):
+        adapt(tmp_path / "run", track="mlflow")

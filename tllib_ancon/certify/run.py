@@ -2,92 +2,214 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tllib_ancon.certify.adapted_run import AdaptedRun, find_adapted_run
-from tllib_ancon.certify.answers import HEADER, Answers, answers_of_labels, read_answers
-from tllib_ancon.certify.certificate import Certificate, certificate_of, in_words
-from tllib_ancon.certify.page import serve
-from tllib_ancon.certify.session import Session
-from tllib_ancon.config import CertifyConfig
-from tllib_ancon.data.image_list import read_image_list
+from tllib_ancon.certify.session import (
+    COLUMNS,
+    Answer,
+    Certificate,
+    Classes,
+    Comparison,
+    Session,
+    certificate_of,
+    in_words,
+    read_answers,
+)
+from tllib_ancon.config import CertifyConfig, PredictConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
-from tllib_ancon.training.files import write_whole
-from tllib_ancon.training.lock import FolderLock
-from tllib_ancon.training.reproducibility import using_threads
-from tllib_ancon.training.run_directory import CERTIFICATE
+from tllib_ancon.given_paths import IMAGENET
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.settings import settings_of
+from tllib_ancon.text import csv_text
+from tllib_ancon.training import inputs
+from tllib_ancon.training.devices import device, using_threads
+from tllib_ancon.training.files import sha256, write_bytes
+from tllib_ancon.training.predict import probabilities
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, RunDirectory
+from tllib_ancon.training.saved import read_arrays, write_arrays
 
 ANSWERS = "answers.jsonl"
+FILE = "certify.npz"
+"""The classes that both models predict, in the run directory: a later session need not compute them again."""
+STAGES = ("", "adapt")
+"""Where an adaptation lies in a run directory: of one stage, or of two."""
 
 
 def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Certificate:
-    """Decide by a few labels whether the adapted model of a run is better than its start, and keep the one to use.
+    """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
     Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for. They are kept in
     ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json`` and
-    ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the start.
+    ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model.
 
     Args:
         config (CertifyConfig): the run, the test, and where labels come from
         say (callable): called with the page's address, what was found and what was written
 
-    Returns: the certificate (:func:`~tllib_ancon.certify.certificate.certificate_of`), with the ``checkpoint`` of the
+    Returns: the certificate (:func:`~tllib_ancon.certify.session.certificate_of`), with the ``checkpoint`` of the
         kept model
 
     Raises:
-        UserError: no finished adaptation, a start model that is gone, models that are equal on all images, bad answers,
-            a port in use
+        UserError: no finished adaptation, a source model that is gone, models that are equal on all images, bad
+            answers, a port in use
     """
     with using_threads(config.threads):
-        return _certify(find_adapted_run(config), config, say)
+        pair = ModelPair(config)
+        directory = pair.directory
+        directory.claim()
+        try:
+            session = Session(pair.compare(), config.delta, config.margin, config.seed, directory.path / ANSWERS)
+            session.answer_all(_given(config, pair, session.comparison))
+            if config.questions is not None:
+                unasked = [session.asked(number).name for number in range(len(session.answers), len(session))]
+                write_bytes(Path(config.questions), csv_text([COLUMNS, *([name, ""] for name in unasked)]).encode())
+            if config.page and not session.test.settled:
+                from tllib_ancon.certify.page import serve  # needs what not everyone has installed
 
-
-def _certify(run: AdaptedRun, config: CertifyConfig, say: Callable[[str], None]) -> Certificate:
-    lock = FolderLock(run.directory.path)
-    try:
-        comparison = run.compare()
-        log = run.directory.path / ANSWERS
-        session = Session(comparison, config.delta, config.margin, config.seed, log)
-        session.answer_all(_answers(config, run, session))
-        if config.questions is not None:
-            write_questions(session, Path(config.questions))
-        if config.page and not session.settled:
-            serve(session, run.picture, config.port, say)
-        certificate = certificate_of(session)
-        kept = run.keep_certified(certificate["returned"] == "adapted")
-        certificate["checkpoint"] = str(kept)
-        run.directory.write_json(CERTIFICATE, certificate)
-    finally:
-        lock.release()
-    for line in in_words(certificate):
+                serve(session, pair.images.image, config.port, say)
+            certificate = certificate_of(session)
+            directory.save(CERTIFIED, pair.model(certificate["returned"]).state_dict())
+            certificate["checkpoint"] = str(directory.checkpoints / CERTIFIED)
+            directory.write_json(CERTIFICATE, certificate)
+        finally:
+            directory.close()
+    kept = "adapted" if certificate["returned"] == "adapted" else "source"
+    for line in (*in_words(certificate), f"{certificate['checkpoint']}: the {kept} model"):
         say(line)
-    say(f"{kept}: the {certificate['returned']} model")
     return certificate
 
 
-def write_questions(session: Session, path: Path) -> None:
-    """Write the images whose classes would be asked, in their order, as a CSV file to be filled in."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows([name, ""] for name in session.upcoming(len(session)))
-    content = text.getvalue().encode(errors="surrogateescape")
-    write_whole(path, lambda file: file.write(content))
+class ModelPair:
+    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to.
+
+    Attributes:
+        directory: of the adaptation
+        settings: network and images, as the run recorded them
+        checkpoints: of the source model (or ``imagenet``) as ``start``, and of the selected epoch as ``adapted``
+
+    Raises:
+        UserError: no finished adaptation; its source model or its images are not known, gone, or others
+    """
+
+    def __init__(self, config: CertifyConfig):
+        stages = [RunDirectory(Path(config.run, stage)) for stage in STAGES]
+        kept = {stage: stage.config() for stage in stages if (stage.path / "config.json").is_file()}
+        found = next((stage for stage, settings in kept.items() if settings.get("command") == "adapt"), None)
+        if found is None:
+            raise UserError(f"{config.run} holds no adaptation; give the run directory of adapt, run or script")
+        self.directory, recorded, run = found, kept[found], f"the run in {found.path}"
+        if not found.finished:
+            raise UserError(f"{run} is not finished; give its command again first")
+        if recorded.get("checkpoint") is None:
+            raise UserError(
+                f"{run} was made from a model in Python, which it does not keep; give the classes that both models "
+                "predict to tllib_ancon.certify.session.Session"
+            )
+        if recorded.get("root") is None and config.root is None:
+            raise UserError(f"{run} does not know where its images are; give their folder as `root`")
+        start = inputs.find_model(config.checkpoint or _start(found, recorded)).checkpoint
+        taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
+        given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": start})
+        self.checkpoints = {"start": start, "adapted": str(found.checkpoints / BEST)}
+        self._num_classes = len(recorded["inputs"]["classes"])
+
+    @cached_property
+    def images(self) -> Domain:
+        """What was adapted to, with the names of the classes that are known."""
+        names = inputs.find_model(self.checkpoints["start"]).classes
+        if self.settings.data is None:
+            opened = as_domain(str(self.settings.root), classes=names)
+        else:
+            opened = inputs.open_images(self.settings, self.settings.target, classes=names)
+        return inputs.with_classes(opened, self._num_classes)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Paths of the images below the folder of the data, or their positions where they are no files."""
+        if self.images.paths is None:
+            return [str(position) for position in self.images.positions]
+        root = str(self.settings.root).rstrip("/") + "/"
+        return [path.removeprefix(root) for path in self.images.paths]
+
+    def compare(self) -> Comparison:
+        """What both models say of the images.
+
+        Raises:
+            UserError: as :meth:`classes`; models that are equal on all images
+        """
+        return Comparison(*self.classes(), self.names, self.images.classes)
+
+    def classes(self) -> tuple[Classes, Classes]:
+        """The source model's and the adapted model's classes, each (N,); computed once and kept in the run directory.
+
+        Raises:
+            UserError: images or checkpoints that cannot be read
+        """
+        names = "\n".join(self.names).encode(errors="surrogateescape")
+        files = (file if file == IMAGENET else sha256(Path(file).resolve()) for file in self.checkpoints.values())
+        origin = np.array([*files, hashlib.sha256(names).hexdigest()])
+        path = self.directory.path / FILE
+        kept = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
+        if not np.array_equal(kept.get("origin", ()), origin):
+            kept = {"origin": origin, **{which: self._predicted(which) for which in self.checkpoints}}
+            write_arrays(path, kept)
+        return kept["start"], kept["adapted"]
+
+    def model(self, which: str) -> Classifier:
+        """The model ``start`` or ``adapted``."""
+        return inputs.load_classifier(self.settings, inputs.find_model(self.checkpoints[which]), self._num_classes)
+
+    def _predicted(self, which: str) -> Classes:
+        model = self.model(which).to(device())
+        settings, transforms = inputs.choose_transforms(self.settings, model.preprocessing, self.images)
+        images = UnlabelledImages(self.images, transforms.evaluation)
+        loader, classes = ImageLoader(images, settings.batch_size, settings.workers), []
+        with Progress(settings.quiet).bar(Path(self.checkpoints[which]).name, len(loader)) as bar:
+            for _, rows in probabilities(model, loader):
+                classes.append(rows.argmax(1))
+                bar.update()
+        return np.concatenate(classes)
 
 
-def _answers(config: CertifyConfig, run: AdaptedRun, session: Session) -> Answers:
+def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
+    """The source model's checkpoint, the very file that the run started from, or the run directory that holds it."""
+    checkpoint = str(recorded["checkpoint"])
+    if checkpoint == IMAGENET:
+        return checkpoint
+    beside = directory.path.parent / "pretrain" / CHECKPOINTS / Path(checkpoint).name
+    found = [path for path in (Path(checkpoint), beside) if path.exists()]
+    if not found:
+        raise UserError(
+            f"the source model of {directory.path} is gone: there is no {checkpoint}; say where it is by `checkpoint`"
+        )
+    digest = recorded.get("inputs", {}).get("checkpoint_sha256")
+    same = [path for path in found if path.is_dir() or digest in (None, sha256(path.resolve()))]
+    if not same:
+        raise UserError(f"{found[0]} is not the file that {directory.path} started from: its checksum differs")
+    return str(same[0])
+
+
+def _given(config: CertifyConfig, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:
+    """The answers of a file, by the position of the image."""
     if config.answers is not None:
-        return read_answers(Path(config.answers), session.comparison)
-    if config.labels is not None:
-        listed = read_image_list(Path(config.labels), Path(str(run.settings.root)), run.images.num_classes, True)
-        if listed.labels is None or run.images.paths is None:
-            raise UserError(f"`labels` {config.labels}: expected a list with labels, and a run on files")
-        known = dict(zip(listed.paths, listed.labels.tolist(), strict=True))
-        labels = np.array([known.get(path, -1) for path in run.images.paths])
-        return answers_of_labels(labels, session.comparison)
-    return {}
+        return read_answers(Path(config.answers), comparison)
+    if config.labels is None:
+        return {}
+    listed = read_image_list(Path(config.labels), Path(str(pair.settings.root)), len(comparison.classes), True)
+    paths = pair.images.paths
+    if listed.labels is None or paths is None:
+        raise UserError(f"`labels` {config.labels}: expected a list with labels, and a run on files")
+    known = dict(zip(listed.paths, listed.labels.tolist(), strict=True))
+    return {int(at): known[paths[int(at)]] for at in comparison.disagreements if paths[int(at)] in known}

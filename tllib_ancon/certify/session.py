@@ -1,33 +1,213 @@
-"""A labelling session: the images in question in random order, their answers and the verdict."""
+"""A labelling session: the images on which two models disagree, in random order, their answers and the certificate.
+
+An answer to "which class is this?" is a class, ``"another"`` (neither class in question) or ``"cannot tell"``. For the
+difference of accuracy a class counts +1 if it is the adapted model's, -1 if it is the source model's, else 0; the two
+others count 0. So an image whose class the user cannot tell is one that no model gets right, a property of the image
+that the order of the labels does not change: the guarantee holds for the accuracies counted so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import csv
+import hashlib
+import json
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tllib_ancon.certification import DisagreementTest, Verdict
-from tllib_ancon.certify.answer_log import AnswerLog, Entry
-from tllib_ancon.certify.answers import Answer, checked_answer, outcome
-from tllib_ancon.certify.comparison import Comparison
-from tllib_ancon.errors import UserError
+from tllib_ancon.certification import DisagreementTest, labels_needed
+from tllib_ancon.errors import UserError, reading, unknown_name
+from tllib_ancon.text import cell, showable
+from tllib_ancon.training.files import read_bytes, write_bytes
+
+Answer = int | Literal["another", "cannot tell"]
+ANOTHER: Literal["another"] = "another"
+CANNOT_TELL: Literal["cannot tell"] = "cannot tell"
+Classes = npt.NDArray[np.int64]
+Certificate = dict[str, Any]
+
+COLUMNS = ["path", "class"]
+"""Of a CSV file of answers."""
+CHECKSUM = "crc32"
+FAVOURING = (0.6, 0.7, 0.8)
+"""Shares of the decisive disagreements in favour of the adapted model for which it says what "better" would take."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Comparison:
+    """What a source model and an adapted model say of the same N images.
+
+    Args:
+        start: (N,) integers in [0, K), the source model's classes
+        adapted: (N,) integers in [0, K), the adapted model's classes
+        names: of the N images, by which answers speak of them, e.g. paths below the folder of the data
+        classes: names of the K classes
+
+    Attributes:
+        disagreements: (M,) positions of the images on which the models say different classes, ascending
+
+    Raises:
+        UserError: predictions that are not N classes each, or models that are equal on all N images
+    """
+
+    def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
+        self.names, self.classes = names, [showable(name) for name in classes]
+        for model, given in (("source", np.asarray(start)), ("adapted", np.asarray(adapted))):
+            if given.shape != (len(names),) or given.dtype.kind not in "iu":
+                raise UserError(
+                    f"the {model} model's predictions have shape {given.shape} and type {given.dtype}; give an integer "
+                    f"class for each of {len(names):,} images"
+                )
+            if not len(names) or given.min() < 0 or given.max() >= len(classes):
+                raise UserError(f"the {model} model's predictions are not all classes from 0 to {len(classes) - 1}")
+        self.start, self.adapted = np.asarray(start, np.int64), np.asarray(adapted, np.int64)
+        self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
+        if not len(self.disagreements):
+            raise UserError(
+                f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images"
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def fingerprint(self) -> str:
+        """Stands for the names and the predictions."""
+        digest = hashlib.sha256("\n".join([*self.names, *self.classes]).encode(errors="surrogateescape"))
+        for classes in (self.start, self.adapted):
+            digest.update(classes.astype("<i8").tobytes())
+        return digest.hexdigest()[:16]
+
+
+def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
+    """Answers from a CSV file: ``path,class`` a line, with or without this header.
+
+    A path is one of ``comparison.names``. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1,
+    read as the first of these that fits. An empty one is no answer yet.
+
+    Returns: position of an image -> its answer
+
+    Raises:
+        UserError: the file cannot be read; a line without two columns; an image that is not in question or has an
+            answer already; a class that does not exist (with file and line)
+    """
+    classes = list(enumerate(comparison.classes))
+    meanings: dict[str, Answer] = {str(label): label for label, _ in classes}
+    meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL, **{name: label for label, name in reversed(classes)}}
+    positions: dict[str, list[int]] = defaultdict(list)  # a list can name an image twice
+    for position in comparison.disagreements:
+        positions[cell(comparison.names[position])].append(int(position))
+    with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, skipinitialspace=True)
+        rows = [(reader.line_num, row) for row in reader if row]
+    if rows and [word.strip().lower() for word in rows[0][1]] == COLUMNS:
+        rows = rows[1:]
+    answers: dict[int, Answer] = {}
+    lines: dict[str, int] = {}
+    for line, row in rows:
+        try:
+            if len(row) != 2:
+                raise UserError(f"expected a path and a class, got {len(row)} columns")
+            name, answer = row[0].strip(), row[1].strip()
+            if cell(name) not in positions and name in comparison.names:
+                raise UserError(f"{name!r} is not in question: both models say the same class")
+            if cell(name) not in positions:
+                raise UserError(f"{name!r} is none of the {len(comparison):,} images")
+            if name in lines:
+                raise UserError(f"a second answer for {name!r}; the first is in line {lines[name]}")
+            if answer and answer not in meanings:
+                raise unknown_name("class", answer, [*comparison.classes, ANOTHER, CANNOT_TELL])
+            lines[name] = line
+            if answer:
+                answers.update(dict.fromkeys(positions[cell(name)], meanings[answer]))
+        except UserError as error:
+            raise UserError(f"{file}, line {line}: {error}") from None
+    return answers
+
+
+class AnswerLog:
+    """The answers of a session on disk: one JSON object a line, the first of what the answers belong to.
+
+    The last entry of a line, ``crc32``, is the checksum of the object without it; a file that version 0.1 began has no
+    checksum in any line, and goes on without. A last line that is no whole object was cut off by the end of its process
+    and never acknowledged; it is left out.
+
+    Args:
+        path (Path): is made if it does not exist
+        header: what the session is; that of an existing file must be the same
+
+    Attributes:
+        entries: that the file had, without the header
+
+    Raises:
+        UserError: the file cannot be written, is damaged, is a link or no regular file, or belongs to another session
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]):
+        self.path = path
+        *self._lines, rest = read_bytes(path).split(b"\n") if path.exists() else [b""]
+        with suppress(ValueError):
+            json.JSONDecoder().raw_decode(rest.decode(errors="surrogateescape"))
+            self._lines.append(rest)
+        self._with_checksums = not self._lines or f'"{CHECKSUM}"'.encode() in self._lines[0]
+        entries = [self._entry(number, line) for number, line in enumerate(self._lines, start=1)]
+        self.entries = entries[1:]
+        if not entries:
+            self.append(header)
+            return
+        different = [name for name in {**header, **entries[0]} if entries[0].get(name) != header.get(name)]
+        if "predictions" in different:
+            raise UserError(f"{path} holds answers about other predictions; move it away to begin anew")
+        if different:
+            name = different[0]
+            raise UserError(
+                f"{path} was begun with `{name}` {entries[0].get(name)}, not {header.get(name)}: its settings cannot "
+                "change once labels are known; give the same, or move the file away to begin anew"
+            )
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Add an entry; it is on the disk when this returns.
+
+        Raises:
+            UserError: it could not be written (why); the file is as before
+        """
+        lines = [*self._lines, self._line(entry)]
+        write_bytes(self.path, b"".join(line + b"\n" for line in lines))
+        self._lines = lines
+
+    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
+        where, advice = f"{self.path}, line {number},", "; restore it from a copy, or move it away to begin anew"
+        with reading(where, "an answer", advice):
+            entry: dict[str, Any] = dict(json.loads(line.decode(errors="surrogateescape")))
+            entry.pop(CHECKSUM, None)
+            if self._line(entry) != line:
+                raise ValueError("its checksum is wrong")
+        return entry
+
+    def _line(self, entry: dict[str, Any]) -> bytes:
+        line = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
+        if not self._with_checksums:
+            return line
+        sealed = {**entry, CHECKSUM: f"{zlib.crc32(line):08x}"}
+        return json.dumps(sealed, ensure_ascii=False).encode(errors="surrogateescape")
+
+
+class Question(NamedTuple):
     """The image whose class is asked.
 
     Attributes:
-        number: of the question, from 0
         position: of the image among all N
         name: of the image
-        options: the two classes that the models say, in random order, so that the person does not know which model said
+        options: the two classes that the models say, in random order, so that the user does not know which model said
             which
     """
 
-    number: int
     position: int
     name: str
     options: tuple[int, int]
@@ -36,12 +216,18 @@ class Question:
 class Session:
     """Asks for the classes of the images on which two models disagree, until it is decided which model is better.
 
+    Its length is M, the number of images in question.
+
     Args:
         comparison (Comparison): what the models say
         delta, margin: of :class:`~tllib_ancon.certification.DisagreementTest`, as shares of all images
         seed (int): of the order of the questions. Default: 0
         log (Path, optional): file that keeps the answers; a session on the same file goes on where it was left. By
             default nothing is kept
+
+    Attributes:
+        answers: in the order of the questions
+        test: the :class:`~tllib_ancon.certification.DisagreementTest` of these answers
 
     Raises:
         UserError: ``delta`` or ``margin`` out of range; a file of another session
@@ -55,52 +241,37 @@ class Session:
         seed: int = 0,
         log: Path | None = None,
     ):
-        self.comparison = comparison
-        self.seed = seed
+        self.comparison, self.delta, self.margin, self.seed = comparison, delta, margin, seed
         generator = np.random.default_rng(seed)
         self._order = generator.permutation(comparison.disagreements)
         self._adapted_first = generator.random(len(self._order)) < 0.5
-        self._answers: list[Answer] = []
-        self.delta, self.margin = delta, margin
-        self.test = self.new_test()
+        self.answers: list[Answer] = []
+        self.test = self.tested([])
         header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin}
         self._log = None if log is None else AnswerLog(log, header)
-        if self._log is not None:
-            self._restore(self._log)
+        for number, entry in enumerate([] if self._log is None else self._log.entries, start=2):
+            question = self.question
+            if self.answers and entry == {"undo": self.asked(len(self.answers) - 1).name}:
+                self._take_back()
+            elif question is not None and entry.get("image") == question.name:
+                self._take(question, entry.get("answer"))
+            else:
+                raise UserError(f"{log}, line {number}: not the answer to the question at this place")
 
     def __len__(self) -> int:
-        """M, the number of images in question."""
         return len(self._order)
-
-    @property
-    def answers(self) -> tuple[Answer, ...]:
-        """In the order of the questions."""
-        return tuple(self._answers)
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.test.verdict
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing more is asked: there is a verdict, or there can be none."""
-        return self.test.settled
 
     @property
     def question(self) -> Question | None:
         """What is asked now; None if nothing is."""
-        return None if self.settled else self.asked(len(self._answers))
+        return None if self.test.settled else self.asked(len(self.answers))
 
     def asked(self, number: int) -> Question:
         """The question of this number, from 0 to M - 1."""
         position = int(self._order[number])
-        adapted, start = int(self.comparison.adapted[position]), int(self.comparison.start[position])
+        adapted, start = (int(said[position]) for said in (self.comparison.adapted, self.comparison.start))
         options = (adapted, start) if self._adapted_first[number] else (start, adapted)
-        return Question(number, position, self.comparison.names[position], options)
-
-    def upcoming(self, count: int) -> list[str]:
-        """Names of the next images whose classes would be asked, for one who labels them elsewhere."""
-        return [self.asked(number).name for number in range(len(self._answers), len(self))[:count]]
+        return Question(position, self.comparison.names[position], options)
 
     def answer(self, answer: Answer) -> None:
         """Answer the question. With a log, the answer is on the disk when this returns.
@@ -114,12 +285,9 @@ class Session:
         question = self.question
         if question is None:
             raise UserError(
-                f"no question is open: the session ended {self.verdict!r} after {len(self._answers)} labels"
+                f"no question is open: the session ended {self.test.verdict!r} after {len(self.answers)} labels"
             )
-        answer = checked_answer(answer, len(self.comparison.classes))
-        if self._log is not None:
-            self._log.append({"image": question.name, "answer": answer})
-        self._take(question, answer)
+        self._take(question, answer, self._log)
 
     def answer_all(self, answers: Mapping[int, Answer]) -> int:
         """Answer the questions from a collection, up to the verdict or the first image without an answer.
@@ -134,15 +302,15 @@ class Session:
         Raises:
             UserError: an image that has another answer already; as :meth:`answer`
         """
-        for number, known in enumerate(self._answers):
+        before = len(self.answers)
+        for number, known in enumerate(self.answers):
             asked = self.asked(number)
-            if answers.get(asked.position, known) != known:
-                new = self.described(answers[asked.position])
-                raise UserError(f"two answers for {asked.name!r}: {self.described(known)!r} before, now {new!r}")
-        before = len(self._answers)
+            if (new := answers.get(asked.position, known)) != known:
+                told = f"{self.described(known)!r} before, now {self.described(new)!r}"
+                raise UserError(f"two answers for {asked.name!r}: {told}")
         while (question := self.question) is not None and question.position in answers:
             self.answer(answers[question.position])
-        return len(self._answers) - before
+        return len(self.answers) - before
 
     def undo(self) -> None:
         """Take the last answer back; its question is asked again.
@@ -150,42 +318,112 @@ class Session:
         Raises:
             UserError: there is no answer, or it could not be written
         """
-        if not self._answers:
+        if not self.answers:
             raise UserError("there is no answer to take back")
         if self._log is not None:
-            self._log.append({"undo": self.asked(len(self._answers) - 1).name})
+            self._log.append({"undo": self.asked(len(self.answers) - 1).name})
         self._take_back()
 
     def described(self, answer: Answer) -> str:
         """The class's name, ``another`` or ``cannot tell``."""
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
 
-    def new_test(self) -> DisagreementTest:
-        """The test before any label."""
-        return DisagreementTest(self.delta, self.margin, disagreements=len(self._order), images=len(self.comparison))
+    def tested(self, outcomes: Iterable[int]) -> DisagreementTest:
+        """The test after these outcomes."""
+        test = DisagreementTest(self.delta, self.margin, disagreements=len(self), images=len(self.comparison))
+        for value in outcomes:
+            test.update(value)
+        return test
 
-    def _take(self, question: Question, answer: Answer) -> None:
-        position = question.position
-        self._answers.append(answer)
-        self.test.update(outcome(answer, int(self.comparison.adapted[position]), int(self.comparison.start[position])))
+    def _take(self, question: Question, answer: Any, log: AnswerLog | None = None) -> None:
+        last = len(self.comparison.classes) - 1
+        if answer not in (ANOTHER, CANNOT_TELL) and not (type(answer) is int and 0 <= answer <= last):
+            raise UserError(f"an answer is a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}")
+        if log is not None:
+            log.append({"image": question.name, "answer": answer})
+        self.answers.append(answer)
+        adapted, start = (int(said[question.position]) for said in (self.comparison.adapted, self.comparison.start))
+        self.test.update(int(answer == adapted) - int(answer == start))
 
     def _take_back(self) -> None:
-        self._answers.pop()
-        outcomes, self.test = self.test.outcomes[:-1], self.new_test()
-        for value in outcomes:
-            self.test.update(value)
+        self.answers.pop()
+        self.test = self.tested(self.test.outcomes[:-1])
 
-    def _restore(self, log: AnswerLog) -> None:
-        for number, entry in enumerate(log.entries, start=2):
-            if not self._restored(entry):
-                raise UserError(f"{log.path}, line {number}: not the answer to the question at this place")
 
-    def _restored(self, entry: Entry) -> bool:
-        if "undo" in entry and self._answers:
-            self._take_back()
-            return True
-        if len(self._answers) == len(self) or entry.get("image") != self.asked(len(self._answers)).name:
-            return False
-        answer = checked_answer(entry.get("answer"), len(self.comparison.classes))
-        self._take(self.asked(len(self._answers)), answer)
-        return True
+def certificate_of(session: Session) -> Certificate:
+    """What a session found, ready for JSON; accuracies and their differences are shares of all images.
+
+    - ``verdict``: "better", "worse" or "undecided", of the adapted model against the source model
+    - ``settled``: whether further labels are of no use
+    - ``returned``: "adapted" if better, else "start", the source model
+    - ``difference``: the mean outcome so far as a difference of accuracy, None before the first label
+    - ``interval``: lower and upper end of that difference, valid at level 1 - δ whenever one stops
+    - ``labels``, and of these ``adapted_right``, ``start_right``, ``another`` and ``cannot_tell``
+    - ``verdict_if_cannot_tell_counts_against``: what the verdict would be if each image whose class could not be told
+      counted against it
+    - ``images``, ``disagreements``, ``delta``, ``margin``, ``seed``
+    - ``e_better``, ``e_worse``: None where infinite, which is certainty; ``threshold``
+    - ``labels_needed``: where not settled, what "better" would take for each of :data:`FAVOURING`: ``favouring``, the
+      ``gain`` in accuracy that it is if all disagreements are decisive, and the labels from the first to the verdict,
+      ``median`` and ``ninetieth_percentile`` over random orders, None where all would not do
+    """
+    test, disagreements, images = session.test, len(session), len(session.comparison)
+    outcomes, cannot_tell = test.outcomes, session.answers.count(CANNOT_TELL)
+    against = {"better": -1, "worse": 1, "undecided": 0}[test.verdict]
+    turned = (
+        against if answer == CANNOT_TELL else value for answer, value in zip(session.answers, outcomes, strict=True)
+    )
+    needed: list[dict[str, float | int | None]] = []
+    for share in () if test.settled else FAVOURING:
+        median, ninetieth = labels_needed(share, disagreements, images, session.delta, session.margin)
+        gain = (2 * share - 1) * disagreements / images
+        needed.append({"favouring": share, "gain": gain, "median": median, "ninetieth_percentile": ninetieth})
+    return {
+        "verdict": test.verdict,
+        "settled": test.settled,
+        "returned": "adapted" if test.verdict == "better" else "start",
+        "difference": test.estimate if outcomes else None,
+        "interval": list(test.interval),
+        "labels": len(outcomes),
+        "adapted_right": outcomes.count(1),
+        "start_right": outcomes.count(-1),
+        "another": outcomes.count(0) - cannot_tell,
+        "cannot_tell": cannot_tell,
+        "verdict_if_cannot_tell_counts_against": session.tested(turned).verdict,
+        "images": images,
+        "disagreements": disagreements,
+        "delta": session.delta,
+        "margin": session.margin,
+        "seed": session.seed,
+        "e_better": test.e_better if math.isfinite(test.e_better) else None,
+        "e_worse": test.e_worse if math.isfinite(test.e_worse) else None,
+        "threshold": test.threshold,
+        "labels_needed": needed,
+    }
+
+
+def in_words(certificate: Certificate) -> list[str]:
+    """The certificate as lines, differences in points."""
+    verdict = certificate["verdict"]
+    lower, upper = (f"{100 * end:+.1f}" for end in certificate["interval"])
+    found = f"{lower} points" if len({*certificate["interval"]}) == 1 else f"between {lower} and {upper} points"
+    labels, disagreements, images = (f"{certificate[name]:,}" for name in ("labels", "disagreements", "images"))
+    lines = [
+        f"{'not certified' if verdict == 'undecided' else f'certified {verdict}'}: the adapted model's accuracy minus "
+        f"the source model's is {found} (wrong with probability {100 * certificate['delta']:g} % at most); {labels} of "
+        f"{disagreements} disagreements have a label, of {images} images"
+    ]
+    if certificate["verdict_if_cannot_tell_counts_against"] != verdict:
+        unknown = f"{certificate['cannot_tell']:,} images whose class nobody could tell"
+        lines.append(f"the verdict would be undecided if the {unknown} counted against it")
+    if verdict == "undecided" and certificate["settled"]:
+        lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
+    for row in certificate["labels_needed"]:
+        ninetieth = row["ninetieth_percentile"]
+        if row["median"] is not None:
+            lines.append(
+                f"if the adapted model is right on {100 * row['favouring']:.0f} % of the disagreements, a gain of "
+                f"{100 * row['gain']:.1f} points, about {row['median']:,} labels are needed"
+                + ("" if ninetieth is None else f" (90th percentile: {ninetieth:,})")
+            )
+    return lines

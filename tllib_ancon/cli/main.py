@@ -1,22 +1,26 @@
-"""The command ``tllib-ancon``."""
+"""The command ``tllib-ancon``: its words, the one line that ends it, its streams, and its part in many processes."""
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
+import io
+import os
+import select
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
-from tllib_ancon.cli import many_processes
-from tllib_ancon.cli.flags import spelled
-from tllib_ancon.cli.parser import Parser, parsed
-from tllib_ancon.errors import Interrupted, ProcessLost, UserError, unknown_name
+from tllib_ancon.cli.parser import Parser, flag, spelled
+from tllib_ancon.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
+from tllib_ancon.interruption import sigterm_raises
+from tllib_ancon.text import showable
 
 COMMANDS = {
     "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",
@@ -25,102 +29,154 @@ COMMANDS = {
     "run": "train a source model and adapt it, in one run directory",
     "script": "run an example script of TLLib unmodified, and adapt the model that it trains",
     "evaluate": "measure the accuracy and the calibration of a checkpoint, or choose again among the epochs of a run",
-    "predict": "write the predictions for pictures to a CSV, Parquet or NPZ file, one row for each picture",
+    "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
     "export": "write the model of a run as ONNX, a torch.export program, TorchScript, or weights in their first layout",
     "certify": "tell which of a run's two models is better, from labels of a few images on which they disagree",
     "benchmark": "make the runs of a table of the paper",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
-"""Each is a module of :mod:`tllib_ancon.cli` with ``add_arguments(parser)`` and ``run(args) -> int``."""
+"""Each is in :data:`tllib_ancon.cli.commands.COMMANDS`, or ``COMMAND`` of a module of :mod:`tllib_ancon.cli`."""
+
+IN_MANY_PROCESSES = ("adapt", "pretrain", "run", "evaluate", "predict")
+"""Those that divide their work over processes."""
+
+AGAIN = "give the same command again"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal. Of many processes that a launcher started, one prints."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    with _sigterm_raises() as ignore_sigterm:
+    args = None
+    with sigterm_raises(next=AGAIN) as ignore_sigterm:
         try:
             try:
-                return _run(arguments)
+                args = parse(list(sys.argv[1:] if argv is None else argv))
+                status: int = _run_one_of_many(args) if _one_of_many() else args.command.run(args)
+                return status
             finally:
                 ignore_sigterm()
-        except UserError as error:
-            message, status = f"error: {_one_line(error)}", 2
+        except BrokenPipeError:  # whoever reads has enough
+            raise
+        except BAD_INPUT as error:
+            of = flag if args is None else partial(args.command.flag, stage=getattr(error, "stage", None))
+            message, status = f"error: {spelled(' '.join(in_words(error).split()), of)}", 2
         except ProcessLost as loss:
-            message, status = _one_line(loss), 1
+            message, status = str(loss), 1
         except (Interrupted, KeyboardInterrupt) as stop:
             stop = stop if isinstance(stop, Interrupted) else Interrupted(signal.SIGINT, next=AGAIN)
             message, status = str(stop), 128 + stop.number
-        _say(message)
+        if not _one_of_many() or importlib.import_module("tllib_ancon.training.devices").reports_for_all():
+            print(f"tllib-ancon: {showable(message)}", file=sys.stderr, flush=True)
         return status
 
 
-def _run(arguments: list[str]) -> int:
-    args = parse(arguments)
-    status: int = many_processes.run(args) if many_processes.started() else args.module.run(args)
-    return status
-
-
-AGAIN = "give the same command again"
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[Callable[[], object]]:
-    """In this context the first SIGTERM is an exception, unless the program around this command handles it; gives a
-    function after which SIGTERM is ignored."""
-
-    def ignore() -> None:
-        if handles:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        ignore()
-        raise Interrupted(number, next=AGAIN)
-
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handles = in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if handles:
-        signal.signal(signal.SIGTERM, stop)
-    try:
-        yield ignore
-    finally:
-        if handles:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The arguments of one subcommand, with its ``module``.
+    """The arguments of one subcommand, with its name as ``chosen`` and what it does as ``command``.
 
     Raises:
         UserError: an unknown command or flag, a missing or an unreadable argument
     """
+    name = next(iter(arguments), "-")
+    if not name.startswith("-"):
+        if name not in COMMANDS:
+            raise unknown_name("command", name, COMMANDS)
+        args = parser_of(name).parsed(arguments[1:])
+        args.command, args.chosen = named(name), name
+        return args
     parser = Parser(
         prog="tllib-ancon",
         usage="%(prog)s COMMAND [flags]",
         description="Adapt image classifiers to another domain without labels, by Anchored Confidence (AnCon).",
-        epilog="tllib-ancon COMMAND --help tells the flags that people set first, --help-all every flag.",
+        epilog="tllib-ancon COMMAND --help tells the flags that users set first, --help-all every flag.",
     )
     parser.add_argument("--version", action="version", version=f"tllib-ancon {__version__}")
-    subparsers = parser.add_subparsers(prog="tllib-ancon", metavar="COMMAND", required=True, title="commands")
-    chosen = next((word for word in arguments if not word.startswith("-")), None)
-    if chosen is not None and chosen not in COMMANDS:
-        raise unknown_name("command", chosen, COMMANDS)
-    asked = parser
+    commands = parser.add_subparsers(prog="tllib-ancon", metavar="COMMAND", required=True, title="commands")
     for name, help_text in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        if name == chosen:
-            module = importlib.import_module(f"tllib_ancon.cli.{name}")
-            module.add_arguments(subparser)
-            subparser.set_defaults(module=module)
-            asked = subparser
-    return parsed(parser, arguments, asked)
+        commands.add_parser(name, help=help_text)
+    return parser.parsed(arguments)
 
 
-def _say(text: str) -> None:
-    if many_processes.may_speak():
-        print(f"tllib-ancon: {text}", file=sys.stderr, flush=True)
+def parser_of(name: str) -> Parser:
+    """The parser of a subcommand."""
+    parser = Parser(prog=f"tllib-ancon {name}", description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.")
+    named(name).add_arguments(parser)
+    return parser
 
 
-def _one_line(error: Exception) -> str:
-    """The message alone, with flags for settings: a data-loader worker wraps it in the text of a traceback."""
-    return spelled(" ".join(str(error).rpartition("UserError: ")[2].split()))
+def named(name: str) -> Any:
+    """The command of this name."""
+    if name in ("script", "benchmark"):
+        return importlib.import_module(f"tllib_ancon.cli.{name}").COMMAND
+    return importlib.import_module("tllib_ancon.cli.commands").COMMANDS[name]
+
+
+def _one_of_many() -> bool:
+    """Whether ``torchrun`` or ``accelerate launch`` started this process as one of several."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", 1)) > 1
+
+
+def _run_one_of_many(args: argparse.Namespace) -> int:
+    """Run a command as one of several processes, of which the main one shows progress and results.
+
+    Raises:
+        UserError: a command that does not divide its work
+        ProcessLost: another process ended
+    """
+    from tllib_ancon.training import devices
+
+    if args.chosen not in IN_MANY_PROCESSES:
+        raise UserError(
+            f"{args.chosen} runs in one process, and {devices.launched()} were started; use --nproc-per-node 1 or no "
+            f"launcher. Many can share the work of {', '.join(IN_MANY_PROCESSES)}"
+        )
+    devices.join()
+    if not devices.is_main():
+        warnings.simplefilter("ignore")
+    try:
+        status: int = args.command.run(args)
+    except RuntimeError as error:
+        if devices.is_lost_connection(error):
+            raise ProcessLost from error
+        raise
+    devices.leave()
+    return status
+
+
+def command() -> int:
+    """:func:`main` at a terminal. A character that its encoding lacks is shown as its code, such as ``\\\\u03bb``. If
+    the reader of a pipe has gone, as ``head -1`` does, the command ends without a word.
+
+    Returns: the exit status; 128 plus the number of SIGPIPE if the reader has gone
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    ended: list[int] = []
+    atexit.register(end_process, ended)
+    try:
+        try:
+            status = main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return 128 + signal.SIGPIPE
+    if _one_of_many():
+        ended.append(status)
+    return status
+
+
+def end_process(status: list[int]) -> None:
+    """Registered for the exit first, and so called last: end the process here where a status is given.
+
+    DistributedDataParallel keeps gloo's threads beyond ``destroy_process_group``, and a thread that asks for an
+    interpreter which is ending aborts the process.
+    """
+    if status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status[0])

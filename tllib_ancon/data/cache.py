@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import shutil
-import signal
-import tempfile
-import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import PIL
-from numpy.typing import NDArray
+from filelock import FileLock, Timeout
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.pictures import Positions
-from tllib_ancon.data.resizing import Resizing
-from tllib_ancon.data.worker_pool import live_as_parent_does, started
-from tllib_ancon.errors import Interrupted, UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows: what a killed build leaves stays there
-    fcntl = None  # type: ignore[assignment]
+from tllib_ancon.data.images import Bytes, Positions
+from tllib_ancon.data.loading import read_each
+from tllib_ancon.data.transforms import Resizing
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.interruption import sigterm_raises
 
 FORMAT = 3
-PIXELS, INDEX, LOCK = "pixels.bin", "index.npy", "lock"
-HEIGHT, WIDTH, CHECKSUM = range(3)
-"""Columns of the index; an image has three bytes a pixel."""
+PIXELS, INDEX = "pixels.bin", "index.npy"
+DELETE = "; delete that folder, and it is made anew"
 
 Bar = Callable[[str, int], Any]
 """``bar(title, steps)``: a progress bar with ``update()``, as a context."""
 
 
-class CachedImages:
+class ResizedImages:
     """Resized images by their positions.
 
     Calling it with a position gives the bytes (H, W, 3) of the image that decoding and resizing would give. They are
@@ -59,178 +50,90 @@ class CachedImages:
     """
 
     def __init__(self, folder: Path, positions: Positions):
-        self.folder = folder
-        self.positions = positions
-        self._open()
+        self.folder, self.positions = folder, positions
+        with reading(folder, "an image cache", DELETE):
+            self.index = np.load(folder / INDEX, allow_pickle=False)  # (N, 3): height, width, checksum
+            self.pixels = np.asarray(np.memmap(folder / PIXELS, mode="c"))
+            self.offsets = np.append(0, np.cumsum(self.index[:, 0] * self.index[:, 1] * 3))
+            kind, size = (self.index.dtype, self.index.shape), len(self.pixels)
+            if kind != (np.int64, (len(positions), 3)) or size != self.offsets[-1]:
+                raise ValueError(f"it is not whole, or not of {len(positions)} images")
+        self.checked = np.zeros(len(positions), dtype=bool)
 
-    def __call__(self, position: int) -> NDArray[np.uint8]:
+    def __call__(self, position: int) -> Bytes:
         row = int(np.searchsorted(self.positions, position))
         height, width, checksum = self.index[row].tolist()
         pixels = self.pixels[self.offsets[row] : self.offsets[row + 1]]
         if not self.checked[row]:
             if zlib.crc32(pixels.data) != checksum:
-                raise self._damaged(f"the bytes of image {position} changed")
+                raise UserError(f"image cache {self.folder} is damaged (the bytes of image {position} changed){DELETE}")
             self.checked[row] = True
         return pixels.reshape(height, width, 3)
 
-    def _open(self) -> None:
-        try:
-            self.index = np.load(self.folder / INDEX, allow_pickle=False)
-            self.pixels = np.asarray(np.memmap(self.folder / PIXELS, mode="r"))
-        except (OSError, ValueError, EOFError) as error:
-            raise self._damaged(str(error)) from error
-        count = len(self.positions)
-        if self.index.dtype != np.int64 or self.index.shape != (count, 3) or (self.index < 0).any():
-            raise self._damaged(f"an index of {self.index.dtype} {self.index.shape} instead of {count} images")
-        self.offsets = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(self.index[:, HEIGHT] * self.index[:, WIDTH] * 3, out=self.offsets[1:])
-        if len(self.pixels) != self.offsets[-1]:
-            raise self._damaged(f"{len(self.pixels)} bytes instead of {self.offsets[-1]}")
-        self.checked = np.zeros(count, dtype=bool)
-
-    def _damaged(self, reason: str) -> UserError:
-        return UserError(f"image cache {self.folder} is damaged ({reason}); delete that folder, and it is made anew")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "positions": self.positions}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ResizedImages, (self.folder, self.positions)
 
 
 def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing], workers: int, bar: Bar) -> Domain:
     """The same domain, with its resized images read from caches in ``folder``; those that are not there are written.
 
     A cache is named by everything that decides its content: the files' paths, inodes, times and sizes, the resizing and
-    the version of the decoder. It is built in a temporary folder that then takes its name, so two processes may
-    build the same one, and one that was interrupted leaves nothing that is taken for a cache. What a killed process
-    left is removed by the next one that builds.
+    the version of the decoder. It is built aside and then takes its name, so that one that was interrupted is never
+    taken for a cache; what a killed process left is removed by the next one that builds. Of several processes that want
+    the same one, the first builds it and the others wait.
 
     Args:
         domain: of files or of a Hugging Face dataset
         folder: holds any number of caches
         resizings: of the transforms that will read the images
         workers: processes that decode; 0 for this one
-        bar: what the person sees while it is built
+        bar: what the user sees while it is built
 
     Raises:
         UserError: an image that cannot be read; no place on the disk; a damaged cache; images that no cache can keep
         Interrupted: SIGTERM came while it was built
     """
     positions = np.unique(domain.positions)
-    caches = dict(domain.caches)
+    images = copy(domain.images)
+    images.kept = kept = dict(images.kept)
     for resizing in set(resizings):
-        home = Path(folder) / f"{resizing.side}px-{_key(domain, positions, resizing)}"
+        name = json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode()
+        digest = hashlib.sha256(name)
+        for state in domain.images.states(positions):
+            digest.update(state + b"\n")
+        home = Path(folder) / f"{resizing.side}px-{digest.hexdigest()[:24]}"
         if not home.is_dir():
-            _build(home, replace(domain, positions=positions, labels=None, caches={}), resizing, workers, bar)
-        caches[resizing] = CachedImages(home, positions)
-    return replace(domain, caches=caches)
-
-
-def _key(domain: Domain, positions: Positions, resizing: Resizing) -> str:
-    digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
-    for state in domain.pictures.states(positions):
-        digest.update(state + b"\n")
-    return digest.hexdigest()[:24]
+            _build(home, replace(domain, positions=positions, labels=None), resizing, workers, bar)
+        kept[resizing] = ResizedImages(home, positions)
+    return replace(domain, images=images)
 
 
 def _build(home: Path, domain: Domain, resizing: Resizing, workers: int, bar: Bar) -> None:
     gigabytes = len(domain) * resizing.side**2 * 3 / 1e9
-    with _temporary(home) as temporary, _sigterm_raises():
-        try:
-            if shutil.disk_usage(temporary).free < gigabytes * 1e9:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with open(temporary / PIXELS, "wb") as file:
-                index = _decode_all(file, domain, resizing, workers, bar)
-            np.save(temporary / INDEX, index)
-            with contextlib.suppress(OSError):  # another process was faster: its cache is the same
-                os.rename(temporary, home)
-        except OSError as error:
-            raise UserError(f"image cache {home} of {gigabytes:.2f} GB cannot be written ({error})") from error
-
-
-@contextlib.contextmanager
-def _temporary(home: Path) -> Iterator[Path]:
-    """A locked folder beside ``home``, removed in the end; and those that dead processes left are removed first."""
-    with contextlib.ExitStack() as held:
-        try:
-            home.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(home.parent / f".{LOCK}", wait=True):
-                _remove_dead(home.parent)
-                temporary = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
-                held.callback(shutil.rmtree, temporary, ignore_errors=True)
-                held.enter_context(_locked(temporary / LOCK, wait=False))
-        except OSError as error:
-            raise UserError(f"image cache {home.parent} cannot be written ({error})") from error
-        yield temporary
-
-
-def _remove_dead(folder: Path) -> None:
-    for left in folder.glob(".*px-*"):
-        with contextlib.suppress(OSError), _locked(left / LOCK, wait=False):
+    home.parent.mkdir(parents=True, exist_ok=True)
+    for left in filter(Path.is_dir, home.parent.glob(".*px-*")):  # by dead processes
+        with contextlib.suppress(Timeout), FileLock(f"{left}.lock", timeout=0):
             shutil.rmtree(left, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(path: Path, wait: bool) -> Iterator[None]:
-    """A lock that the operating system takes back when its process ends.
-
-    Raises:
-        OSError: another process has it, unless this one is to ``wait``
-    """
-    with open(path, "ab") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-
-
-@contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """In this context SIGTERM is an exception, so that what was begun is removed."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number, "while images were cached")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _decode_all(file: BinaryIO, domain: Domain, resizing: Resizing, workers: int, bar: Bar) -> NDArray[np.int64]:
-    loader = DataLoader(
-        _Resized(domain, resizing),
-        batch_size=16,
-        num_workers=workers,
-        collate_fn=list,
-        worker_init_fn=live_as_parent_does,
-    )
-    rows = []
-    with bar("caching images", len(loader)) as shown:
-        for batch in started(loader):
-            for pixels in batch:
+    aside = home.with_name(f".{home.name}")
+    with FileLock(f"{aside}.lock"), sigterm_raises("while images were cached"), contextlib.ExitStack() as done:
+        if home.is_dir():  # another process was faster
+            return
+        done.callback(shutil.rmtree, aside, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        if shutil.disk_usage(aside).free < gigabytes * 1e9:
+            raise UserError(f"no room for the image cache {home} of {gigabytes:.2f} GB; choose another `cache`")
+        rows = []
+        with open(aside / PIXELS, "wb") as file, bar("caching images", len(domain)) as shown:
+            for pixels in read_each(partial(_resized, domain, resizing), len(domain), workers):
                 file.write(pixels)
                 rows.append((*pixels.shape[:2], zlib.crc32(pixels)))
-            shown.update()
-    return np.array(rows, dtype=np.int64)
+                shown.update()
+        np.save(aside / INDEX, np.array(rows, dtype=np.int64))
+        os.rename(aside, home)
 
 
-class _Resized(Dataset[NDArray[np.uint8]]):
-    """Item i is image i of a domain, resized."""
-
-    def __init__(self, domain: Domain, resizing: Resizing):
-        self.domain = domain
-        self.resizing = resizing
-
-    def __len__(self) -> int:
-        return len(self.domain)
-
-    def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        picture = self.domain.image(index)
-        assert isinstance(picture, Image.Image)
-        return np.asarray(self.resizing(picture))
+def _resized(domain: Domain, resizing: Resizing, index: int) -> Bytes:
+    image = domain.image(index)
+    assert isinstance(image, Image.Image)
+    return np.asarray(resizing(image))

@@ -21,7 +21,7 @@ LabelledImage = tuple[Image.Image, int]
 def write_demo_domains(root: Path, seed: int = 0) -> None:
     """Write both domains in TLLib's ImageList layout under ``root``; does nothing where they are complete.
 
-    ``rendered``: 4,000 pictures, white on black, of the ten digits in random fonts of matplotlib, at random size,
+    ``rendered``: 4,000 images, white on black, of the ten digits in random fonts of matplotlib, at random size,
     position and rotation. ``handwritten``: the 1,797 handwritten digits of scikit-learn (from UCI's "Optical
     Recognition of Handwritten Digits"). Both have that set's resolution, 8² pixels, enlarged to 32².
 
@@ -48,7 +48,7 @@ def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> 
 
 
 def handwritten_digits() -> Iterator[LabelledImage]:
-    """scikit-learn's digits, values 0 to 16, as 8-bit pictures."""
+    """scikit-learn's digits, values 0 to 16, as 8-bit images."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -3,62 +3,72 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import os
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.data.paths import Paths
-from tllib_ancon.data.pictures import FilePictures, Pictures, Positions
+from tllib_ancon.data.images import Bytes, Files, Images, Paths, Positions
 from tllib_ancon.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from tllib_ancon.data.cache import CachedImages
-    from tllib_ancon.data.resizing import Resizing
-
 UNLABELLED = -1
+PURITY = 0.9
+"""Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
 
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """N images of one domain, or of several joined. Nothing is kept as an object a picture.
+    """N images of one domain, or of several joined. Nothing is kept as an object an image.
 
     Args:
         name: domain codes joined by "+", e.g. ``A`` or ``Ar+Cl``
-        pictures: where the images come from
+        images: where they come from
         classes: names of the classes, in the order of the labels; empty where they are not known
         labels: (N,) whole numbers in [0, K). Default: unlabelled
-        positions: (N,) of each image among ``pictures``, which is the order of its list. Default: all
+        positions: (N,) of each image among ``images``, which is the order of its list. Default: all
         skipped: why images of the list were left out, one text each
-        caches: of resized images, by their resizing
 
     Raises:
         UserError: labels that are not N whole numbers in [0, K)
     """
 
     name: str
-    pictures: Pictures
+    images: Images
     classes: Sequence[str] = ()
     labels: NDArray[np.int64] | None = None
     positions: Positions = None  # type: ignore[assignment]
     skipped: Sequence[str] = ()
-    caches: Mapping[Resizing, CachedImages] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.positions is None:
-            object.__setattr__(self, "positions", np.arange(len(self.pictures)))
-        if self.labels is not None:
-            object.__setattr__(self, "labels", _checked(self.labels, len(self), len(self.classes), self.name))
+            object.__setattr__(self, "positions", np.arange(len(self.images)))
+        if self.labels is None:
+            return
+        labels, count, num_classes = np.asarray(self.labels), len(self), len(self.classes)
+        if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
+            raise UserError(
+                f"domain {self.name}: labels are {labels.dtype} {labels.shape}; expected a whole number for each of "
+                f"{count} images"
+            )
+        if count and not 0 <= labels.min() <= labels.max() < num_classes:
+            raise UserError(
+                f"domain {self.name}: labels from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}: "
+                f"it has {num_classes} classes"
+            )
+        object.__setattr__(self, "labels", labels.astype(np.int64))
 
     @classmethod
     def of_files(cls, name: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Any = None) -> Domain:
         """Of the files at these paths."""
-        return cls(name, FilePictures(paths), classes, labels)
+        return cls(name, Files(paths), classes, labels)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -74,25 +84,25 @@ class Domain:
     @property
     def paths(self) -> Paths | None:
         """Of the images; none where they do not come from files."""
-        paths = self.pictures.paths
-        return None if paths is None else paths.take(self.positions)
+        return None if self.images.paths is None else self.images.paths.take(self.positions)
 
     @property
     def holds_tensors(self) -> bool:
         """Whether images are float tensors that a model takes as they are, neither resized nor normalised."""
-        return self.pictures.holds_tensors
+        return self.images.holds_tensors
 
-    def image(self, index: int, resizing: Resizing | None = None) -> Image.Image | NDArray[np.uint8] | Tensor:
-        """One image: a PIL image in RGB; the bytes (H, W, 3) of the resized one where there is a cache of this
-        resizing; or the tensor (C, H, W) of a domain that :attr:`holds_tensors`.
+    def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
+        """One image: a PIL image in RGB; the bytes (H, W, 3) of the resized one where those of this resizing are
+        kept; or the tensor (C, H, W) of a domain that :attr:`holds_tensors`.
 
         Raises:
             UserError: it cannot be read (which, why)
         """
-        if resizing is not None and resizing in self.caches:
-            return self.caches[resizing](int(self.positions[index]))
+        position = int(self.positions[index])
+        if resizing in self.images.kept:
+            return self.images.kept[resizing](position)
         try:
-            return self.pictures.image(int(self.positions[index]))
+            return self.images.image(position)
         except UserError as error:
             raise UserError(f"{error}; `skip_corrupt=True` leaves such images out") from error
 
@@ -112,10 +122,10 @@ class Domain:
 
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
-        digest = hashlib.sha256(self.pictures.content())
+        digest = hashlib.sha256(self.images.content())
         labels = [UNLABELLED] * len(self) if self.labels is None else self.labels.tolist()
-        for identity, label in zip(self.pictures.identities(self.positions), labels, strict=True):
-            digest.update(b"%s %d\n" % (identity, label))
+        for name, label in zip(self.images.names(self.positions), labels, strict=True):
+            digest.update(b"%s %d\n" % (name, label))
         return digest.hexdigest()
 
     def require_labels(self) -> Domain:
@@ -130,15 +140,37 @@ def numbered(num_classes: int) -> list[str]:
     return [str(label) for label in range(num_classes)]
 
 
-def _checked(labels: Any, count: int, num_classes: int, name: str) -> NDArray[np.int64]:
-    given = np.asarray(labels)
-    if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
+def class_folders(paths: Paths | None, given: NDArray[np.int64] | None) -> dict[str, int]:
+    """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty.
+
+    Args:
+        paths, given: of the images and their labels; None where there are none
+    """
+    if paths is None or given is None:
+        return {}
+    labels: dict[str, Counter[int]] = defaultdict(Counter)
+    for path, label in zip(paths, given.tolist(), strict=True):
+        labels[os.path.basename(os.path.dirname(path))][label] += 1
+    commonest = {folder: counts.most_common(1)[0] for folder, counts in labels.items()}
+    pure = all(count >= PURITY * labels[folder].total() for folder, (_, count) in commonest.items())
+    folders = {folder: label for folder, (label, _) in sorted(commonest.items())}
+    return folders if pure and len(set(folders.values())) == len(folders) > 1 else {}
+
+
+def require_same_order(here: Mapping[str, int], there: Mapping[str, int], name: str, other: str) -> None:
+    """Refuse two domains in which a class folder of one name has two labels.
+
+    Args:
+        here, there: of :func:`class_folders`
+        name, other: of the two, for the error
+
+    Raises:
+        UserError: the class orders differ (which class, both labels)
+    """
+    differing = [folder for folder in here if there.get(folder, here[folder]) != here[folder]]
+    if differing:
+        folder = differing[0]
         raise UserError(
-            f"domain {name}: labels are {given.dtype} {given.shape}; expected a whole number for each of {count} images"
+            f"the class orders differ: {folder!r} has label {here[folder]} in {name} and {there[folder]} in {other} "
+            f"({len(differing)} classes differ); give every list the same labels"
         )
-    if count and not 0 <= given.min() <= given.max() < num_classes:
-        raise UserError(
-            f"domain {name}: labels from {given.min()} to {given.max()}; expected 0 to {num_classes - 1}: it has "
-            f"{num_classes} classes"
-        )
-    return given.astype(np.int64)

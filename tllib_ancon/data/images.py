@@ -1,87 +1,316 @@
-"""Datasets over a domain: with labels for a source and for evaluation, without for adaptation."""
+"""Where images come from, decoded to RGB: files, the items of a dataset, a column of Hugging Face."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import hashlib
+import io
+import os
+import stat
+import warnings
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import torch
-from torch.utils.data import Dataset
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import UserError, one_line, reading
 
-Transform = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from torch import Tensor
 
+Positions = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 
-class DomainImages(Dataset[Any]):
-    """Images of a domain, each item decided by its key and the seed alone.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
 
-    A key is ``epoch * N + index``; :class:`~tllib_ancon.data.sampling.EpochSampler` makes them. The transform's random
-    numbers come from (seed, key), so that an epoch has the same tensors whatever the number of workers. A transform
-    of pictures leaves the tensors of a domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are.
+IMAGE_NAMES = ("image", "img")
+"""Keys of a dataset's items that hold an image; the first that is there is taken."""
 
-    Args:
-        domain (Domain): what to read
-        transform (callable): PIL image -> tensor; where it has a ``resizing``, images come from the cache of it
-        seed (int): of the augmentation. Default: 0
-    """
-
-    def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
-        self.domain = domain
-        self.transform = transform
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return len(self.domain)
-
-    def image(self, key: int) -> Any:
-        resizing = getattr(self.transform, "resizing", None)
-        image = self.domain.image(key % len(self), resizing)
-        if self.domain.holds_tensors and resizing is not None:
-            return image
-        with seeded(item_seed(self.seed, key)):
-            return self.transform(image)
+SAMPLED = 8
+"""Items of a dataset in memory whose content tells it from another."""
 
 
-class UnlabelledImages(DomainImages):
-    """Items (index, image): what adaptation may see."""
-
-    def __getitem__(self, key: int) -> tuple[int, Any]:
-        return key % len(self), self.image(key)
-
-
-class LabelledImages(DomainImages):
-    """Items (image, label): a source domain, or a target domain under evaluation.
+def load_image(path: str) -> Image.Image:
+    """Decode one image file as RGB.
 
     Raises:
-        UserError: the domain has no labels
+        UserError: the file is missing, is no regular file or cannot be decoded (with its path)
+    """
+    with reading(f"image {path}", "an image"):
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
+            raise ValueError("it is no regular file")
+        with open(path, "rb") as file:
+            return decode(file, f"image {path}")
+
+
+def decode(file: BinaryIO, name: str) -> Image.Image:
+    """Decode one image as RGB; of an animated one the first frame. EXIF orientation is not applied.
+
+    Args:
+        file: the bytes
+        name: of the image, for the error
+
+    Raises:
+        UserError: it cannot be decoded (why)
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return to_rgb(Image.open(file, formats=FORMATS))
+    except UnidentifiedImageError:
+        raise UserError(f"{name}: cannot be decoded (it is no {', '.join(FORMATS)})") from None
+    except Exception as error:  # Pillow's decoders raise many types
+        raise UserError(f"{name}: cannot be decoded ({one_line(error)})") from error
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The same image with three channels of 8 bits; one of 16 bits is scaled, where Pillow would clip it.
+
+    Raises:
+        ValueError: it holds values that are not finite
+    """
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).clip(0, 65_535) / 257).astype(np.uint8))
+    if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
+        raise ValueError("it holds values that are not finite")
+    return image.convert("RGB")
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF says; where that is damaged as it lies in the file, which is how models see it."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # Pillow's reader of EXIF raises many types
+        return image
+
+
+class Paths(Sequence[str]):
+    """Paths in one block of bytes: a list of strings would take five times the memory and be copied by every worker.
+
+    Args:
+        paths: absolute, or relative to the working directory
+        root: folder whose name is kept once. Default: none
     """
 
-    def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
-        super().__init__(domain.require_labels(), transform, seed)
+    def __init__(self, paths: Iterable[str], root: str | os.PathLike[str] = ""):
+        self.root = os.fspath(root)
+        prefix, text, ends = os.path.join(self.root, ""), bytearray(), array("q", [0])
+        for path in paths:
+            text += os.fsencode(path.removeprefix(prefix))
+            ends.append(len(text))
+        self._text, offsets = bytes(text), np.asarray(ends)
+        self._starts, self._ends = offsets[:-1], offsets[1:]
 
-    def __getitem__(self, key: int) -> tuple[Any, int]:
-        assert self.domain.labels is not None
-        return self.image(key), int(self.domain.labels[key % len(self)])
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        return os.path.join(self.root, self.relative(index))
+
+    def relative(self, index: int) -> str:
+        """The path below the root; the whole path where it does not lie there."""
+        return os.fsdecode(self._text[self._starts[index] : self._ends[index]])
+
+    def take(self, positions: Positions) -> Paths:
+        """The paths at these positions, in this order."""
+        taken = object.__new__(Paths)
+        taken.root, taken._text = self.root, self._text
+        taken._starts, taken._ends = self._starts[positions], self._ends[positions]
+        return taken
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """In this context torch's random numbers on the CPU start from ``seed``; after it they go on as before."""
-    generator = torch.default_generator
-    state = generator.get_state()
-    try:
-        generator.manual_seed(seed)
-        yield
-    finally:
-        generator.set_state(state)
+class Images(ABC):
+    """N images by their position.
+
+    Attributes:
+        paths: of their files, where each has one
+        holds_tensors: whether they are float tensors that a model takes as they are
+        kept: resizing -> what gives the bytes (H, W, 3) of the resized image at a position, where these are kept
+    """
+
+    paths: Paths | None = None
+    holds_tensors = False
+    kept: Mapping[Hashable, Callable[[int], Bytes]] = {}
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def image(self, position: int) -> Image.Image | Tensor:
+        """One image, RGB.
+
+        Raises:
+            UserError: it cannot be read (which, why)
+        """
+
+    def content(self) -> bytes:
+        """What tells them from others that have the same names; nothing for files, whose names are enough."""
+        return b""
+
+    def names(self, positions: Positions) -> Iterator[bytes]:
+        """The name of each of these images, the same wherever their root lies."""
+        return (b"%d" % position for position in positions.tolist())
+
+    def states(self, positions: Positions) -> Iterator[bytes]:
+        """What decides the content of these images, for a cache.
+
+        Raises:
+            UserError: images that may change from one reading to the next
+        """
+        yield self.content()
+        yield from self.names(positions)
 
 
-def item_seed(seed: int, key: int) -> int:
-    """A well-mixed 63-bit number from a seed and a key (the finaliser of SplitMix64)."""
-    mask = (1 << 64) - 1
-    value = (seed * 0x9E3779B97F4A7C15 + key + 0x9E3779B97F4A7C15) & mask
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
-    return (value ^ (value >> 31)) >> 1
+class Files(Images):
+    """Images in files."""
+
+    def __init__(self, paths: Sequence[str]):
+        self.paths: Paths = paths if isinstance(paths, Paths) else Paths(paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def image(self, position: int) -> Image.Image:
+        return load_image(self.paths[position])
+
+    def names(self, positions: Positions) -> Iterator[bytes]:
+        root = os.sep if self.paths.root else ""
+        return (os.fsencode(os.path.join(root, self.paths.relative(position))) for position in positions.tolist())
+
+    def states(self, positions: Positions) -> Iterator[bytes]:
+        yield os.fsencode(os.path.realpath(self.paths.root))
+        for position in positions.tolist():
+            status = os.stat(self.paths[position])
+            state = f"\0{status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+            yield os.fsencode(self.paths.relative(position) + state)
+
+
+class Items(Images):
+    """Items of a map-style dataset: an image, or a tuple or dict that holds one.
+
+    Images are PIL images, (H, W) or (H, W, 3) arrays of bytes or of floats from 0 to 1, and (C, H, W) uint8 tensors.
+    (C, H, W) float tensors are taken as what a model is given: they are neither resized nor normalised.
+
+    Args:
+        dataset: with ``__len__`` and ``__getitem__``
+        name: of it, for errors
+
+    Raises:
+        UserError: a dataset without a length, an empty one, or one whose first item holds no image
+    """
+
+    def __init__(self, dataset: Any, name: str):
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            if hasattr(dataset, "dataset"):
+                raise UserError(f"{name} gives batches, and each image is needed by its number; pass `loader.dataset`")
+            raise UserError(
+                f"{name}: {type(dataset).__name__} has no length or no items by number, and adaptation keeps votes of "
+                "each image; give a map-style dataset"
+            )
+        if not len(dataset):
+            raise UserError(f"{name}: the dataset is empty")
+        self.dataset, self.name = dataset, name
+        self.shape = tuple(getattr(self._read(0), "shape", ()))  # of a tensor; images have none
+        self.holds_tensors = bool(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def image(self, position: int) -> Image.Image | Tensor:
+        found = self._read(position)
+        shape = tuple(getattr(found, "shape", ()))
+        if shape != self.shape:
+            raise UserError(
+                f"{self.name}, item {position}: {shape or 'an image'} instead of {self.shape or 'an image'} as item 0"
+            )
+        return found if isinstance(found, Image.Image) else found.float()
+
+    def content(self) -> bytes:
+        """Of a few items, where a second reading gives the same."""
+        sampled = np.unique(np.linspace(0, len(self) - 1, SAMPLED).astype(int)).tolist()
+        twice = ([hashlib.sha256(np.asarray(self._read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
+        return b"".join(first for first, second in twice if first == second)
+
+    def states(self, positions: Positions) -> Iterator[bytes]:
+        raise UserError(
+            f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already"
+        )
+
+    def _read(self, position: int) -> Image.Image | Tensor:
+        where = f"{self.name}, item {position}"
+        try:
+            return _as_image(self.dataset[position], where)
+        except UserError:
+            raise
+        except Exception as error:  # it is the user's code
+            raise UserError(f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})") from error
+
+
+def _as_image(item: Any, where: str) -> Image.Image | Tensor:
+    """The image of an item: a PIL image in RGB, or a float tensor (C, H, W)."""
+    import torch
+
+    if isinstance(item, Mapping):
+        item = [*(item[name] for name in IMAGE_NAMES if name in item), *item.values()]
+    found: Any = next(iter(item), None) if isinstance(item, tuple | list) else item
+    if isinstance(found, Image.Image):
+        return to_rgb(found)
+    pixels = found
+    if isinstance(found, torch.Tensor) and found.ndim == 3 and found.numel():
+        if found.is_floating_point():
+            return found.detach().cpu()
+        pixels = found.movedim(0, -1).cpu().numpy()
+    if isinstance(pixels, np.ndarray) and pixels.size:
+        pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
+        if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
+            pixels = np.rint(pixels * 255).astype(np.uint8)
+        if pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] == 3)):
+            return Image.fromarray(pixels).convert("RGB")
+    described = f"{type(found).__name__} {tuple(found.shape)} {found.dtype}" if hasattr(found, "shape") else repr(found)
+    raise UserError(
+        f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
+        "0 to 1, a (C, H, W) tensor, or a tuple or dict that holds one"
+    )
+
+
+class Column(Images):
+    """One column of images of a Hugging Face dataset. Their bytes are decoded here, so that the rules are those of
+    files: the same formats, 16 bits scaled, EXIF orientation not applied.
+
+    Args:
+        dataset: a ``datasets.Dataset``
+        column: that holds images
+        name: of the dataset, for errors
+
+    Raises:
+        UserError: a column of another kind
+    """
+
+    def __init__(self, dataset: Any, column: str, name: str):
+        from datasets import Image as ImageFeature
+
+        if not isinstance(dataset.features[column], ImageFeature):
+            raise UserError(f"{name}: column {column!r} holds no images but {dataset.features[column]}")
+        self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
+        self.fingerprint, self.column, self.name = dataset._fingerprint, column, name
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def image(self, position: int) -> Image.Image:
+        where = f"{self.name}, image {position}"
+        found = self.dataset[position][self.column]
+        if not isinstance(found, dict):
+            raise UserError(f"{where}: {found!r:.80} is no image")
+        if found.get("bytes") is not None:
+            return decode(io.BytesIO(found["bytes"]), where)
+        return load_image(str(found.get("path")))
+
+    def content(self) -> bytes:
+        return f"{self.fingerprint} {self.column}".encode()

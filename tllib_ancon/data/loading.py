@@ -1,31 +1,159 @@
-"""Batches of images: bytes come from the workers, and what is left to do is done on the device."""
+"""Batches of a domain's images: which an epoch visits, in which order, with whose random numbers; bytes come from
+worker processes, and what is left to do is done on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Protocol
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.utils.data import BatchSampler, SequentialSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
-from tllib_ancon.data.images import DomainImages
-from tllib_ancon.data.transforms import Bytes, ImageTransform
-from tllib_ancon.data.worker_pool import PixelBatch, Pixels, Reading, WorkerPool
-from tllib_ancon.errors import UserError
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.images import Bytes
+from tllib_ancon.data.transforms import ImageTransform, seeded
+from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.interruption import SIGNALS
+from tllib_ancon.orphan import end_with
+
+PREFETCHED = 2
+"""Batches that a worker may be ahead of the one in use."""
+
+LOOK_FOR_PARENT_EVERY = 1.0
+"""Seconds."""
 
 
-class Keys(Protocol):
-    """Keys of a dataset, and how many there are."""
+class EpochSampler(Sampler[int]):
+    """A new random order each epoch, as keys ``epoch * N + index`` of :class:`DomainImages`.
 
-    def __iter__(self) -> Iterator[int]: ...
-    def __len__(self) -> int: ...
+    Args:
+        indices: positions in the domain that are visited
+        num_samples (int): N, size of the whole domain
+        seed (int): of the order
+        length (int, optional): keys an epoch; more than ``len(indices)`` starts further passes, each in a new order.
+            Default: one pass
+        rank (int): of the process among those that visit other images with the same seed. Default: 0
+    """
+
+    RANKS_APART = 2**53  # beyond what seed and epoch reach
+
+    def __init__(self, indices: Sequence[int], num_samples: int, seed: int, length: int | None = None, rank: int = 0):
+        self.indices, self.num_samples, self.seed, self.rank = torch.as_tensor(indices), num_samples, seed, rank
+        self.length = len(self.indices) if length is None else length
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        passes = -(-self.length // max(len(self.indices), 1))
+        generator = torch.Generator().manual_seed(self.rank * self.RANKS_APART + self.seed * 1_000_003 + self.epoch)
+        remaining = self.length
+        for number in range(self.epoch * passes, (self.epoch + 1) * passes):
+            order = self.indices[torch.randperm(len(self.indices), generator=generator)][:remaining]
+            remaining -= len(order)
+            yield from (order + number * self.num_samples).tolist()
+
+
+def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Split [0, N) at random into (kept, held out) index vectors, both sorted.
+
+    Args:
+        num_samples (int): N
+        fraction (float): of the samples to hold out, in [0, 1); at least one sample is kept, and unless it is 0 at
+            least one of several is held out
+        seed (int): of the split
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(num_samples, generator=generator)
+    held = min(max(round(num_samples * fraction), int(fraction > 0)), num_samples - 1)
+    return order[held:].sort().values, order[:held].sort().values
+
+
+class DomainImages(Dataset[Any]):
+    """Images of a domain, each item decided by its key and the seed alone.
+
+    A key is ``epoch * N + index``; :class:`EpochSampler` makes them. The transform's random numbers come from
+    (seed, key), so that an epoch has the same tensors whatever the number of workers. A transform of images leaves the
+    tensors of a domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are.
+
+    Args:
+        domain (Domain): what to read
+        transform (callable): PIL image -> tensor; where it has a ``resizing``, images come from the cache of it
+        seed (int): of the augmentation. Default: 0
+    """
+
+    before_device: ImageTransform | None = None
+    """The transform, where what it does on the device is left to do."""
+
+    def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
+        self.domain, self.transform, self.seed = domain, transform, seed
+
+    def __len__(self) -> int:
+        return len(self.domain)
+
+    def image(self, key: int) -> Any:
+        resizing = getattr(self.transform, "resizing", None)
+        image: Any = self.domain.image(key % len(self), resizing)
+        if self.domain.holds_tensors and resizing is not None:
+            return image
+        return self.transformed(image, key)
+
+    def transformed(self, image: Any, key: int) -> Any:
+        with seeded(item_seed(self.seed, key)):
+            if self.before_device:
+                return Pixels(self.before_device.pixels(image), torch.initial_seed())
+            return self.transform(image)
+
+
+class UnlabelledImages(DomainImages):
+    """Items (index, image): what adaptation may see."""
+
+    def __getitem__(self, key: int) -> tuple[int, Any]:
+        return key % len(self), self.image(key)
+
+
+class LabelledImages(DomainImages):
+    """Items (image, label): a source domain, or a target domain under evaluation.
+
+    Raises:
+        UserError: the domain has no labels
+    """
+
+    def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
+        super().__init__(domain.require_labels(), transform, seed)
+
+    def __getitem__(self, key: int) -> tuple[Any, int]:
+        assert self.domain.labels is not None
+        return self.image(key), int(self.domain.labels[key % len(self)])
+
+
+class Pixels(NamedTuple):
+    """An image as bytes (H, W, C), and the seed of its random numbers."""
+
+    values: Bytes
+    seed: int
+
+
+def item_seed(seed: int, key: int) -> int:
+    """A well-mixed 63-bit number from a seed and a key (the finaliser of SplitMix64)."""
+    mask = (1 << 64) - 1
+    value = (seed * 0x9E3779B97F4A7C15 + key + 0x9E3779B97F4A7C15) & mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return (value ^ (value >> 31)) >> 1
 
 
 class ImageLoader:
-    """Batches of a :class:`~tllib_ancon.data.images.DomainImages`, with its images on the GPU where there is one.
+    """Batches of a :class:`DomainImages`, with its images on the GPU where there is one.
 
     Workers outlive an epoch. Where the transform is an :class:`~tllib_ancon.data.transforms.ImageTransform`, they
     hand over bytes, a quarter of the floats, and a batch is finished on the device. Nothing is drawn from the
@@ -39,7 +167,7 @@ class ImageLoader:
         drop_last: drop an incomplete last batch. Default: False
 
     Raises:
-        UserError: a batch of no image, a negative number of workers, too little shared memory for the workers
+        UserError: an image that cannot be read; too little shared memory for the workers
     """
 
     def __init__(
@@ -47,25 +175,19 @@ class ImageLoader:
         dataset: DomainImages,
         batch_size: int,
         workers: int | WorkerPool,
-        sampler: Keys | None = None,
+        sampler: Sequence[int] | EpochSampler | None = None,
         drop_last: bool = False,
     ):
-        if batch_size < 1:
-            raise UserError(f"`batch_size` must be at least 1, got {batch_size}")
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.sampler: Keys = SequentialSampler(dataset) if sampler is None else sampler
+        self.dataset, self.batch_size = dataset, batch_size
+        self.sampler = range(len(dataset)) if sampler is None else sampler
         self.batches = BatchSampler(self.sampler, batch_size, drop_last)
-        self.transform: ImageTransform | None = None
-        if isinstance(dataset.transform, ImageTransform) and not dataset.domain.holds_tensors:
-            self.transform = dataset.transform
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        transform = dataset.transform
+        if isinstance(transform, ImageTransform) and not dataset.domain.holds_tensors:
             dataset = copy(dataset)
-            dataset.transform = _InWorker(self.transform)
-        self.on_gpu = torch.cuda.is_available()
-        self.device = torch.device("cuda" if self.on_gpu else "cpu")
+            dataset.before_device = transform
         self.pool = workers if isinstance(workers, WorkerPool) else WorkerPool(workers)
-        self.reading = Reading(dataset, batch_size, default_collate, pinned=self.on_gpu and self.transform is None)
-        self.pool.add(self.reading)
+        self.number = self.pool.add(dataset)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -77,25 +199,192 @@ class ImageLoader:
         return every - every % self.batch_size if self.batches.drop_last else every
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        for batch in self.pool.batches(self.reading, self.batches):
+        for batch in self.pool.batches(self.number, self.batches):
             yield tuple(map(self._finish, batch))
 
-    def _finish(self, part: PixelBatch | Tensor | list[int]) -> Tensor:
-        if isinstance(part, PixelBatch):
-            assert self.transform is not None
-            pixels = self.pool.tensor(part)
-            pixels = pixels.pin_memory() if self.on_gpu else pixels
-            return self.transform.finish(pixels.to(self.device, non_blocking=True), part.seeds)
-        part = torch.as_tensor(part)
-        return part.to(self.device, non_blocking=True) if part.ndim == 4 else part
+    def _finish(self, part: Any) -> Tensor:
+        if isinstance(part, Tensor):
+            return part.to(self.device, non_blocking=True) if part.ndim == 4 else part
+        pixels, seeds = part
+        assert isinstance(self.dataset.transform, ImageTransform)
+        return self.dataset.transform.finish(pixels.to(self.device, non_blocking=True), seeds)
 
 
-class _InWorker:
-    """The part of a transform before the device, with the seed of the image's random numbers."""
+class WorkersLost(UserError, RuntimeError):
+    """A process that loads images ended without being asked to."""
 
-    def __init__(self, transform: ImageTransform):
-        self.transform = transform
-        self.resizing = transform.resizing
 
-    def __call__(self, image: Image.Image | Bytes) -> Pixels:
-        return Pixels(self.transform.pixels(image), torch.initial_seed())
+class WorkerPool:
+    """Processes that load the batches of any number of loaders, one loader at a time.
+
+    A data loader of torch starts processes of its own, so that a training loop with four loaders would have four times
+    the workers. Here the processes of one serve all.
+
+    A signal to all processes, as of Ctrl-C or a batch system, is this process's to handle: workers wait or end quietly,
+    and that one was lost is found where its batch is missing.
+
+    Args:
+        workers: how many; with none, this process loads
+    """
+
+    def __init__(self, workers: int):
+        self.workers = workers
+        self.datasets: list[Dataset[Any]] = []
+        self._loader: DataLoader[Any] | None = None
+        self._mapped: dict[int, Any] = {}  # memory in which workers laid batches; else mapped anew for each
+        self._asked = _Asked()
+
+    def add(self, dataset: Dataset[Any]) -> int:
+        """Register what will be read, and tell its number; workers that run already are started anew."""
+        self.datasets.append(dataset)
+        self._loader, self._mapped = None, {}
+        return len(self.datasets) - 1
+
+    def batches(self, number: int, keys: Iterable[list[int]]) -> Iterator[Any]:
+        """The batches of these keys of the dataset of this number.
+
+        Raises:
+            UserError: an image that cannot be read
+            WorkersLost: a worker was killed
+            RuntimeError: another loader began to read before this one ended
+        """
+        mine = ((number, batch) for batch in keys)
+        if self.workers == 0:
+            yield from map(_Batches(self.datasets).__getitem__, mine)
+            return
+        if self._loader is None:
+            self._loader = self._start()
+        self._asked.batches = mine
+        try:
+            for batch in _running(self._loader):
+                for part in batch:
+                    if isinstance(part, list | tuple) and part[0].is_shared():
+                        storage = part[0].untyped_storage()
+                        self._mapped[storage.data_ptr()] = storage
+                if self._asked.batches is not mine:
+                    raise RuntimeError("two loaders read through the same workers at once; give each its own")
+                yield batch
+        except WorkersLost:
+            self._loader = None
+            raise
+
+    def _start(self) -> DataLoader[Any]:
+        return DataLoader(
+            _Batches(self.datasets),
+            batch_size=None,
+            sampler=self._asked,
+            num_workers=self.workers,
+            worker_init_fn=live_as_parent_does,
+            prefetch_factor=PREFETCHED,
+            persistent_workers=True,
+            pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator(),
+        )
+
+
+class _Asked:
+    """What the workers are to load now, as a sampler: batches as the number of a dataset and its keys."""
+
+    batches: Iterator[tuple[int, list[int]]] = iter(())
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        return self.batches
+
+
+class _Batches(Dataset[Any]):
+    """Item (n, keys) is the batch of these keys of dataset n. A worker lays images in shared memory that it fills again
+    and again: in that of torch, new for every batch, the pages cost more than the bytes that fill them."""
+
+    def __init__(self, datasets: Sequence[Dataset[Any]]):
+        self.datasets = datasets
+        self.places = [torch.empty(0, dtype=torch.uint8)] * (PREFETCHED + 1)  # ahead, and the one in use
+
+    def __getitem__(self, asked: tuple[int, list[int]]) -> Any:
+        number, keys = asked
+        items = [self.datasets[number][key] for key in keys]
+        if not any(isinstance(part, Pixels) for part in items[0]):
+            return default_collate(items)
+        columns = zip(*items, strict=True)
+        return [self._laid(column) if isinstance(column[0], Pixels) else torch.tensor(column) for column in columns]
+
+    def _laid(self, images: Sequence[Pixels]) -> tuple[Tensor, list[int]]:
+        values = [torch.from_numpy(image.values) for image in images]
+        seeds = [image.seed for image in images]
+        if get_worker_info() is None:
+            return torch.stack(values), seeds
+        place, size = self.places.pop(0), len(values) * values[0].numel()
+        if len(place) < size:
+            place = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self.places.append(place)
+        return torch.stack(values, out=place[:size].view(len(values), *values[0].shape)), seeds
+
+
+def read_each(read: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
+    """What a function gives for 0, ..., N - 1, in this order, computed by so many processes; with none, by this one.
+
+    Raises:
+        WorkersLost: a worker was killed
+    """
+    loader: DataLoader[Any] = DataLoader(
+        range(count),  # type: ignore[arg-type]
+        batch_size=16,
+        num_workers=workers,
+        collate_fn=partial(_each, read),
+        worker_init_fn=live_as_parent_does,
+        generator=torch.Generator(),
+    )
+    return chain.from_iterable(_running(loader))
+
+
+def _each(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    return list(map(function, items))
+
+
+def _running(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader, whose workers follow it by :func:`live_as_parent_does`.
+
+    Raises:
+        WorkersLost: a worker was killed, within five seconds, or had too little shared memory
+    """
+    try:
+        yield from _without_sigchld(loader)
+    except (RuntimeError, EOFError, ConnectionError) as error:
+        text = str(error)
+        lost = text.startswith("DataLoader worker (pid") or "shared memory" in text
+        if not lost and (isinstance(error, RuntimeError) or "in DataLoader worker process" in text):
+            raise
+        reason = one_line(text.rpartition("RuntimeError: ")[2]) or type(error).__name__
+        reason += "; in a container make /dev/shm larger" * ("shared memory" in text)
+        raise WorkersLost(
+            f"a process that loads images ended without a word ({reason}); where memory is short, pass fewer `workers` "
+            "or a smaller `batch_size`"
+        ) from error
+
+
+def _without_sigchld(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Iterate without torch's handler of SIGCHLD, which raises wherever this process is when a worker ends. A signal
+    that comes while workers start waits until they are ready for it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return iter(loader)
+    before = signal.getsignal(signal.SIGCHLD)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        return iter(loader)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def live_as_parent_does(worker: int) -> None:
+    """Let a worker wait at SIGINT, end quietly at SIGTERM, and end when its parent does.
+
+    torch's workers look for their parent too, but one that had already lost it when it first looked waits for ever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        end_with(parent.pid, LOOK_FOR_PARENT_EVERY)

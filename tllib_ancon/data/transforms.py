@@ -1,33 +1,74 @@
-"""Image transforms: TLLib's, by the names its scripts give them, and torchvision's, which keep the aspect ratio."""
+"""Images to tensors: TLLib's transforms, by the names its scripts give them, torchvision's, which keep the aspect
+ratio, and their augmentation in a worker or on the device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tllib_ancon.data.resizing import EVALUATION_RESIZINGS, KEEP_RATIO, TRAIN_RESIZINGS, Resizing
+from tllib_ancon.data.images import Bytes
 from tllib_ancon.errors import UserError
-from tllib_ancon.settings import Settings, setting
-
-Bytes = NDArray[np.uint8]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+KEEP_RATIO = "keep-ratio"
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """In this context torch's random numbers on the CPU start from ``seed``; after it they go on as before."""
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        generator.manual_seed(seed)
+        yield
+    finally:
+        generator.set_state(state)
 
 
 @dataclass(frozen=True)
-class TransformOptions(Settings):
+class Resizing:
+    """PIL image -> PIL image, by Pillow's bicubic filter, its default and so that of TLLib's ``ResizeImage``: the first
+    step of every transform, which has no randomness and can be cached.
+
+    Attributes:
+        side: in pixels, of the square that the image is squashed to, or of its shorter side
+        keep_ratio: resize the shorter side, and the longer one in proportion
+
+    Raises:
+        UserError: an image so narrow that it would exceed Pillow's limit of pixels
+    """
+
+    side: int
+    keep_ratio: bool = False
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        width, height = image.size
+        longer = self.side * max(image.size) // min(image.size) if self.keep_ratio else self.side
+        limit = Image.MAX_IMAGE_PIXELS
+        if self.keep_ratio and limit is not None and self.side * longer > limit:
+            raise UserError(
+                f"an image of {width} x {height} pixels, its shorter side resized to {self.side}, would have "
+                f"{self.side * longer:,}; at most {limit:,} are allowed"
+            )
+        size = (self.side, longer) if width <= height else (longer, self.side)
+        return image.resize(size, Image.Resampling.BICUBIC)
+
+
+@dataclass(frozen=True)
+class TransformOptions:
     """What decides how an image becomes a tensor.
 
-    ``default``, ``cen.crop``, ``ran.crop`` and ``res.`` are TLLib's: the picture is squashed to a square by Pillow's
+    ``default``, ``cen.crop``, ``ran.crop`` and ``res.`` are TLLib's: the image is squashed to a square by Pillow's
     bicubic filter, as by its ``ResizeImage``. ``keep-ratio`` is torchvision's and timm's convention: the shorter side
     is resized to ``image_size / crop_fraction`` and the longer one in proportion, by the same filter; evaluation takes
     the centre, training a random resized crop.
@@ -35,49 +76,54 @@ class TransformOptions(Settings):
     EXIF orientation is not applied by any of them: TLLib and torchvision's folders ignore it, and a model sees in
     adaptation what it saw in training. Turn the files themselves where that matters.
 
+    Attributes:
+        train_resizing: of training images
+        val_resizing: of evaluated images: ``default``, ``res.`` or ``keep-ratio``
+        resize_size: side in pixels of the square of ``res.``
+        image_size: side in pixels of the crop
+        crop_fraction: side of the crop / side that is resized before, in (0, 1]
+        scale, ratio: smallest and largest area and aspect ratio of the random resized crop
+        padding: pixels by which training images are padded, and cropped back at random
+        rotation: degrees by which training images are turned at most
+        horizontal_flip: flip half of the training images
+        norm_mean, norm_std: mean and standard deviation of each channel; one makes the image grey
+
     Raises:
-        UserError: a size, range or normalisation that no image can be given; an unknown resizing
+        UserError: means and standard deviations of another number
     """
 
-    train_resizing: str = setting("default", "of training images", choices=TRAIN_RESIZINGS)
-    val_resizing: str = setting("default", "of evaluated images", choices=EVALUATION_RESIZINGS)
-    resize_size: int = setting(224, "side in pixels of the square for the resizing res.", at_least=1)
-    image_size: int = setting(224, "side in pixels of the crop", at_least=1)
-    crop_fraction: float = setting(0.875, "side of the crop / side that is resized before", above=0, at_most=1)
-    scale: tuple[float, float] = setting((0.5, 1.0), "area of the random resized crop", above=0)
-    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "aspect ratio of the random resized crop", above=0)
-    padding: int = setting(0, "pixels by which training images are padded, and cropped back at random", at_least=0)
-    rotation: float = setting(0.0, "degrees by which training images are turned at most", at_least=0, at_most=180)
-    horizontal_flip: bool = setting(True, "flip half of the training images")
-    norm_mean: tuple[float, ...] = setting(IMAGENET_MEAN, "mean of each channel; one makes the image grey")
-    norm_std: tuple[float, ...] = setting(IMAGENET_STD, "standard deviation of each channel", above=0)
+    train_resizing: str = "default"
+    val_resizing: str = "default"
+    resize_size: int = 224
+    image_size: int = 224
+    crop_fraction: float = 0.875
+    scale: tuple[float, float] = (0.5, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    padding: int = 0
+    rotation: float = 0.0
+    horizontal_flip: bool = True
+    norm_mean: tuple[float, ...] = IMAGENET_MEAN
+    norm_std: tuple[float, ...] = IMAGENET_STD
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("scale", "ratio"):
-            low, high = getattr(self, name)
-            if low > high:
-                raise UserError(f"`{name}` {low} {high}: expected MIN and MAX with MIN <= MAX")
-        if len(self.norm_mean) != len(self.norm_std) or len(self.norm_mean) not in (1, 3):
+        if len(self.norm_mean) != len(self.norm_std):
             raise UserError(
                 f"`norm_mean` has {len(self.norm_mean)} values and `norm_std` {len(self.norm_std)}; both need 3, or 1 "
                 "for grey"
             )
 
-    @property
-    def square(self) -> Resizing:
-        """Of ``default``, ``cen.crop`` and ``ran.crop``: 256² for a crop of 224."""
-        return Resizing(round(self.image_size / self.crop_fraction))
-
-    @property
-    def shorter_side(self) -> Resizing:
-        """Of ``keep-ratio``; rounded as timm does."""
-        return Resizing(math.floor(self.image_size / self.crop_fraction), keep_ratio=True)
+    def resizing(self, name: str) -> Resizing:
+        """What ``train_resizing`` or ``val_resizing`` of this name does first: 256² for a crop of 224, or a shorter
+        side of as much, rounded as timm does."""
+        side = self.image_size / self.crop_fraction
+        if name == KEEP_RATIO:
+            return Resizing(math.floor(side), keep_ratio=True)
+        return Resizing(self.resize_size if name == "res." else round(side))
 
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """PIL image -> normalised (C, H, W) float32 tensor, in parts that may run in different places.
+    """PIL image -> normalised (C, H, W) float32 tensor, in two parts that may run in different places.
 
     Attributes:
         resizing: what is done to every image first; it has no randomness
@@ -91,7 +137,7 @@ class ImageTransform:
     std: Sequence[float]
 
     def __call__(self, image: Image.Image | Bytes) -> Tensor:
-        return self.normalize(torch.from_numpy(np.array(self.pixels(image))))
+        return self.finish(torch.from_numpy(self.pixels(image))[None], [torch.initial_seed()])[0]
 
     def pixels(self, image: Image.Image | Bytes) -> Bytes:
         """What is done before the device: an image, or the bytes (H, W, 3) of the resized one -> (H, W, C) uint8."""
@@ -99,7 +145,7 @@ class ImageTransform:
         cropped = self.crop(resized)
         if self.grey:
             cropped = cropped.convert("L")
-        return np.asarray(cropped).reshape(cropped.height, cropped.width, -1)
+        return np.array(cropped).reshape(cropped.height, cropped.width, -1)
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
         """What is done on the device: (B, H, W, C) uint8 and the seeds of the images' random numbers ->
@@ -107,11 +153,15 @@ class ImageTransform:
         return self.normalize(pixels)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """(..., H, W, C) uint8 -> (..., C, H, W) float32, on the device of ``pixels``."""
-        planes = pixels.movedim(-1, -3)
-        images = _uninitialised(planes.shape, planes.device)
-        mean, std = _a_channel(self.mean, images), _a_channel(self.std, images)
-        for part, normalised in zip(_cache_sized(planes), _cache_sized(images), strict=True):
+        """(B, H, W, C) uint8 -> (B, C, H, W) float32, on the device of ``pixels``. A CPU, whose cache holds an image
+        through all its steps, takes one after the other, and memory from NumPy, which asks for huge pages."""
+        planes, on_cpu = pixels.movedim(-1, -3), pixels.device.type == "cpu"
+        shape = planes.shape
+        images = torch.from_numpy(np.empty(shape, np.float32)) if on_cpu else torch.empty(shape, device=planes.device)
+        mean, std = (
+            torch.tensor(values).view(-1, 1, 1).to(images.device, non_blocking=True) for values in (self.mean, self.std)
+        )
+        for part, normalised in zip(planes, images, strict=True) if on_cpu else [(planes, images)]:
             normalised.copy_(part).div_(255).sub_(mean).div_(std)
         return images
 
@@ -124,57 +174,188 @@ def train_transform(options: TransformOptions) -> ImageTransform:
     """The transform with augmentation."""
     from torchvision import transforms
 
-    return ImageTransform(*augmentation(options, transforms), options.norm_mean, options.norm_std)
-
-
-def augmentation(options: TransformOptions, T: Any) -> tuple[Resizing, Callable[[Any], Any]]:
-    """The resizing and what happens after it, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which
-    draw the same numbers."""
-    from torchvision.transforms import Compose
-
-    resizing, size = options.square, options.image_size
-    random_resized_crop = T.RandomResizedCrop(size, options.scale, options.ratio)
-    match options.train_resizing:
-        case "default":
-            crop = [random_resized_crop]
-        case "cen.crop":
-            crop = [T.CenterCrop(size)]
-        case "ran.crop":
-            crop = [T.RandomCrop(size)]
-        case "res.":
-            resizing, size, crop = Resizing(options.resize_size), options.resize_size, []
-        case "keep-ratio":
-            resizing, crop = options.shorter_side, [random_resized_crop]
-    shift = [T.RandomCrop(size, padding=options.padding)] if options.padding else []
-    turn = [T.RandomRotation(options.rotation)] if options.rotation else []
-    flip = [T.RandomHorizontalFlip()] if options.horizontal_flip else []
-    return resizing, Compose([*crop, *shift, *turn, *flip])
+    resizing, crop = options.resizing(options.train_resizing), _augmentation(options, transforms)
+    return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
 
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:
     """The transform without any randomness."""
-    from torchvision import transforms as T
+    from torchvision import transforms
 
-    centre, whole = T.CenterCrop(options.image_size), T.Compose([])
-    resizing, crop = {
-        "default": (options.square, centre),
-        "res.": (Resizing(options.resize_size), whole),
-        KEEP_RATIO: (options.shorter_side, centre),
-    }[options.val_resizing]
+    crops = [] if options.val_resizing == "res." else [transforms.CenterCrop(options.image_size)]
+    resizing, crop = options.resizing(options.val_resizing), transforms.Compose(crops)
     return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
 
 
-def _a_channel(values: Sequence[float], images: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(images.device, non_blocking=True)
+def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
+    """:func:`train_transform` with its augmentation on the device.
+
+    Raises:
+        UserError: a resizing that keeps the aspect ratio, whose images are no batch before they are cropped
+    """
+    from torchvision.transforms import v2
+
+    if options.train_resizing == KEEP_RATIO:
+        raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
+    resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
+    size = resizing.side if options.train_resizing == "res." else options.image_size
+    at_once = False if options.rotation else None
+    return DeviceAugmentation(resizing, crop, options.norm_mean, options.norm_std, size, at_once)
 
 
-def _cache_sized(images: Tensor) -> Sequence[Tensor]:
-    """One image after the other on a CPU, whose cache holds one through all its steps; all at once on a GPU."""
-    return images.flatten(0, -4).unbind() if images.ndim > 3 and images.device.type == "cpu" else [images]
+def _augmentation(options: TransformOptions, T: Any) -> Any:
+    """What happens after the resizing, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which draw
+    the same numbers."""
+    from torchvision.transforms import Compose
+
+    size = options.image_size
+    steps: list[Any] = []
+    match options.train_resizing:
+        case "cen.crop":
+            steps = [T.CenterCrop(size)]
+        case "ran.crop":
+            steps = [T.RandomCrop(size)]
+        case "res.":
+            size = options.resize_size
+        case _:
+            steps = [T.RandomResizedCrop(size, options.scale, options.ratio)]
+    if options.padding:
+        steps.append(T.RandomCrop(size, padding=options.padding))
+    if options.rotation:
+        steps.append(T.RandomRotation(options.rotation))
+    if options.horizontal_flip:
+        steps.append(T.RandomHorizontalFlip())
+    return Compose(steps)
 
 
-def _uninitialised(shape: Sequence[int], device: torch.device) -> Tensor:
-    """A float32 tensor; on a CPU from NumPy, which asks for huge pages: a batch is there in a fifth of the time."""
-    if device.type == "cpu":
-        return torch.from_numpy(np.empty(shape, np.float32))
-    return torch.empty(shape, device=device)
+@dataclass(frozen=True)
+class DeviceAugmentation(ImageTransform):
+    """An :class:`ImageTransform` whose ``crop`` takes and gives (3, H, W) tensors and runs on their device: workers
+    deliver whole squares, and are left with next to nothing to do.
+
+    Each image of a batch has its own crop and flip, drawn as where workers augment: by its seed. Its pixels differ from
+    theirs by up to 2 of 255 levels from the rounding of the interpolation, and at a rotation by the choice of the
+    nearest pixel.
+
+    torchvision's kernels take the images one by one. On a GPU, where each image costs some ten launches of kernels,
+    crops and flips of a batch are two products of matrices (:func:`crop_batch`); a CPU is nine times faster with the
+    kernels. ``python -m benchmarks.speed --only augmentation`` measures both.
+
+    Attributes:
+        crop: ``torchvision.transforms.v2.Compose``
+        size: in pixels, of a side of the outcome
+        at_once: crop a batch in one call, where no image is turned. Default: on a GPU
+    """
+
+    crop: Any
+    size: int = 0
+    at_once: bool | None = None
+
+    def pixels(self, image: Image.Image | Bytes) -> Bytes:
+        """The whole square, (side, side, 3) uint8: the cache's own bytes where there is one."""
+        return image if isinstance(image, np.ndarray) else np.array(self.resizing(image))
+
+    def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
+        """(B, side, side, 3) uint8 and B seeds -> (B, C, H, W) float32."""
+        from torchvision.transforms.v2 import functional as F
+
+        def of_each(draw: Callable[[Tensor], Any]) -> list[Any]:
+            """By each image's own random numbers."""
+            drawn = []
+            for square, seed in zip(squares, seeds, strict=True):
+                with seeded(seed):
+                    drawn.append(draw(square))
+            return drawn
+
+        squares = pixels.movedim(-1, -3)
+        at_once = pixels.device.type == "cuda" if self.at_once is None else self.at_once
+        if at_once:
+            cropped = crop_batch(squares, of_each(partial(draw_geometry, self.crop.transforms)), self.size)
+        else:
+            cropped = torch.stack(of_each(self.crop))
+        coloured: Tensor = F.rgb_to_grayscale(cropped) if self.grey else cropped
+        return self.normalize(coloured.movedim(-3, -1))
+
+
+class Geometry(NamedTuple):
+    """What is done to one square, in this order.
+
+    Attributes:
+        top, left, height, width: of the crop, in pixels
+        down, right: of the shift of the resized crop; what comes in is black
+        flip: left and right are exchanged
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+    down: int = 0
+    right: int = 0
+    flip: bool = False
+
+
+def draw_geometry(transforms: Iterable[Any], square: Tensor) -> Geometry:
+    """The geometry that these transforms of ``torchvision.transforms.v2`` would give a square, by the same random
+    numbers.
+
+    Args:
+        transforms: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order
+        square: (C, S, S)
+    """
+    from torchvision.transforms import v2
+
+    side = square.shape[-1]
+    found = Geometry(0, 0, side, side)
+    for transform in transforms:
+        match transform:
+            case v2.RandomCrop() if transform.padding is not None:
+                drawn = transform.make_params([torch.empty(3, *transform.size, device="meta")])
+                left, top, _, _ = drawn["padding"]
+                found = found._replace(down=drawn["top"] - top, right=drawn["left"] - left)
+            case v2.RandomResizedCrop() | v2.RandomCrop():
+                drawn = transform.make_params([square])
+                found = Geometry(drawn["top"], drawn["left"], drawn["height"], drawn["width"])
+            case v2.CenterCrop():
+                height, width = transform.size
+                found = Geometry(round((side - height) / 2), round((side - width) / 2), height, width)
+            case v2.RandomHorizontalFlip():
+                found = found._replace(flip=bool(torch.rand(1) < transform.p))
+            case _:
+                raise TypeError(f"{transform} is neither a crop nor a flip")
+    return found
+
+
+def crop_batch(squares: Tensor, geometries: Sequence[Geometry], size: int) -> Tensor:
+    """Crop, resize, shift and flip each square in its own way.
+
+    Row r of an output is the mean of the input's rows by the weights of an antialiased bilinear resize, which are those
+    of torch and Pillow: a triangle around the row's place, as wide as a pixel of the output or of the input, whichever
+    is larger, and cut off at the crop. The same holds for columns, so that an output is :math:`W_r X W_c^T`.
+
+    Args:
+        size: side of the output in pixels
+
+    Shape: (B, C, H, W) uint8 and B geometries -> (B, C, size, size) uint8, rounded once where torch and Pillow round
+    after each of two passes
+    """
+    top, left, height, width, down, right, flip = torch.tensor(geometries, device=squares.device).unbind(1)
+    rows = torch.arange(size, device=squares.device).expand(len(squares), size)
+    columns = torch.where(flip[:, None].bool(), size - 1 - rows, rows)
+    vertical = _weights(rows + down[:, None], size, top, height, squares.shape[-2])
+    horizontal = _weights(columns + right[:, None], size, left, width, squares.shape[-1])
+    with torch.autocast(squares.device.type, enabled=False):
+        resized = vertical[:, None] @ (squares.float() @ horizontal[:, None].mT)
+    return resized.round_().clamp_(0, 255).byte()
+
+
+def _weights(places: Tensor, size: int, start: Tensor, length: Tensor, side: int) -> Tensor:
+    """(B, size) places in the resized crop -> (B, size, side) weights of the input's pixels; 0 at places outside."""
+    start, length = start[:, None, None], length[:, None, None]
+    scale = length / size
+    pixels = torch.arange(side, device=places.device)
+    distance = pixels + 0.5 - start - scale * (places[..., None] + 0.5)
+    weights = (1 - distance.abs() / scale.clamp(min=1)).clamp(min=0)
+    weights = weights * ((pixels >= start) & (pixels < start + length))
+    inside = ((places >= 0) & (places < size))[..., None]
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-9) * inside

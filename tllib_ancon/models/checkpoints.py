@@ -1,92 +1,160 @@
-"""The layouts of checkpoints of TLLib's scripts, of dalib, of the authors and of this package."""
+"""The model that is adapted or evaluated, out of a checkpoint of TLLib's scripts, of dalib, of the authors, of this
+package, or of any program that saves a whole network."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import BottleneckClassifier
-from tllib_ancon.models.state_dicts import load_into
-from tllib_ancon.pooling import AveragePool
+from tllib_ancon.given_paths import IMAGENET
+from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, as_classifier
+from tllib_ancon.models.networks import create_backbone, create_network, library_of
+from tllib_ancon.models.state_dicts import load_into, load_state_dict, some_names, without_prefix
 
-WRAPPERS = ("module.", "_orig_mod.", "model.")
+WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
 """What DataParallel, torch.compile and training programs put before every name."""
 
 RENAMED = (
-    ("G.", "backbone."),
-    ("F1.head.8.", "head."),
-    ("F1.head.", "bottleneck."),
-    ("head_fc.", "bottleneck.0."),
-    ("head_bn.", "bottleneck.1."),
-    ("fc_final.", "head."),
+    (r"^G\.", "backbone."),
+    (r"^F1\.head\.8\.", "head."),
+    (r"^F1\.head\.", "bottleneck."),
+    (r"^head_fc\.", "bottleneck.0."),
+    (r"^head_bn\.", "bottleneck.1."),
+    (r"^fc_final\.", "head."),
+    (r"^head\.weight_g$", "head.parametrizations.weight.original0"),
+    (r"^head\.weight_v$", "head.parametrizations.weight.original1"),
 )
 """What TLLib's mcd.py and the authors' code call the parts that other checkpoints call by these names."""
 
-UNUSED = ("adv_head.", "F2.")
+UNUSED = ("adv_head", "F2")
 """Adversarial classifiers."""
 
-LINEAR, BATCH_NORM, RELU, DROPOUT, NOTHING = "linear", "batch_norm", "relu", "dropout", "nothing"
-BLOCK = (LINEAR, BATCH_NORM, RELU)
-BOTTLENECKS = {
-    "erm": (),
-    "cdan": BLOCK,  # also dann, mcc, cc_loss, bsp, adda, fixmatch, self_ensemble, jan, afn; dalib's
-    "dan": (LINEAR, RELU, DROPOUT),
-    "mdd": (NOTHING, *BLOCK, DROPOUT),
-    "mdd of dalib": (*BLOCK, DROPOUT),
-    "mcd": (DROPOUT, *BLOCK, DROPOUT, *BLOCK),
-    "shot": (LINEAR, BATCH_NORM),
-    "shot without bottleneck": (),
-}
-"""Layers between pooling and head, by the script that saved them. JAN's and AFN's dropout leave no trace."""
-
+BLOCK = (nn.Linear, nn.BatchNorm1d, nn.ReLU)
 LINEAR_HEAD, TWO_LAYER_HEAD, WEIGHT_NORM_HEAD = {""}, {"0", "3"}, {"", "parametrizations.weight"}
-HEADS = {
-    "mdd": TWO_LAYER_HEAD,
-    "mdd of dalib": TWO_LAYER_HEAD,
-    "shot": WEIGHT_NORM_HEAD,
-    "shot without bottleneck": WEIGHT_NORM_HEAD,
+LAYOUTS: dict[str, tuple[tuple[type[nn.Module], ...], set[str]]] = {
+    "erm": ((), LINEAR_HEAD),
+    "cdan": (BLOCK, LINEAR_HEAD),  # also dann, mcc, cc_loss, bsp, adda, fixmatch, self_ensemble, jan, afn; dalib's
+    "dan": ((nn.Linear, nn.ReLU, nn.Dropout), LINEAR_HEAD),
+    "mdd": ((nn.Identity, *BLOCK, nn.Dropout), TWO_LAYER_HEAD),
+    "mdd of dalib": ((*BLOCK, nn.Dropout), TWO_LAYER_HEAD),
+    "mcd": ((nn.Dropout, *BLOCK, nn.Dropout, *BLOCK), LINEAR_HEAD),
+    "shot": ((nn.Linear, nn.BatchNorm1d), WEIGHT_NORM_HEAD),
+    "shot without bottleneck": ((), WEIGHT_NORM_HEAD),
 }
-"""Modules of the head that hold tensors; one Linear where nothing is said."""
+"""Layers between pooling and head, and modules of the head that hold tensors, by the script that saved them. JAN's and
+AFN's dropout leave no trace."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """What a checkpoint holds.
 
     Attributes:
-        name: key of :data:`BOTTLENECKS`, or ``afn`` for several of its blocks
-        bottleneck: its layers
-        num_classes: K
-        features_dim: dimension of the features that the head gets
+        bottleneck: its layers, as in :data:`LAYOUTS`
+        head: the modules of the head that hold tensors
         tensors: part (``backbone``, ``bottleneck``, ``head``) -> name within the part -> tensor
     """
 
-    name: str
-    bottleneck: tuple[str, ...]
-    num_classes: int
-    features_dim: int
+    bottleneck: tuple[type[nn.Module], ...]
+    head: set[str]
     tensors: Mapping[str, Mapping[str, Tensor]]
 
 
+def load(
+    checkpoint: str | Path,
+    arch: str,
+    num_classes: int | None = None,
+    *,
+    arch_options: Mapping[str, Any] | None = None,
+    pool: bool = True,
+    bottleneck_dropout: float = 0.0,
+    scratch: bool = False,
+    pretrained_weights: str | Path | None = None,
+) -> Classifier:
+    """The source model of an adaptation.
+
+    Args:
+        checkpoint: a file with the weights of a whole network of torchvision or timm, as plain PyTorch, timm's and
+            torchvision's training scripts or Lightning save them, or with a model of TLLib's scripts, of dalib, of the
+            AnCon authors or of this package; or ``imagenet``
+        arch: a name of :func:`~tllib_ancon.models.networks.names`
+        num_classes: K of the dataset. Default: that of the checkpoint
+        arch_options: keyword arguments of the timm model
+        pool: False if the output of a backbone of TLLib's is not to be pooled
+        bottleneck_dropout: probability of dropping a feature after the bottleneck, which a checkpoint does not tell
+        scratch: ``imagenet`` has random weights instead; the backbone of another checkpoint learns at the full rate
+        pretrained_weights: with ``imagenet``, the file of its weights. Default: the model zoo's
+
+    Returns: the classifier; its ``preprocessing`` tells what its images should be like
+
+    Raises:
+        UserError: an unknown architecture; a missing or unreadable checkpoint, or one that does not fit (which
+            tensors); another number of classes; dropout after a bottleneck that is not there
+    """
+    if checkpoint == IMAGENET:
+        network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
+        if pretrained_weights is not None:
+            weights = without_prefix(load_state_dict(pretrained_weights), network)
+            load_into(network, weights, source=str(pretrained_weights))
+        classifier = as_classifier(network, finetune=False)
+        if num_classes not in (None, classifier.num_classes):
+            found = f"`checkpoint` imagenet has {classifier.num_classes} classes"
+            raise UserError(f"{found}, the dataset has {num_classes}")
+    else:
+        state = load_state_dict(checkpoint)
+        if layout := recognize(state):
+            backbone = create_backbone(arch, pretrained=False, options=arch_options)
+            classifier = rebuild_model(layout, backbone, num_classes, pool, not scratch)
+        elif library_of(arch)[0] is None:
+            raise UserError(
+                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {some_names(state)}). Known for "
+                f"{arch} are those of TLLib's image classification scripts, of dalib, of the AnCon authors and of this "
+                "package"
+            )
+        else:
+            network = create_network(arch, num_classes, options=arch_options)
+            classifier = as_classifier(network, finetune=not scratch)
+            tensors = without_prefix(state, network)
+            name = next((name for name, module in network.named_modules() if module is classifier.head), "") + ".weight"
+            if name in tensors and tensors[name].ndim == 2 and len(tensors[name]) != classifier.num_classes:
+                _require_classes(num_classes, name, tensors[name])
+                network = create_network(arch, len(tensors[name]), options=arch_options)
+                classifier = as_classifier(network, finetune=not scratch)
+            source = f"checkpoint {checkpoint}, read as a whole {arch} because its layout is none of TLLib's scripts,"
+            load_into(network, tensors, source)
+    if bottleneck_dropout:
+        if not isinstance(classifier, BottleneckClassifier):
+            raise UserError(f"`bottleneck_dropout`: the checkpoint {checkpoint} has no bottleneck; leave it out")
+        classifier.drop_features(bottleneck_dropout)
+    return classifier
+
+
 def recognize(state: Mapping[str, Tensor]) -> Layout | None:
-    """Tell from the names and shapes of its tensors what a checkpoint holds; None if its layout is not known."""
-    tensors = _by_part(state)
-    places = _modules(tensors["bottleneck"]), _modules(tensors["head"])
-    blocks = max(1, len(places[0]) // 2)
-    candidates = {**BOTTLENECKS, "afn": BLOCK * blocks}
-    for name, bottleneck in candidates.items():
-        if places == (_places(bottleneck), HEADS.get(name, LINEAR_HEAD)) and tensors["backbone"]:
-            num_classes, features_dim = _sizes(tensors["head"])
-            return Layout(name, bottleneck, num_classes, features_dim, tensors)
+    """Tell from the names of its tensors what a checkpoint holds; None if its layout is not known."""
+    wrapper = str(WRAPPERS.match(next(iter(state), ""))[0])  # type: ignore[index]
+    tensors: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}}
+    for name, tensor in state.items():
+        part, _, rest = _canonical(name.removeprefix(wrapper)).partition(".")
+        if part in tensors:
+            tensors[part][rest] = tensor
+        elif part not in UNUSED:
+            return None
+    if not tensors["backbone"]:
+        return None
+    places = [{name.rpartition(".")[0] for name in tensors[part]} for part in ("bottleneck", "head")]
+    blocks = {"afn": (BLOCK * max(1, len(places[0]) // 2), LINEAR_HEAD)}
+    for bottleneck, head in {**LAYOUTS, **blocks}.values():
+        if places == [{str(i) for i, layer in enumerate(bottleneck) if layer in BLOCK[:2]}, head]:
+            return Layout(bottleneck, head, tensors)
     return None
 
 
-def start_model(
+def rebuild_model(
     layout: Layout, backbone: nn.Module, num_classes: int | None = None, pool: bool = True, finetune: bool = True
 ) -> BottleneckClassifier:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
@@ -104,128 +172,57 @@ def start_model(
     Raises:
         UserError: another number of classes, tensors that do not fit (which, both shapes)
     """
-    name = _head_weights(layout.tensors["head"])[1]
-    require_classes(layout.num_classes, num_classes, f"head.{name}", layout.tensors["head"][name])
-    bottleneck, features_dim = _build_bottleneck(layout)
-    head = _build_head(layout, features_dim)
-    _load_part(backbone, _with_own_classifier(backbone, layout.tensors["backbone"]), "backbone")
-    _load_part(bottleneck, layout.tensors["bottleneck"], "bottleneck")
-    _load_part(head, layout.tensors["head"], "head")
-    pool_layer = AveragePool() if pool else nn.Identity()
-    return BottleneckClassifier(backbone, layout.num_classes, bottleneck, head, features_dim, pool_layer, finetune)
+    tensors = dict(layout.tensors)
 
+    def linear(part: str, name: str, inputs: int = 0) -> nn.Linear:
+        weight = tensors[part].get(name)
+        if weight is None or weight.ndim != 2:
+            found = "missing" if weight is None else tuple(weight.shape)
+            raise UserError(f"the checkpoint's {name} should be a matrix and is {found}")
+        return nn.Linear(inputs or weight.shape[1], len(weight))
 
-def require_classes(found: int, wanted: int | None, name: str, weight: Tensor) -> None:
-    """Refuse a checkpoint of another number of classes, the rows of this weight of its head.
-
-    Raises:
-        UserError: both numbers, both shapes
-    """
-    if wanted is not None and found != wanted:
-        shape = tuple(weight.shape)
-        raise UserError(
-            f"the checkpoint is for {found} classes, the dataset has {wanted} ({name} has shape {shape}, expected "
-            f"{(wanted, *shape[1:])}); give a checkpoint of the same classes"
-        )
-
-
-def _by_part(state: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    parts: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}, "": {}}
-    for name, tensor in _unwrapped(state).items():
-        name = _canonical(name)
-        part, _, rest = name.partition(".")
-        if not name.startswith(UNUSED):
-            parts[part if part in parts else ""][rest] = tensor
-    if parts.pop(""):
-        return {part: {} for part in parts}
-    return parts
-
-
-def _unwrapped(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    for wrapper in WRAPPERS:
-        if state and all(name.startswith(wrapper) for name in state):
-            return _unwrapped({name.removeprefix(wrapper): tensor for name, tensor in state.items()})
-    return state
+    layers: list[nn.Module] = []
+    width = 0  # of the bottleneck
+    for index, layer in enumerate(layout.bottleneck):
+        if layer is nn.Linear:
+            layers.append(linear("bottleneck", f"{index}.weight"))
+            width = len(tensors["bottleneck"][f"{index}.weight"])
+        else:
+            layers.append(layer(width) if layer is nn.BatchNorm1d else layer())
+    bottleneck = nn.Sequential(*layers) if layers else nn.Identity()
+    head: nn.Module
+    if layout.head == TWO_LAYER_HEAD:
+        first, last = linear("head", "0.weight", width), "3.weight"
+        head = nn.Sequential(first, nn.ReLU(), nn.Dropout(), linear("head", last, first.out_features))
+    else:
+        last = "parametrizations.weight.original1" if layout.head == WEIGHT_NORM_HEAD else "weight"
+        head = first = linear("head", last, width)
+        head = weight_norm(head) if layout.head == WEIGHT_NORM_HEAD else head
+    _require_classes(num_classes, f"head.{last}", tensors["head"][last])
+    own = {name: tensor for name, tensor in backbone.state_dict().items() if name.startswith("fc.")}
+    theirs = {name: tensor for name, tensor in tensors["backbone"].items() if not name.startswith("fc.")}
+    tensors["backbone"] = theirs | own  # TLLib's keep an unused ImageNet classifier, dalib's and ours do not
+    for part, name in ((backbone, "backbone"), (bottleneck, "bottleneck"), (head, "head")):
+        load_into(part, tensors[name], f"the checkpoint's {name}")
+    classes = len(tensors["head"][last])
+    return BottleneckClassifier(backbone, classes, bottleneck, head, first.in_features, pool, finetune)
 
 
 def _canonical(name: str) -> str:
     """This package's name of a tensor."""
     for theirs, ours in RENAMED:
-        if name.startswith(theirs):
-            name = ours + name.removeprefix(theirs)
-            break
-    block = re.fullmatch(r"bottleneck\.(0\.0|[1-9]\d*)\.(fc|bn)\.(\w+)", name)  # TLLib's afn.py
-    if block:
+        name = re.sub(theirs, ours, name)
+    if block := re.fullmatch(r"bottleneck\.(0\.0|[1-9]\d*)\.(fc|bn)\.(\w+)", name):  # TLLib's afn.py
         index = 3 * int(block[1].partition(".")[0]) + (block[2] == "bn")
         name = f"bottleneck.{index}.{block[3]}"
-    name = re.sub(r"^head\.weight_g$", "head.parametrizations.weight.original0", name)
-    return re.sub(r"^head\.weight_v$", "head.parametrizations.weight.original1", name)
+    return name
 
 
-def _modules(tensors: Mapping[str, Tensor]) -> set[str]:
-    return {name.rpartition(".")[0] for name in tensors}
-
-
-def _places(layers: tuple[str, ...]) -> set[str]:
-    """Where in a Sequential of these layers there are tensors."""
-    return {str(index) for index, layer in enumerate(layers) if layer in (LINEAR, BATCH_NORM)}
-
-
-def _sizes(head: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Outputs and inputs of a head."""
-    first, last = _head_weights(head)
-    return _shape(head, last)[0], _shape(head, first)[1]
-
-
-def _head_weights(head: Mapping[str, Tensor]) -> tuple[str, str]:
-    """Names of the weights of a head's first and last layer."""
-    if "3.weight" in head:
-        return "0.weight", "3.weight"
-    name = "weight" if {"weight", "0.weight"} & set(head) else "parametrizations.weight.original1"
-    return name, name
-
-
-def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:
-    """Shape of a Linear's weight."""
-    if name not in tensors or tensors[name].ndim != 2:
-        found = tuple(tensors[name].shape) if name in tensors else "missing"
-        raise UserError(f"the checkpoint's {name} should be a matrix and is {found}")
-    outputs, inputs = tensors[name].shape
-    return outputs, inputs
-
-
-def _build_bottleneck(layout: Layout) -> tuple[nn.Module, int]:
-    tensors = layout.tensors["bottleneck"]
-    width = layout.features_dim
-    layers: list[nn.Module] = []
-    for index, layer in enumerate(layout.bottleneck):
-        if layer == LINEAR:
-            width, inputs = _shape(tensors, f"{index}.weight")
-            layers.append(nn.Linear(inputs, width))
-        elif layer == BATCH_NORM:
-            layers.append(nn.BatchNorm1d(width))
-        else:
-            layers.append({RELU: nn.ReLU, DROPOUT: nn.Dropout, NOTHING: nn.Identity}[layer]())
-    return (nn.Sequential(*layers) if layers else nn.Identity()), width
-
-
-def _build_head(layout: Layout, features_dim: int) -> nn.Module:
-    kind = HEADS.get(layout.name, LINEAR_HEAD)
-    if kind == TWO_LAYER_HEAD:
-        width = _shape(layout.tensors["head"], "0.weight")[0]
-        layers = nn.Linear(features_dim, width), nn.ReLU(), nn.Dropout(), nn.Linear(width, layout.num_classes)
-        return nn.Sequential(*layers)
-    head = nn.Linear(features_dim, layout.num_classes)
-    return weight_norm(head) if kind == WEIGHT_NORM_HEAD else head
-
-
-def _with_own_classifier(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """TLLib's backbones keep an unused ImageNet classifier, dalib's and ours do not: it is never loaded."""
-    own = {name: tensor for name, tensor in backbone.state_dict().items() if name.startswith("fc.")}
-    return {**own, **{name: tensor for name, tensor in tensors.items() if not name.startswith("fc.")}}
-
-
-def _load_part(part: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
-    expected = part.state_dict()
-    counters = {key for key in tensors if key.endswith("num_batches_tracked") and key not in expected}
-    load_into(part, {key: tensors[key] for key in tensors if key not in counters}, f"the checkpoint's {name}")
+def _require_classes(wanted: int | None, name: str, weight: Tensor) -> None:
+    """Refuse a checkpoint of another number of classes, the rows of this weight of its head."""
+    found, *rest = weight.shape
+    if wanted is not None and found != wanted:
+        raise UserError(
+            f"the checkpoint is for {found} classes, the dataset has {wanted} ({name} has shape {tuple(weight.shape)}, "
+            f"expected {(wanted, *rest)}); give a checkpoint of the same classes"
+        )

@@ -1,19 +1,67 @@
-"""What is trained and adapted: a network that gives logits and features. TLLib's is backbone, bottleneck and head."""
+"""What is trained and adapted: a network that gives logits and features.
+
+TLLib's is backbone, bottleneck and head; any other is a whole network whose head is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.errors import UserError
-from tllib_ancon.models.preprocessing import Preprocessing
+from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD
+from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.pooling import AveragePool
 
 MOST_WEIGHTS = 2**30
 """Of one layer: 4 GB in float32."""
+
+IMAGE_SIZE = 224
+"""Side of the images that a network is probed with if nothing says what it takes."""
+
+BATCH_NORMS = nn.modules.batchnorm._BatchNorm
+NORMALIZATIONS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How images become the tensors that a network was trained on.
+
+    Attributes:
+        mean, std: of each channel, of values in [0, 1]
+        image_size: side in pixels; None if any will do
+        crop_fraction: side of the crop / side that is resized before
+        val_resizing, resize_size: how images were resized for evaluation, and to which side; None if it is not known
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    image_size: int | None = None
+    crop_fraction: float = 0.875
+    val_resizing: str | None = None
+    resize_size: int | None = None
+
+
+def preprocessing_of(network: nn.Module) -> Preprocessing | None:
+    """What a classifier of this package, timm's metadata or torchvision say about a network of theirs, else None.
+
+    All of torchvision's weights for classification were trained with ImageNet's mean and standard deviation.
+    """
+    own = getattr(network, "preprocessing", None)
+    if isinstance(own, Preprocessing):
+        return own
+    if metadata := getattr(network, "pretrained_cfg", None):
+        built_for = (getattr(module, "img_size", None) for module in network.modules())
+        side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
+        return Preprocessing(tuple(metadata["mean"]), tuple(metadata["std"]), side, metadata.get("crop_pct") or 0.875)
+    if type(network).__module__.startswith("torchvision.models."):
+        return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", 224))
+    return None
 
 
 class Classifier(nn.Module):
@@ -23,6 +71,7 @@ class Classifier(nn.Module):
         num_classes (int): K
         features_dim (int, optional): D; None if the network has no features, which are then (B, 0)
         head (nn.Module, optional): features (B, D) -> logits (B, K), a part of this module
+        finetune (bool): the network is pre-trained and learns at a tenth of the rate of its new layers
         preprocessing (Preprocessing, optional): what its images should be like, where that is known
 
     Inputs: images (B, C, H, W)
@@ -49,28 +98,29 @@ class Classifier(nn.Module):
         return (logits, features) if self.training else logits
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
-        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for the rest."""
+        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for each part that
+        is new."""
+        new = [list(part.parameters()) for part in (getattr(self, "bottleneck", None), self.head) if part is not None]
+        known = {id(parameter) for part in new for parameter in part}
+        backbone = [parameter for parameter in self.parameters() if id(parameter) not in known]
+        rates = [0.1 if self.finetune else 1.0, *[1.0] * len(new)]
         groups = [
-            {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": rate * base_lr}
-            for parameters, rate in self._rates()
+            {"params": [parameter for parameter in part if parameter.requires_grad], "lr": rate * base_lr}
+            for part, rate in zip([backbone, *new], rates, strict=True)
         ]
         return [group for group in groups if group["params"]]
-
-    def _rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
-        """Parameters of each part and the factor of their learning rate."""
-        raise NotImplementedError
 
 
 class BottleneckClassifier(Classifier):
     """The classifier that TLLib's scripts put together.
 
     Args:
-        backbone (nn.Module): images -> (B, C, H, W) or (B, C), with ``out_features``
+        backbone (nn.Module): images -> (B, C, H, W) or (B, C)
         num_classes (int): K
         bottleneck (nn.Module): (B, C) -> (B, D)
         head (nn.Module): (B, D) -> (B, K)
         features_dim (int): D
-        pool_layer (nn.Module, optional): applied to the backbone's output. Default: global average pooling
+        pool (bool): average a feature map of the backbone. Default: True
         finetune (bool): the backbone is pre-trained and learns at a tenth of the rate. Default: True
     """
 
@@ -84,17 +134,14 @@ class BottleneckClassifier(Classifier):
         bottleneck: nn.Module,
         head: nn.Module,
         features_dim: int,
-        pool_layer: nn.Module | None = None,
+        pool: bool = True,
         finetune: bool = True,
     ):
         super().__init__()
-        self.backbone = backbone
-        self.pool_layer = AveragePool() if pool_layer is None else pool_layer
-        self.bottleneck = bottleneck
-        self.head = head
-        self.num_classes = num_classes
-        self.features_dim = features_dim
-        self.finetune = finetune
+        self.backbone, self.bottleneck, self.head = backbone, bottleneck, head
+        self.pool_layer = AveragePool() if pool else nn.Identity()
+        self.num_classes, self.features_dim, self.finetune = num_classes, features_dim, finetune
+        self.preprocessing = preprocessing_of(backbone)
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features = self.bottleneck(self.pool_layer(self.backbone(images)))
@@ -112,27 +159,185 @@ class BottleneckClassifier(Classifier):
             raise UserError(f"`bottleneck_dropout={probability:g}`: this model {found}; leave it out")
         self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
 
-    def _rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
-        backbone_rate = 0.1 if self.finetune else 1.0
-        rates = ((self.backbone, backbone_rate), (self.bottleneck, 1.0), (self.head, 1.0))
-        return [(part.parameters(), rate) for part, rate in rates]
+
+class NetworkClassifier(Classifier):
+    """A whole network, of which a part is known to be the head.
+
+    The state dict is the network's own. While this object lives, the head has a forward hook.
+
+    Args:
+        network (nn.Module): images (B, C, H, W) -> logits (B, K)
+        num_classes (int): K
+        head (tuple of str and int, optional): dotted name of the head in the network, and D
+        finetune (bool): the network is pre-trained and learns at a tenth of the head's rate. Default: True
+    """
+
+    head_name: str | None
+
+    def __init__(self, network: nn.Module, num_classes: int, head: tuple[str, int] | None, finetune: bool = True):
+        super().__init__()
+        self.network, self.num_classes, self.finetune = network, num_classes, finetune
+        self.head_name, self.features_dim = head or (None, None)
+        self.preprocessing = preprocessing_of(network)
+        self._entered = _HeadInput()
+        self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._entered)
+
+    def release(self) -> nn.Module:
+        """The network, without the hook; this object finds its features no more."""
+        if self._hook is not None:
+            self._hook.remove()
+        return self.network
+
+    def __del__(self) -> None:
+        if "_hook" in self.__dict__:
+            self.release()
+
+    @property
+    def head(self) -> nn.Module | None:
+        return None if self.head_name is None else self.network.get_submodule(self.head_name)
+
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.network(images)
+        features, self._entered.features = self._entered.features, None
+        if not isinstance(logits, Tensor):
+            raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
+        return logits, logits.new_empty(len(logits), 0) if features is None else features
+
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        return self.network.state_dict(*args, **options)
+
+    def load_state_dict(self, *args: Any, **options: Any) -> Any:
+        return self.network.load_state_dict(*args, **options)
+
+
+class _HeadInput:
+    """A feature hook: it holds what entered the head last. A copy holds nothing."""
+
+    features: Tensor | None = None
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.features = inputs[0]
+
+    def __reduce__(self) -> tuple[type[_HeadInput], tuple[()]]:
+        return _HeadInput, ()
+
+
+def as_classifier(
+    model: nn.Module, head: str | None = None, probe: Tensor | None = None, finetune: bool = True
+) -> Classifier:
+    """Any network that ends in logits as a :class:`Classifier`; one that is a classifier is returned as it is.
+
+    The head is the ``nn.Linear`` that the network calls last, if it takes (B, D) to (B, K); the features are what
+    enters it. One forward pass in evaluation mode, without gradients, finds it.
+
+    Args:
+        model (nn.Module): images (B, C, H, W) -> logits (B, K); trained in place
+        head (str, optional): dotted name of the head, e.g. ``fc``, if it is another module
+        probe (Tensor, optional): a few images that the model takes, (B, C, H, W). Default: zeros, of the size in the
+            metadata of a timm model, else (2, 3, 224, 224)
+        finetune (bool): the network is pre-trained and learns at a tenth of the head's rate. Default: True
+
+    Returns: its ``features_dim`` and ``head`` are None if the network has no such layer
+
+    Raises:
+        UserError: a model that cannot be called on the probe or whose output is not (B, K); a ``head`` that it has
+            not, does not call, or that gets something other than (B, D)
+    """
+    if isinstance(model, Classifier):
+        return model
+    modules = dict(model.named_modules())
+    if head is not None and head not in modules:
+        raise unknown_name("module of the model", head, modules)
+    widths = {name: module.out_features for name, module in modules.items() if isinstance(module, nn.Linear)}
+    images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
+    calls: list[tuple[str, int | None]] = []
+
+    def remember(name: str, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        flat = inputs and isinstance(inputs[0], Tensor) and inputs[0].ndim == 2 and len(inputs[0]) == len(images)
+        calls.append((name, inputs[0].shape[1] if flat else None))
+
+    with ExitStack() as hooks:
+        for name in widths if head is None else [head]:
+            hooks.enter_context(modules[name].register_forward_pre_hook(partial(remember, name)))
+        logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
+    fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
+    if not fits or not logits.is_floating_point():
+        raise UserError(
+            f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
+            "expected; wrap it in a module that returns the logits alone"
+        )
+    num_classes = logits.shape[1]
+    name, width = calls[-1] if calls else ("", None)
+    if head is not None and width is None:
+        if not calls:
+            raise UserError(f"the model does not call its module {head}, which `head` names")
+        raise UserError(
+            f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
+        )
+    known = width is not None and (head is not None or widths[name] == num_classes)
+    return NetworkClassifier(model, num_classes, (name, width) if known and width is not None else None, finetune)
+
+
+def require_network(model: object) -> nn.Module:
+    """The model, if it is a network.
+
+    Raises:
+        UserError: what to pass in place of a state dict, a function or anything else
+    """
+    if isinstance(model, nn.Module):
+        return model
+    raise UserError(
+        f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; of a "
+        "state dict pass the network that has loaded it, of a function the network that it makes"
+    )
+
+
+def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
+    """What a network gives for images in evaluation mode, without gradients; modes stay as they are.
+
+    Raises:
+        UserError: it cannot be called on them (why), and this advice
+    """
+    training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        with torch.no_grad():
+            return network(images)
+    except Exception as error:  # any error can come out of a user's own network
+        shape = tuple(images.shape)
+        raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){advice}") from error
+    finally:
+        for module in training:
+            module.training = True
+
+
+def probe_images(model: nn.Module) -> Tensor:
+    """Two black images of the size that the network's metadata tells, else of 224 pixels."""
+    known = preprocessing_of(model)
+    side = known.image_size if known and known.image_size else IMAGE_SIZE
+    parameter = next(model.parameters(), torch.empty(0))
+    return parameter.new_zeros(2, len(known.mean) if known else 3, side, side)
+
+
+def described(output: object) -> str:
+    """A network's output in words, for a message."""
+    return f"{tuple(output.shape)} of {output.dtype}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
 
 
 def shot_classifier(
     backbone: nn.Module,
     num_classes: int,
     bottleneck_dim: int = 256,
-    pool_layer: nn.Module | None = None,
+    pool: bool = True,
     finetune: bool = True,
+    dropout: float = 0.0,
 ) -> BottleneckClassifier:
     """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head.
 
     Args:
-        backbone (nn.Module): with ``out_features``
-        num_classes (int): K
-        bottleneck_dim (int): D. Default: 256
-        pool_layer (nn.Module, optional): of the backbone's output. Default: global average pooling
-        finetune (bool): the backbone is pre-trained. Default: True
+        backbone, num_classes, pool, finetune: of :class:`BottleneckClassifier`; the backbone has ``out_features``
+        bottleneck_dim (int): D
+        dropout (float): probability of dropping a feature after the bottleneck. Default: 0
 
     Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1 (layers and their
     initialisation); the paper's Section 4.1 uses the same.
@@ -140,39 +345,28 @@ def shot_classifier(
     Raises:
         UserError: a layer of more weights than any network needs
     """
-    width = out_features(backbone)
+    width: int = backbone.out_features  # type: ignore[assignment]
     require_modest_layer(width, bottleneck_dim, "bottleneck_dim")
     require_modest_layer(bottleneck_dim, num_classes, "num_classes")
     linear, batch_norm = nn.Linear(width, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim)
     nn.init.xavier_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
     nn.init.normal_(batch_norm.weight, 1.0, 0.02)
-    bottleneck = nn.Sequential(linear, batch_norm)
-    head = nn.Linear(bottleneck_dim, num_classes)
+    bottleneck, head = nn.Sequential(linear, batch_norm), nn.Linear(bottleneck_dim, num_classes)
     nn.init.xavier_normal_(head.weight)
     nn.init.zeros_(head.bias)
-    return BottleneckClassifier(
-        backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool_layer, finetune
-    )
-
-
-def out_features(backbone: nn.Module) -> int:
-    """C, the channels of a backbone's output, which it must tell.
-
-    Raises:
-        UserError: it does not
-    """
-    width = getattr(backbone, "out_features", None)
-    if not isinstance(width, int):
-        raise UserError(f"the backbone {type(backbone).__name__} needs a whole number `out_features`, has {width!r}")
-    return width
+    head = weight_norm(head)
+    model = BottleneckClassifier(backbone, num_classes, bottleneck, head, bottleneck_dim, pool, finetune)
+    if dropout:
+        model.drop_features(dropout)
+    return model
 
 
 def require_modest_layer(inputs: int, outputs: int, setting: str) -> None:
-    """Refuse a number of outputs before memory for them is asked for.
+    """Refuse a layer of more than :data:`MOST_WEIGHTS` weights before memory for it is asked for.
 
     Raises:
-        UserError: more than :data:`MOST_WEIGHTS` weights
+        UserError: the setting, and the largest value that is possible
     """
     if inputs * outputs > MOST_WEIGHTS:
         raise UserError(
@@ -186,17 +380,35 @@ def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
     this same forward pass.
 
     Everything but batch-norm is in evaluation mode, so that dropout inside a network's own functions is off as well;
-    the model itself counts as training, so that calling it gives logits and features.
-
-    Args:
-        model (nn.Module): its mode is set
-        dropout (bool): leave dropout and stochastic depth on, as the authors do. Default: False
+    the model itself counts as training, so that calling it gives logits and features. With ``dropout``, it and
+    stochastic depth stay on, as the authors have it.
     """
-    if dropout:
-        return model.train()
-    model.eval()
+    model.train(dropout)
     model.training = True
     for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, BATCH_NORMS):
             module.train()
     return model
+
+
+def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> None:
+    """Let only some parameters of a classifier learn.
+
+    Args:
+        model (Classifier): what its owner had frozen learns too, if it is among them
+        which (str): ``all-but-head``: SHOT's and AnCon's choice, all if the model's head is not known; ``all``;
+            ``norm-affine``: scale and shift of the normalisation layers (Rusak et al., 2022; their released script
+            changes all parameters)
+
+    Raises:
+        UserError: no parameter is among them
+    """
+    model.requires_grad_(which != "norm-affine")
+    if which == "all-but-head" and model.head is not None:
+        model.head.requires_grad_(False)
+    elif which == "norm-affine":
+        for module in model.modules():
+            if isinstance(module, NORMALIZATIONS):
+                module.requires_grad_(True)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UserError(f"the model has no parameter to train with `adapted={which}`; pass another `adapted`")

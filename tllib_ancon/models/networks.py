@@ -1,52 +1,91 @@
-"""Whole networks by name, of torchvision and timm: which library a name is of, its options, its weights."""
+"""One factory of networks: our small CNN, SHOT's LeNet, TLLib's digit networks, torchvision's and timm's."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.models.classifier import require_modest_layer
+from tllib_ancon.models.classifier import (
+    Preprocessing,
+    described,
+    output_of,
+    preprocessing_of,
+    probe_images,
+    require_modest_layer,
+)
+from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
 
-HEADLESS = ("small_cnn", "shot_lenet", "lenet", "dtn")
-"""Networks that are a backbone alone."""
+if TYPE_CHECKING:
+    from tllib_ancon.toolkit.toolkit import Toolkit
+
+HEADLESS: dict[str, tuple[int, int | None]] = {
+    "small_cnn": (3, None),
+    "shot_lenet": (1, 28),
+    "lenet": (1, 28),
+    "dtn": (3, 32),
+}
+"""Networks that are a backbone alone, channels and side of their images, whose values are brought to [-1, 1]."""
 
 TIMM, TORCHVISION = "timm/", "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
 
-WITHOUT_DOWNLOAD = "pass a file as `pretrained_weights`, or `scratch=True` to start without"
-SECONDS = 5
-"""To wait for an answer of the hub that has timm's weights."""
+WITH_SIDE_HEADS = ("googlenet", "inception_v3")
 
 TYPICAL_WIDTH = 2048
 """Of the features before a head, for the limit on the number of classes."""
 
-RESERVED_OPTIONS = (
-    "cache_dir",
-    "checkpoint_path",
-    "num_classes",
-    "pretrained",
-    "pretrained_cfg",
-    "pretrained_cfg_overlay",
-    "pretrained_filter_fn",
-    "pretrained_model_args",
-    "pretrained_strict",
-)
-"""What timm's factory takes beside the options of the network: weights, files and addresses among them."""
+
+class SmallCNN(nn.Module):
+    """Three strided convolutions with batch-norm for digit-sized images: (B, 3, H, W) -> (B, 128, H/8, W/8)."""
+
+    out_features = 128
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for channels_in, channels_out, kernel in ((3, 32, 5), (32, 64, 3), (64, 128, 3)):
+            layers.append(nn.Conv2d(channels_in, channels_out, kernel, stride=2, padding=kernel // 2, bias=False))
+            layers += [nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images)
+        return features
+
+
+class ShotLeNet(nn.Module):
+    """SHOT's LeNet for digits: two convolutions and dropout of whole channels, (B, 1, 28, 28) -> (B, 800).
+
+    Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, and its published code. TLLib's
+    ``lenet`` has a further fully connected layer.
+    """
+
+    out_features = 800
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(20, 50, 5), nn.Dropout2d(), nn.MaxPool2d(2), nn.ReLU()),
+            nn.Flatten(),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images)
+        return features
 
 
 def names() -> list[str]:
     """Every network that is known on this machine; torchvision's and timm's may also be asked for by prefix."""
-    import timm
-
-    resnets = torchvision_resnets()
-    of_timm = [name for name in timm.list_models() if name not in resnets]
-    of_torchvision = [TORCHVISION + name for name in _torchvision_names() if name not in resnets]
-    return [*HEADLESS, *resnets, *of_timm, *of_torchvision]
+    resnets = _resnets()
+    of_timm, others = ([name for name in _names_in(library) if name not in resnets] for library in (TIMM, TORCHVISION))
+    return [*HEADLESS, *resnets, *of_timm, *(TORCHVISION + name for name in others)]
 
 
 def create_network(
@@ -64,21 +103,56 @@ def create_network(
         UserError: an unknown name or option, a network without a head of its own; weights that cannot be had
     """
     library, bare = library_of(name)
-    require_own_options(name, library, options)
+    own = _own_options(name, library, options)
     if library is None:
         raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone")
-    require_modest_layer(TYPICAL_WIDTH, num_classes or 0, "num_classes")
-    build = timm_network if library == TIMM else torchvision_network
-    return build(bare, pretrained, {**(options or {}), **({} if num_classes is None else {"num_classes": num_classes})})
+    if num_classes is not None:
+        require_modest_layer(TYPICAL_WIDTH, num_classes, "num_classes")
+        own["num_classes"] = num_classes
+    network: nn.Module = _from_zoo(library, bare, pretrained, own)
+    return network
 
 
-def has_own_head(name: str) -> bool:
-    """Whether :func:`create_network` knows this name.
+def create_backbone(
+    name: str,
+    pretrained: bool = True,
+    weights_file: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    toolkit: Toolkit | None = None,
+) -> Any:
+    """Build a network without its head.
+
+    Args:
+        name: see :func:`names`
+        pretrained: load the model zoo's ImageNet weights (torchvision's V1, timm's default) where the network has some
+        weights_file: load these weights instead, .safetensors or .pth
+        options: keyword arguments of the timm model, e.g. ``{"pad_type": "same"}``
+        toolkit: give its own network where it has one of that name: TLLib's scripts can read the state dict then
+
+    Returns: the network, images -> (B, C, H, W) or (B, C), with ``out_features`` (C) and ``pretrained``, whether its
+        weights come from a file or a model zoo
 
     Raises:
-        UserError: no network has this name
+        UserError: an unknown name or option, a network without a linear head; weights that cannot be had or do not fit
+            (which tensors)
     """
-    return library_of(name)[0] is not None
+    library, bare = library_of(name)
+    own = _own_options(name, library, options)
+    network: Any = _headless(bare) if library is None else None
+    if library is not None:
+        network = _without_head(library, bare, pretrained and weights_file is None, own)
+    if weights_file is not None:
+        state = without_prefix(load_state_dict(weights_file), network)
+        unused = getattr(network, "default_cfg", {}).get("classifier", "fc")
+        unused = {"fc", "head", "classifier", *([unused] if isinstance(unused, str) else unused)}
+        load_into(network, state, str(weights_file), ignore=tuple(f"{part}." for part in unused))
+        network.pretrained = True
+    if toolkit is None or name not in toolkit.backbone_names():
+        return network
+    theirs = toolkit.create_backbone(name)
+    load_into(theirs, {**theirs.state_dict(), **network.state_dict()}, source=f"the network {name}")
+    theirs.pretrained, theirs.preprocessing = network.pretrained, preprocessing_of(network)
+    return theirs
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -99,127 +173,118 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def torchvision_resnets() -> list[str]:
+def library_of(name: str) -> tuple[str | None, str]:
+    """The prefix of the library that has this network, None for one without a head, and its name there.
+
+    Raises:
+        UserError: no network has this name, or none of its weights in timm, as in ``resnet50.a1_in1k``
+    """
+    import timm
+
+    if name in HEADLESS:
+        return None, name
+    prefix, slash, bare = name.rpartition("/")
+    library = prefix + slash or (TORCHVISION if name in _resnets() else TIMM)
+    if library not in (TIMM, TORCHVISION):
+        raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
+    if not (timm.is_model(bare) if library == TIMM else bare in _names_in(library)):
+        valid = [library + other for other in _names_in(library)] if slash else names()
+        raise unknown_name("architecture", name, valid)
+    arch, dot, tag = bare.partition(".")
+    if dot and bare not in (tagged := timm.list_pretrained(f"{arch}.*")):
+        raise unknown_name(f"weights of {arch}", tag, [other.partition(".")[2] for other in tagged])
+    return library, bare
+
+
+def _names_in(library: str) -> list[str]:
+    import timm
+    from torchvision import models
+
+    return list(timm.list_models() if library == TIMM else models.list_models(module=models))
+
+
+def _resnets() -> list[str]:
     """Names that TLLib takes from torchvision rather than from timm."""
     from torchvision.models import resnet
 
     return [name for name in resnet.__all__ if name.islower()]
 
 
-def _torchvision_names() -> list[str]:
-    from torchvision import models
-
-    return list(models.list_models(module=models))
-
-
-def library_of(name: str) -> tuple[str | None, str]:
-    """The prefix of the library that has this network, None for one without a head, and its name there."""
-    import timm
-
-    if name in HEADLESS:
-        return None, name
-    library, _, bare = name.rpartition("/")
-    library = f"{library}/" if library else TORCHVISION if name in torchvision_resnets() else TIMM
-    if library == TIMM and timm.is_model(bare):
-        _require_tag(bare)
-        return library, bare
-    if library == TORCHVISION and bare in _torchvision_names():
-        return library, bare
-    if "/" not in name:
-        raise unknown_name("architecture", name, names())
-    if library not in (TIMM, TORCHVISION):
-        raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
-    known = timm.list_models() if library == TIMM else _torchvision_names()
-    raise unknown_name("architecture", name, [library + other for other in known])
-
-
-def _require_tag(name: str) -> None:
-    """Refuse a name of timm whose second part, as in ``resnet50.a1_in1k``, is none of its weights."""
-    import timm
-
-    arch, dot, tag = name.partition(".")
-    if dot and name not in (known := timm.list_pretrained(f"{arch}.*")):
-        raise unknown_name(f"weights of {arch}", tag, [other.partition(".")[2] for other in known])
-
-
-def require_own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> None:
-    """Refuse options that are not of the network itself: its weights come by other settings, and no option may name a
-    file or an address."""
+def _own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options of the network itself: its weights come by other settings, and none may name a file or an address."""
     for option, value in (options or {}).items():
         if library != TIMM:
             raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}")
-        if option in RESERVED_OPTIONS:
+        if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
             raise UserError(f"`arch_option` {option} is not of the network {name}; weights go to `pretrained_weights`")
         if _names_a_place(value):
             raise UserError(
                 f"`arch_option` {option}: {value!r} names a file or an address; weights go to `pretrained_weights`"
             )
+    return dict(options or {})
 
 
 def _names_a_place(value: object) -> bool:
     if isinstance(value, str):
         return any(sign in value for sign in "/\\:.")
-    if isinstance(value, Mapping):
-        return any(map(_names_a_place, value.values()))
-    return isinstance(value, list | tuple | set) and any(map(_names_a_place, value))
+    values = list(value.values()) if isinstance(value, Mapping) else value
+    return isinstance(values, list | tuple | set) and any(map(_names_a_place, values))
 
 
-def torchvision_network(name: str, pretrained: bool, options: Mapping[str, Any]) -> nn.Module:
-    from torchvision import models
+def _headless(name: str) -> Any:
+    if own := {"small_cnn": SmallCNN, "shot_lenet": ShotLeNet}.get(name):
+        network: Any = own()
+    else:
+        from tllib_ancon.toolkit.toolkit import find  # makes TLLib importable, which other networks do not ask for
 
-    weights = None
-    if pretrained:
+        network = find("tllib").create_backbone(name)
+    channels, side = HEADLESS[name]
+    network.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
+    network.pretrained = False
+    return network
+
+
+def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
+    """A network of timm or torchvision."""
+    try:
+        if library == TIMM:
+            import timm
+
+            return timm.create_model(name, pretrained=pretrained, **options)
+        from torchvision import models
+
         known = models.get_model_weights(name)
-        weights = getattr(known, "IMAGENET1K_V1", known.DEFAULT)
-    return _from_zoo(name, pretrained, lambda: models.get_model(name, weights=weights, **options))
-
-
-def timm_network(name: str, pretrained: bool, options: Mapping[str, Any]) -> nn.Module:
-    import timm
-
-    if pretrained:
-        _require_reachable_weights(name)
-    try:
-        return _from_zoo(name, pretrained, lambda: timm.create_model(name, pretrained=pretrained, **options))
-    except TypeError as error:
-        raise UserError(f"`arch_option`: {name} does not accept {dict(options)} ({one_line(error)})") from error
-
-
-def _from_zoo(name: str, pretrained: bool, build: Callable[[], nn.Module]) -> nn.Module:
-    try:
-        return build()
-    except TypeError:
-        raise
+        weights = getattr(known, "IMAGENET1K_V1", known.DEFAULT) if pretrained else None
+        return models.get_model(name, weights=weights, **options)
     except Exception as error:  # downloads, damaged files and unusual options can lead to any error
-        if not pretrained:
-            raise UserError(f"{name} cannot be built ({one_line(error)})") from error
-        raise UserError(
-            f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); {WITHOUT_DOWNLOAD}"
-        ) from error
+        if isinstance(error, TypeError):
+            why = f"`arch_option`: {name} does not accept {dict(options)} ({one_line(error)})"
+        elif not pretrained:
+            why = f"{name} cannot be built ({one_line(error)})"
+        else:
+            why = f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
+            why += "`pretrained_weights`, or `scratch=True` to start without"
+        raise UserError(why) from error
 
 
-def _require_reachable_weights(name: str) -> None:
-    """Ask once whether timm's weights can be downloaded: its own download tries for about 50 seconds.
+def _without_head(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
+    """A network of timm or torchvision, images -> (B, C)."""
+    if library == TORCHVISION:
+        network = _from_zoo(library, name, pretrained, {"aux_logits": False} if name in WITH_SIDE_HEADS else {})
+        linears = [place for place, module in network.named_modules() if isinstance(module, nn.Linear)]
+        if not linears:
+            raise UserError(f"{name} has no linear head to replace; choose another network")
+        network.out_features = network.get_submodule(linears[-1]).in_features
+        network.set_submodule(linears[-1], nn.Identity())
+    else:
+        import timm
 
-    Raises:
-        UserError: they are not in the cache, and the hub does not answer
-    """
-    import timm
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError
-
-    config = timm.get_pretrained_cfg(name)
-    if config is None or not config.hf_hub_id:
-        return
-    files = [config.hf_hub_filename] if config.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
-    if any(isinstance(try_to_load_from_cache(config.hf_hub_id, file), str) for file in files):
-        return
-    try:
-        get_hf_file_metadata(hf_hub_url(config.hf_hub_id, files[0]), timeout=SECONDS)
-    except HfHubHTTPError:  # it answers; timm tries the other files
-        return
-    except Exception as error:  # the network's errors have no class in common
-        raise UserError(
-            f"the pre-trained weights of {name} are not in the cache, and {config.hf_hub_id} cannot be reached "
-            f"({one_line(error)}); {WITHOUT_DOWNLOAD}"
-        ) from error
+        pretrained = pretrained and timm.is_model_pretrained(name)
+        network = _from_zoo(library, name, pretrained, {**options, "num_classes": 0})
+        with_options = f"{name} with `arch_option` {dict(options)}"
+        features = output_of(network, probe_images(network), f": {with_options}")
+        if not isinstance(features, Tensor) or features.ndim != 2:
+            raise UserError(f"{with_options} gives {described(features)} where one vector an image is expected")
+        network.out_features = features.shape[1]
+    network.pretrained = pretrained
+    return network

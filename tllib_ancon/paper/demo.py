@@ -1,20 +1,27 @@
-"""The demo: which runs it makes, in how many processes, and what comes out over its seeds."""
+"""The demo: which runs it makes, and what comes out over its seeds."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET
+from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
+from tllib_ancon.orphan import end_with
+from tllib_ancon.paper.local import Engine, Failure
+from tllib_ancon.paper.plan import Run
 from tllib_ancon.training.adapt import adapt
 from tllib_ancon.training.pretrain import pretrain
-from tllib_ancon.training.run_directory import RunDirectory
+from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY, REFERENCE = "source-only", "self-training"
 METHODS = ("adabn", REFERENCE, "elr", "ancon", "ancon-auto")
@@ -33,6 +40,7 @@ class Demo:
         seeds: each with a source model of its own, which all methods start from
         source_epochs, epochs: of a source model and of an adaptation
         jobs: processes, each with one thread, so that the numbers do not depend on their number
+        blocks: settings of :data:`BLOCKS` that it runs
     """
 
     out: Path
@@ -40,38 +48,36 @@ class Demo:
     source_epochs: int
     epochs: int
     jobs: int
+    blocks: tuple[str, ...] = BLOCKS[:1]
 
-    def source(self, seed: int) -> PretrainConfig:
-        """The configuration of a source model."""
-        log = str(self.directory("source", seed).path)
-        return PretrainConfig(**self._common(seed), scratch=True, epochs=self.source_epochs, log=log)
+    def source(self, seed: int) -> Run:
+        """The training of a source model."""
+        name = _name("source", seed)
+        return Run(name, "pretrain", {**self._common(name, seed), "scratch": True, "epochs": self.source_epochs})
 
-    def adaptation(self, method: str, seed: int, block: str = "") -> AdaptConfig:
-        """The configuration of an adaptation."""
-        start = self.directory("source", seed).checkpoints / "best.pth"
-        length = {} if method == "adabn" else {"epochs": self.epochs}
-        return AdaptConfig(
-            **self._common(seed),
-            **length,
-            target=(TARGET,),
-            checkpoint=str(start),
-            method=method,
-            criterion="infomax",
-            scratch=block == FULL_RATE,
-            log=str(self.directory(method, seed, block).path),
-        )
+    def adaptation(self, method: str, seed: int, block: str = "") -> Run:
+        """An adaptation."""
+        start, name = _name("source", seed), _name(method, seed, block)
+        settings = {
+            **self._common(name, seed),
+            **({} if method == "adabn" else {"epochs": self.epochs}),
+            "target": (TARGET,),
+            "checkpoint": str(self.out / start / "checkpoints" / "best.pth"),
+            "method": method,
+            "criterion": "infomax",
+            "record_every": 2,
+            **({"scratch": True} if block == FULL_RATE else {}),
+        }
+        return Run(name, "adapt", settings, start)
 
-    def directory(self, name: str, seed: int, block: str = "") -> RunDirectory:
-        """Where a run is kept."""
-        ending = f"-{block.replace(' ', '-')}" if block else ""
-        return RunDirectory(self.out / f"{name}{ending}-seed{seed}")
+    def runs(self) -> list[Run]:
+        """All of them, source models first."""
+        each = product(self.blocks, self.seeds, METHODS)
+        return [*map(self.source, self.seeds), *(self.adaptation(method, seed, block) for block, seed, method in each)]
 
     def directories(self) -> Iterator[RunDirectory]:
         """Of all runs."""
-        for seed in self.seeds:
-            yield self.directory("source", seed)
-            for block in BLOCKS:
-                yield from (self.directory(method, seed, block) for method in METHODS)
+        return (RunDirectory(self.out / run.name) for run in self.runs())
 
     def run(self, say: Callable[[str], None]) -> dict[str, dict[str, list[dict[str, Any]]]]:
         """Make every run that is not finished.
@@ -80,35 +86,32 @@ class Demo:
             say: called with which run has ended, and how
 
         Returns: block -> method -> the numbers of the start or of the selected model, one entry a seed
+
+        Raises:
+            UserError: a run could not be made (which, why)
+            Interrupted: SIGTERM or SIGINT came; the same command continues
         """
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_one_thread) as pool:
-            sources = [(("source", seed, ""), self.source(seed)) for seed in self.seeds]
-            adaptations = [
-                ((method, seed, block), self.adaptation(method, seed, block))
-                for block in BLOCKS
-                for seed in self.seeds
-                for method in METHODS
-            ]
-            total = len(sources) + len(adaptations)
-            _make(pool, pretrain, sources, 0, total, say)
-            summaries = _make(pool, _adapted, adaptations, len(sources), total, say)
-        return {block: self._chosen(summaries, block) for block in BLOCKS}
+        if failures := Workers(self.jobs).execute(self.runs(), "", self.out, say):
+            raise UserError(f"{failures[0].run}: {failures[0].reason}")
+
+        def numbers(of: str, method: str, block: str) -> list[dict[str, Any]]:
+            return [RunDirectory(self.out / _name(method, seed, block)).result()[of] for seed in self.seeds]
+
+        return {
+            block: {SOURCE_ONLY: numbers("start", REFERENCE, block)}
+            | {method: numbers("selected", method, block) for method in METHODS}
+            for block in self.blocks
+        }
 
     def metrics(self, block: str = "") -> dict[str, list[list[dict[str, Any]]]]:
         """Method -> the metrics of each epoch, one list a seed."""
         return {
-            method: [self.directory(method, seed, block).metrics() for seed in self.seeds]
+            method: [RunDirectory(self.out / _name(method, seed, block)).metrics() for seed in self.seeds]
             for method in METHODS
             if method != "adabn"
         }
 
-    def _chosen(self, summaries: Mapping[Any, Any], block: str) -> dict[str, list[dict[str, Any]]]:
-        results = {method: [summaries[method, seed, block] for seed in self.seeds] for method in METHODS}
-        chosen = {SOURCE_ONLY: [result["start"] for result in results[REFERENCE]]}
-        return chosen | {method: [result["selected"] for result in results[method]] for method in METHODS}
-
-    def _common(self, seed: int) -> dict[str, Any]:
+    def _common(self, name: str, seed: int) -> dict[str, Any]:
         return {
             "root": str(self.out / "data"),
             "data": "ImageList",
@@ -123,27 +126,88 @@ class Demo:
             "cache": str(self.out / "cache"),
             "device_augmentation": True,
             "quiet": True,
+            "log": str(self.out / name),
         }
+
+
+def ending(block: str) -> str:
+    """What the names of a block's files end in."""
+    return f"-{block.replace(' ', '-')}" if block else ""
+
+
+def _name(method: str, seed: int, block: str = "") -> str:
+    return f"{method}{ending(block)}-seed{seed}"
+
+
+class Workers(Engine):
+    """Makes runs in processes that stay, with one thread each: the demo's are shorter than the start of a process.
+
+    Args:
+        jobs: processes
+    """
+
+    def __init__(self, jobs: int):
+        self.at_a_time = self.most_started = jobs
+        context = multiprocessing.get_context("spawn")
+        self.pool = ProcessPoolExecutor(jobs, context, _begin_worker, (os.getpid(),))
+
+    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
+        with self.pool:
+            return super().execute(runs, root, out, say)
+
+    def start(self, title: str, run: Run) -> Future[str]:
+        return self.pool.submit(_made, title, run.config)
+
+    def ended(self, running: Mapping[str, Future[str]]) -> dict[str, Failure | None]:
+        wait(running.values(), 0.5, FIRST_COMPLETED)
+        ended: dict[str, Failure | None] = {}
+        for name in [name for name, future in running.items() if future.done()]:
+            try:
+                self.say(running[name].result())
+                ended[name] = None
+            except BAD_INPUT as error:
+                ended[name] = Failure(name, in_words(error))
+        return ended
+
+    def end(self, running: Sequence[Future[str]]) -> None:
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _begin_worker(parent: int) -> None:
+    import torch
+
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which gets it too, ends its processes by SIGTERM
+    torch.set_num_threads(1)
+
+
+def _made(title: str, config: AdaptConfig | PretrainConfig) -> str:
+    """Make a run that is not finished."""
+    try:
+        result = pretrain(config) if isinstance(config, PretrainConfig) else adapt(config=config).summary
+    except Interrupted as stop:
+        raise UserError(str(stop)) from None  # which goes to another process, as Interrupted does not
+    return f"{title}: accuracy {result['selected']['accuracy']:.1f} %"
 
 
 def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Per method the mean accuracy (percent) and ECE (in [0, 1]) over seeds with their standard deviations, each seed's
     numbers, and the paired difference to self-training with its standard error. A spread needs two seeds, and is None
     for one."""
-    return {method: _row(runs, results[REFERENCE]) for method, runs in results.items()}
-
-
-def _row(runs: Sequence[Mapping[str, Any]], reference: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name in ("accuracy", "ece"):
-        values = [run[name] for run in runs]
-        differences = [run[name] - other[name] for run, other in zip(runs, reference, strict=True)]
-        several = len(values) > 1
-        row[name] = fmean(values)
-        row[f"{name}_deviation"] = stdev(values) if several else None
-        row[f"{name}_difference"] = fmean(differences)
-        row[f"{name}_standard_error"] = stdev(differences) / len(differences) ** 0.5 if several else None
-    return {**row, "per_seed": [{name: run[name] for name in ("accuracy", "ece", "epoch")} for run in runs]}
+    summary: dict[str, dict[str, Any]] = {}
+    for method, runs in results.items():
+        row = summary[method] = {}
+        for name in ("accuracy", "ece"):
+            values = [run[name] for run in runs]
+            differences = [run[name] - other[name] for run, other in zip(runs, results[REFERENCE], strict=True)]
+            several = len(values) > 1
+            row[name] = fmean(values)
+            row[f"{name}_deviation"] = stdev(values) if several else None
+            row[f"{name}_difference"] = fmean(differences)
+            row[f"{name}_standard_error"] = stdev(differences) / len(differences) ** 0.5 if several else None
+        row["per_seed"] = [{name: run[name] for name in ("accuracy", "ece", "epoch")} for run in runs]
+    return summary
 
 
 def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
@@ -151,52 +215,15 @@ def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
     self-training ± its standard error."""
     lines = [title, "", f"{'':<15}{'accuracy (%)':>16}{'- self-training':>19}{'ECE (15 bins)':>20}{'difference':>19}"]
     for method, row in summary.items():
-        accuracy = _spread(row["accuracy"], row["accuracy_deviation"], ".1f")
-        ece = _spread(row["ece"], row["ece_deviation"], ".3f")
-        better = _spread(row["accuracy_difference"], row["accuracy_standard_error"], ".1f", signed=True)
-        calibrated = _spread(row["ece_difference"], row["ece_standard_error"], ".3f", signed=True)
-        same = method == REFERENCE
-        lines.append(
-            f"{method:<15}{accuracy:>16}{'' if same else better:>19}{ece:>20}{'' if same else calibrated:>19}".rstrip()
-        )
+        cells = []
+        for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
+            cells.append(_spread(row[name], row[f"{name}_deviation"], form))
+            difference = _spread(row[f"{name}_difference"], row[f"{name}_standard_error"], form, "+")
+            cells.append("" if method == REFERENCE else difference)
+        lines.append("{:<15}{:>16}{:>19}{:>20}{:>19}".format(method, *cells).rstrip())
     return "\n".join(lines) + "\n"
 
 
-def _spread(value: float, spread: float | None, form: str, signed: bool = False) -> str:
-    text = format(value, f"{'+' if signed else ''}{form}")
+def _spread(value: float, spread: float | None, form: str, sign: str = "") -> str:
+    text = format(value, sign + form)
     return text if spread is None else f"{text} ± {format(spread, form)}"
-
-
-def _make(
-    pool: ProcessPoolExecutor,
-    function: Callable[[Any], Any],
-    configurations: Sequence[tuple[tuple[Any, ...], Any]],
-    done: int,
-    total: int,
-    say: Callable[[str], None],
-) -> dict[tuple[Any, ...], Any]:
-    futures = {pool.submit(function, config): key for key, config in configurations}
-    results = {}
-    try:
-        for future in as_completed(futures):
-            key = futures[future]
-            results[key] = future.result()
-            done += 1
-            name, seed, block = key
-            numbers = results[key]["selected"]
-            where = f", {block}" if block else ""
-            say(f"[{done}/{total}] {name}, seed {seed}{where}: accuracy {numbers['accuracy']:.1f} %")
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    return results
-
-
-def _adapted(config: AdaptConfig) -> Mapping[str, Any]:
-    return adapt(config=config).summary
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)

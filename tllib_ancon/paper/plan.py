@@ -1,34 +1,39 @@
-"""Which runs make a table of the paper: a file of ``plans/`` expanded to configurations."""
+"""Which runs make a table of the paper: a file of ``plans/`` expanded to configurations, and how long they take."""
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from tllib_ancon import methods
-from tllib_ancon.config import AdaptConfig, Config, PretrainConfig, underscored
+from tllib_ancon.config import AdaptConfig, PretrainConfig, read_file
 from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.settings import command_words, settings_of
+from tllib_ancon.settings import Settings, settings_of
+from tllib_ancon.training.files import read_bytes
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+PLANS = Path(__file__).with_name("plans")
 
-Settings = Mapping[str, Any]
-"""Settings of :mod:`tllib_ancon.config` by name."""
+Given = Mapping[str, Any]
+"""Settings by name."""
+
+DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
+"""Settings that are decided for each run, beside where it starts."""
 
 SOURCE_ONLY_START = "erm"
 """The start that is trained without target images, so that all pairs of one source share it."""
 
-
-STAGES: dict[str, type[Config]] = {"pretrain": PretrainConfig, "adapt": AdaptConfig}
+FORWARD = 1 / 3
+"""Cost of evaluating an image beside that of a training step on it."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,19 @@ class Run:
         command: ``pretrain`` or ``adapt``
         settings: of that stage
         needs: name of the run whose checkpoint it starts from
+
+    Raises:
+        UserError: a name that leads out of the output folder
     """
 
     name: str
     command: str
-    settings: Settings
+    settings: Given
     needs: str | None = None
+
+    def __post_init__(self) -> None:
+        if {"", ".", ".."} & set(self.name.split("/")):
+            raise UserError(f"a plan makes no run called {self.name!r}: it would lie outside the folder of the runs")
 
     @property
     def config(self) -> Any:
@@ -54,7 +66,7 @@ class Run:
         Raises:
             UserError: settings that the stage refuses
         """
-        return STAGES[self.command](**self.settings)
+        return (PretrainConfig if self.command == "pretrain" else AdaptConfig)(**self.settings)
 
     @property
     def words(self) -> list[str]:
@@ -65,14 +77,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Overrides:
-    """Settings of the person in place of the plan's, by stage."""
+    """Settings of the user in place of the plan's, by stage."""
 
-    source: Settings = field(default_factory=dict)
-    adapt: Settings = field(default_factory=dict)
+    source: Given = field(default_factory=dict)
+    adapt: Given = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Plan:
+Several = Field(min_length=1)
+
+
+class Plan(Settings):
     """The runs of one table.
 
     Attributes:
@@ -90,22 +104,35 @@ class Plan:
         groups: name -> pairs, for ``--pairs``
         source_domain: of targets alone
         notes: deviations and choices that every table of this plan states
+        severities: each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
+
+    Raises:
+        UserError: an entry that a plan does not have, one of another type, one that is needed and missing or empty; a
+            setting that is decided for each run
     """
 
     table: str
     title: str
     dataset: str
-    pairs: tuple[str, ...]
-    methods: tuple[str, ...]
-    seeds: tuple[int, ...] = (0, 1, 2)
-    common: Settings = field(default_factory=dict)
-    adapt: Settings = field(default_factory=dict)
-    source: Mapping[str, Settings] = field(default_factory=dict)
-    variants: tuple[Settings, ...] = ({},)
-    published: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pairs: Annotated[tuple[str, ...], Several]
+    methods: Annotated[tuple[str, ...], Several]
+    seeds: Annotated[tuple[int, ...], Several] = (0, 1, 2)
+    common: Mapping[str, Any] = {}
+    adapt: Mapping[str, Any] = {}
+    source: Mapping[str, Given] = {}
+    variants: Annotated[tuple[Given, ...], Several] = ({},)
+    published: Mapping[str, str] = {}
+    groups: Mapping[str, tuple[str, ...]] = {}
     source_domain: str | None = None
     notes: tuple[str, ...] = ()
+    severities: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _refuse_what_is_decided(self) -> Self:
+        for name in DECIDED:
+            if any(name in given for given in (self.common, self.adapt, *self.source.values(), *self.variants)):
+                raise UserError(f"`{name}` is no setting of a plan: it is decided for each run")
+        return self
 
     @property
     def varied(self) -> set[str]:
@@ -127,9 +154,13 @@ class Plan:
         Raises:
             UserError: a name or pattern that matches nothing
         """
-        chosen = [pair for word in pairs or () for pair in self._matching(word)]
-        return replace(
-            self,
+        chosen: list[str] = []
+        for word in pairs or ():
+            found = self.groups.get(word) or [pair for pair in self.known_pairs if fnmatchcase(pair, word)]
+            if not found:
+                raise unknown_name(f"pair of {self.table}", word, [*self.known_pairs, *self.groups])
+            chosen += found
+        return self.replace(
             methods=tuple(methods or self.methods),
             pairs=tuple(dict.fromkeys(chosen)) or self.pairs,
             seeds=self.seeds if seeds is None else tuple(seeds),
@@ -140,14 +171,33 @@ class Plan:
         overrides = overrides or Overrides()
         sources: dict[str, Run] = {}
         adaptations = []
+
+        def settings(name: str, seed: int, *given: Given) -> dict[str, Any]:
+            head = {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name)}
+            return {key: value for part in (head, *given) for key, value in part.items()}
+
         for start, pair, seed in product(self.source or [None], self.pairs, self.seeds):
-            source = None if start is None else self._source_run(root, out, start, pair, seed, overrides)
-            if source is not None:
-                sources[source.name] = source
-            adaptations += [
-                self._adaptation(root, out, source, pair, seed, method, variant, overrides)
-                for method, variant in product(self.methods, self.variants)
-            ]
+            source, target = self.domains(pair)
+            domains = {**({"source": (source,)} if source else {}), "target": (target,)}
+            needs, checkpoint = None, {}
+            if start is not None:
+                if source is None:
+                    said = f"plan {self.table}: {pair} has no source"
+                    raise UserError(f"{said}; write SOURCE-TARGET, or give `source_domain`")
+                alone = start == SOURCE_ONLY_START
+                needs = f"source/{start}-{_folder(source if alone else pair)}-seed{seed}"
+                seen = {**({"source": (source,)} if alone else domains), "method": start}
+                given = settings(needs, seed, seen, self.common, self.source[start], overrides.source)
+                sources[needs] = Run(needs, "pretrain", given)
+                checkpoint = {"checkpoint": str(out / needs / "checkpoints" / ("best.pth" if alone else "latest.pth"))}
+            for method, variant in product(self.methods, self.variants):
+                label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
+                name = f"{start or 'imagenet'}/{_folder(pair)}/{_folder(label)}-seed{seed}"
+                own = self.common, self.adapt, overrides.adapt, variant
+                given = settings(name, seed, domains, {"method": method}, *own, checkpoint)
+                of_others = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
+                given = {name: value for name, value in given.items() if name not in of_others}
+                adaptations.append(Run(name, "adapt", given, needs))
         return [*sources.values(), *adaptations]
 
     def domains(self, pair: str) -> tuple[str | None, str]:
@@ -155,119 +205,81 @@ class Plan:
         source, dash, target = pair.rpartition("-")
         return (source, target) if dash else (self.source_domain, pair)
 
-    def _matching(self, word: str) -> list[str]:
-        if word in self.groups:
-            return list(self.groups[word])
-        found = [pair for pair in self.known_pairs if fnmatchcase(pair, word)]
-        if not found:
-            raise unknown_name(f"pair of {self.table}", word, [*self.known_pairs, *self.groups])
-        return found
-
-    def _source_run(self, root: str, out: Path, start: str, pair: str, seed: int, overrides: Overrides) -> Run:
-        source, target = self.domains(pair)
-        assert source is not None
-        trained_on = source if start == SOURCE_ONLY_START else pair
-        name = f"source/{start}-{_folder(trained_on)}-seed{seed}"
-        domains = {"source": (source,), **({} if start == SOURCE_ONLY_START else {"target": (target,)})}
-        settings = {**self.common, **self.source[start], **overrides.source}
-        return Run(name, "pretrain", {**self._head(root, out, name, seed), **domains, "method": start, **settings})
-
-    def _adaptation(
-        self,
-        root: str,
-        out: Path,
-        source: Run | None,
-        pair: str,
-        seed: int,
-        method: str,
-        variant: Settings,
-        overrides: Overrides,
-    ) -> Run:
-        start = "imagenet" if source is None else source.name.split("/")[1].split("-")[0]
-        label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
-        name = f"{start}/{_folder(pair)}/{label}-seed{seed}"
-        source_domain, target = self.domains(pair)
-        domains = {**({"source": (source_domain,)} if source_domain else {}), "target": (target,)}
-        settings = _read_by(method, {**self.common, **self.adapt, **overrides.adapt, **variant})
-        if source is not None:
-            kept = "best.pth" if start == SOURCE_ONLY_START else "latest.pth"
-            settings["checkpoint"] = str(out / source.name / "checkpoints" / kept)
-        settings = {**self._head(root, out, name, seed), **domains, "method": method, **settings}
-        return Run(name, "adapt", settings, None if source is None else source.name)
-
-    def _head(self, root: str, out: Path, name: str, seed: int) -> dict[str, Any]:
-        return {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name)}
-
 
 def tables() -> list[str]:
     """Names of the plans."""
-    names = (path.name for path in _folder_of_plans().iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return sorted(path.stem for path in PLANS.glob("*.toml"))
 
 
 def load(table: str) -> Plan:
-    """The plan of a table, or a plan of one's own: the path of a file that ends in ``.toml``.
+    """The plan of a table, or a plan of one's own: the path of a file that ends in ``.toml``; each target at each
+    severity.
 
     Raises:
-        UserError: there is no such table; a file that cannot be read
+        UserError: there is no such table; a file that cannot be read; as :class:`Plan`
     """
-    if table.endswith(".toml"):
-        return _own(Path(table).resolve())
-    if table not in tables():
+    own = Path(table).absolute() if table.endswith(".toml") else None
+    if own is None and table not in tables():
         raise unknown_name("table", table, tables())
-    return read(table, tomllib.loads((_folder_of_plans() / f"{table}.toml").read_text(encoding="utf-8")))
-
-
-def _own(path: Path) -> Plan:
+    content, table = read_file(own or PLANS / f"{table}.toml"), str(own or table)
     try:
-        return read(str(path), tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"plan {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"plan {path} is no TOML: {error}") from error
+        plan = Plan(**{**content, "table": table})
+    except UserError as error:
+        raise UserError(f"plan {table}: {error}") from error
 
+    def at_each(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{name}/{severity}" for severity, name in product(plan.severities, names)) or tuple(names)
 
-def read(table: str, content: Mapping[str, Any]) -> Plan:
-    """A plan from the content of its file.
-
-    ``severities`` multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
-
-    Raises:
-        UserError: an entry that a plan does not have, or one that it needs and that is missing
-    """
-    missing = [name for name in ("title", "dataset", "pairs", "methods") if name not in content]
-    if missing:
-        raise UserError(f"plan {table} lacks {', '.join(missing)}")
-    content = underscored(content)
-    severities = content.pop("severities", None)
-
-    def pairs(names: Sequence[str]) -> tuple[str, ...]:
-        if severities is None:
-            return tuple(names)
-        return tuple(f"{name}/{severity}" for severity, name in product(severities, names))
-
-    unknown = set(content) - set(Plan.__dataclass_fields__)
-    if unknown:
-        raise UserError(f"plan {table}: unknown entries {', '.join(sorted(unknown))}")
-    for name in ("methods", "seeds", "notes"):
-        if name in content:
-            content[name] = tuple(content[name])
-    if "variants" in content:
-        content["variants"] = tuple(map(underscored, content["variants"]))
-    content["pairs"] = pairs(content["pairs"])
-    content["groups"] = {name: pairs(names) for name, names in content.get("groups", {}).items()}
-    return Plan(table=table, **content)
-
-
-def _folder_of_plans() -> Any:
-    return files(__package__) / "plans"
+    groups = {name: at_each(names) for name, names in plan.groups.items()}
+    return plan.replace(pairs=at_each(plan.pairs), groups=groups, severities=())
 
 
 def _folder(pair: str) -> str:
     return pair.replace("/", "_")
 
 
-def _read_by(method: str, settings: Settings) -> dict[str, Any]:
-    """Without the settings of other methods: one plan gives those of all."""
-    others = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
-    return {name: value for name, value in settings.items() if name not in others}
+def command_words(settings: Given) -> list[str]:
+    """The words of a command line that give these settings: ``{"lr": 0.1, "no_hflip": True}`` ->
+    ``["--lr", "0.1", "--no-hflip"]``. One that is None, or that turns off what has no flag for it, is left out."""
+    words: list[str] = []
+    for name, value in settings.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            off = [] if name.startswith("no_") else ["--no-" + flag[2:]]
+            words += [flag] if value else off
+        elif value is not None and value != ():
+            words += [flag, *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
+    return words
+
+
+def images_of(config: PretrainConfig | AdaptConfig, sizes: Mapping[str, int]) -> float:
+    """Images that a run reads, in units of one training step on one image.
+
+    Args:
+        config: of the run
+        sizes: images of each domain
+    """
+    if isinstance(config, PretrainConfig) and config.method != "erm":
+        assert config.iters_per_epoch is not None
+        steps = 2 * config.batch_size * config.iters_per_epoch
+        return config.epochs * (steps + FORWARD * sum(sizes[code] for code in config.target))
+    adapts = isinstance(config, AdaptConfig)
+    images = sum(sizes[code] for code in (config.target if adapts else config.source))
+    share = config.held_out_share if isinstance(config, AdaptConfig) else config.hold_out
+    return config.epochs * images * (1 - share + FORWARD * (share + adapts))
+
+
+def recorded_speed(out: Path) -> float | None:
+    """Images a second of the adaptations in this folder: the median over their epochs, if there are any; a damaged file
+    has none, for this is an estimate."""
+    speeds: list[float] = []
+    for path in out.glob("*/*/*/metrics.jsonl"):
+        with suppress(Exception):
+            lines = [json.loads(line) for line in read_bytes(path).splitlines()]
+            speeds += [float(line["images_per_second"]) for line in lines if "images_per_second" in line]
+    return median(speeds) if speeds else None
+
+
+def hours(seconds: float) -> str:
+    """``12 min`` or ``3.4 h``"""
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

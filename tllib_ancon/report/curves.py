@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, BinaryIO
 
-from tllib_ancon.report.canvas import whole_ticks
-
 Metrics = Sequence[Mapping[str, Any]]
 
 WITH_LABELS = {"accuracy": "accuracy (%)", "ece": "ECE (15 bins)"}
@@ -23,7 +21,7 @@ WITHOUT_LABELS = {
 def draw_curves(
     metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
 ) -> None:
-    """A picture with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
+    """A figure with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
 
     Args:
         metrics: method -> one list of epoch metrics a seed; a method has no line where its epochs lack the measure
@@ -37,14 +35,14 @@ def draw_curves(
     drawn = {name: methods for name, methods in drawn.items() if any(methods.values())}
     figure = Figure(figsize=(2 + 4 * max(2, len(drawn)), 4), layout="constrained")
     FigureCanvasAgg(figure)
-    colors = {method: f"C{number % 10}" for number, method in enumerate(metrics)}
     entries: dict[str, Any] = {}
     for panel, (name, methods) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
-        for method, epochs in methods.items():
+        for number, (method, epochs) in enumerate(methods.items()):
             if epochs:
-                (line,) = panel.plot(list(epochs), list(map(fmean, epochs.values())), marker=".", color=colors[method])
-                low, high = list(map(min, epochs.values())), list(map(max, epochs.values()))
-                panel.fill_between(list(epochs), low, high, color=colors[method], alpha=0.15, linewidth=0)
+                color, values = f"C{number % 10}", epochs.values()
+                (line,) = panel.plot(list(epochs), list(map(fmean, values)), marker=".", color=color)
+                band = list(map(min, values)), list(map(max, values))
+                panel.fill_between(list(epochs), *band, color=color, alpha=0.15, linewidth=0)
                 entries.setdefault(method, line)
         panel.set_xlabel("epoch")
         whole_ticks(panel.xaxis)
@@ -54,11 +52,16 @@ def draw_curves(
     figure.savefig(path, dpi=150, format="png")
 
 
+def whole_ticks(axis: Any) -> None:
+    """Ticks of this axis at whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def _by_epoch(seeds: Sequence[Metrics], name: str) -> dict[int, list[float]]:
     """Epoch -> the number of each seed, where all seeds have it."""
     epochs: dict[int, list[float]] = {}
-    for seed in seeds:
-        for line in seed:
-            if name in line:
-                epochs.setdefault(line["epoch"], []).append(line[name])
+    for line in (line for seed in seeds for line in seed if name in line):
+        epochs.setdefault(line["epoch"], []).append(line[name])
     return {epoch: epochs[epoch] for epoch in sorted(epochs) if len(epochs[epoch]) == len(seeds)}

@@ -1,141 +1,334 @@
-"""Figures of the numbers that runs wrote down; each is drawn only if the runs hold what it shows."""
+"""Figures of finished runs, as PNG and drawn without a display; each is drawn only if the runs hold what it shows."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tllib_ancon.report import prediction_figures
-from tllib_ancon.report.canvas import Picture, boxes, new_figure, picture, plain
-from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
-from tllib_ancon.report.prediction_figures import label
-from tllib_ancon.report.runs import SELECTED, START, AdaptedRun, compared_everywhere
-from tllib_ancon.report.tables import SOURCE_ONLY, accuracies_by_criterion, paper_spread, usual_settings, variant
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tllib_ancon import evaluation
+from tllib_ancon.errors import UserError
+from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
+from tllib_ancon.report.runs import AdaptedRun, compared_everywhere, label, usual_settings, variant
+from tllib_ancon.report.tables import ACCURACY, ECE, accuracies_by_criterion, measured, paper_spread
 from tllib_ancon.selection import PAPER_CRITERIA
+from tllib_ancon.text import showable
+from tllib_ancon.training.saved import SavedPredictions, read_predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
+MOST_IN_A_ROW, MOST_PANELS, MOST_POINTS, MOST_CLASSES = 3, 9, 1000, 100
+LARGEST_FEATURE = 1e15
+MARKERS = "o^sDvP*X<>"
+CROWDED = 60
+"""Characters of tick labels beside each other that still fit."""
+
+READABLE_CLASSES = 12
+"""Class names that are written in a larger type."""
 
 
-def figures(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
-    """All figures that these runs can fill, and which predictions could not be shown, one text each.
+@dataclass(frozen=True)
+class Picture:
+    """A figure as PNG: a short name for its file, and what it shows."""
 
-    Args:
-        runs: of one table
-        varied: settings that the table compares
-    """
-    labelled = [run for run in runs if run.labelled]
-    unlabelled = [run for run in runs if not run.labelled]
-    from_metrics = [*_from_metrics(labelled, varied), None if varied else _curves(unlabelled, WITHOUT_LABELS)]
-    from_predictions, notes = prediction_figures.figures(runs, varied)
-    return [found for found in (*from_metrics, *from_predictions) if found is not None], notes
+    name: str
+    title: str
+    png: bytes
 
 
-def _from_metrics(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Iterator[Picture | None]:
+@dataclass(frozen=True)
+class Shown:
+    """The predictions of one run, with the names of its classes and what stands above its panel."""
+
+    title: str
+    classes: Sequence[str]
+    saved: SavedPredictions
+
+    @property
+    def probabilities(self) -> Tensor:
+        return torch.from_numpy(self.saved.logits.astype(np.float32)).softmax(1)
+
+    @property
+    def labels(self) -> Tensor:
+        assert self.saved.labels is not None
+        return torch.from_numpy(self.saved.labels.astype(np.int64))
+
+    @property
+    def coloring(self) -> npt.NDArray[Any]:
+        """The true class of each image, or the predicted one where there are no labels."""
+        return self.saved.logits.argmax(1) if self.saved.labels is None else self.saved.labels
+
+    @property
+    def diverged(self) -> bool:
+        """Whether squares of the features overflow, or they are no numbers."""
+        features = self.saved.features
+        return features is not None and not bool((np.abs(features.astype(np.float64)) < LARGEST_FEATURE).all())
+
+
+def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
+    """All figures that these runs can fill, and which predictions could not be shown, one text each."""
+    labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
+    drawn = list(_of_a_sweep(labelled, varied)) if varied else []
     if not varied:
-        yield _curves(runs, WITH_LABELS)
-        yield _by_severity(runs)
-        yield _selection_boxes(runs)
-    varied = [name.replace("-", "_") for name in varied]
-    swept = [name for name in SWEPT if name in varied]
-    for name in swept:
-        yield _sweep_boxes(_otherwise_usual(runs, varied, [name]), name)
-    designs = [name for name in varied if name not in SWEPT]
-    if designs:
-        yield _variant_boxes(_otherwise_usual(runs, varied, designs), usual_settings(runs, designs))
+        drawn += [_curves(labelled, WITH_LABELS), _by_severity(labelled[labelled.severity > 0])]
+        drawn += [_selection_boxes(labelled), _curves(unlabelled, WITHOUT_LABELS)]
+    shown, notes = _with_predictions(runs)
+    return [picture for picture in (*drawn, *_of_predictions(shown)) if picture is not None], notes
 
 
-def _otherwise_usual(runs: Sequence[AdaptedRun], varied: Sequence[str], shown: Sequence[str]) -> list[AdaptedRun]:
-    """The runs that leave the usual settings in what is ``shown`` alone."""
-    usual = usual_settings(runs, [name for name in varied if name not in shown])
-    return [run for run in runs if not variant(run, usual)]
+def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of so many square panels of this side in inches, at most three in a row."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(panels, MOST_IN_A_ROW)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
+    FigureCanvasAgg(figure)
+    places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flatten())
+    for unused in places[panels:]:
+        unused.remove()
+    return figure, places[:panels]
 
 
-def _curves(runs: Sequence[AdaptedRun], measures: Mapping[str, str]) -> Picture | None:
-    runs = compared_everywhere(runs)
-    if not runs or max(len(run.metrics) for run in runs) < 2:
+def boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str) -> Picture | None:
+    """A box for each name among these values, where one has several; triangles are means. Many or long names stand
+    below each other."""
+    groups: dict[str, list[float]] = {}
+    for group, value in values:
+        groups.setdefault(plain(group), []).append(value)
+    if max(map(len, groups.values()), default=0) < 2:
         return None
-    by_method: dict[str, dict[int, list[AdaptedRun]]] = {}
-    for run in runs:
-        by_method.setdefault(label(run), {}).setdefault(run.seed, []).append(run)
-    metrics = {
-        method: [_mean_by_epoch(seed, measures) for seed in seeds.values()] for method, seeds in by_method.items()
-    }
+    upright = sum(map(len, groups)) <= CROWDED
+    figure, (panel,) = new_figure(1)
+    turned: dict[str, Any] = {} if upright else {"orientation": "horizontal"}
+    panel.boxplot(list(groups.values()), tick_labels=list(groups), showmeans=True, **turned)
+    panel.set(**{"ylabel" if upright else "xlabel": axis})
+    if not upright:
+        figure.set_size_inches(12, 1 + 0.35 * len(groups))
+        panel.invert_yaxis()
+    panel.grid(alpha=0.3, axis="y" if upright else "x")
+    return _picture(name, title, figure)
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib can show and does not read as mathematics."""
+    return showable(text).replace("$", r"\$")
+
+
+def _picture(name: str, title: str, figure: Figure) -> Picture:
+    file = io.BytesIO()
+    figure.savefig(file, dpi=110, format="png", bbox_inches="tight", pad_inches=0.1)
+    return Picture(name, title, file.getvalue())
+
+
+def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture | None]:
+    """A figure for each axis of a sweep, and one for its design choices: of the runs that leave the usual settings in
+    that alone."""
+    usual = usual_settings(runs.run, varied)
+    designs = [name for name in usual if name not in SWEPT]
+    axes = {f"sweep-{name}": (what, [name]) for name, what in SWEPT.items() if name in usual}
+    for figure, (what, own) in (axes | ({"variants": ("design choice", designs)} if designs else {})).items():
+        others = {name: value for name, value in usual.items() if name not in own}
+        part = runs.loc[[not variant(run, others) for run in runs.run]]
+        chosen = {name: usual[name] for name in designs}
+        texts = [str(run.config.get(own[0])) if figure in axes else variant(run, chosen) for run in part.run]
+        rows = zip(texts, part.method, part.accuracy, strict=True)
+        values = [(text or method, value) for text, method, value in sorted(rows)]
+        if figure not in axes or len(dict(values)) > 1:
+            title = f"Accuracy by {what}; a box over pairs and seeds, triangles are means"
+            yield boxes(figure, title, values, "accuracy (%)")
+
+
+def _curves(runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
+    """Means by epoch over the pairs that all methods have, and their range over seeds."""
+    runs = compared_everywhere(runs)
+    if max((len(run.metrics) for run in runs.run), default=0) < 2:
+        return None
+    metrics: dict[str, list[list[dict[str, Any]]]] = {}
+    for (method, _), own in runs.groupby(["label", "seed"], sort=False).run:
+        means = []
+        for number, epoch in enumerate(zip(*(run.metrics for run in own), strict=False)):
+            known = [name for name in measures if all(name in line for line in epoch)]
+            means.append({"epoch": number, **{name: fmean(line[name] for line in epoch) for name in known}})
+        metrics.setdefault(plain(method), []).append(means)
     file = io.BytesIO()
     draw_curves(metrics, file, measures)
-    columns = len({run.target + run.column for run in runs})
-    over = f", mean over the {columns} pairs that every method has" if columns > 1 else ""
-    name, what = (
-        ("epochs", "Accuracy and ECE")
-        if measures is WITH_LABELS
-        else ("epochs-without-labels", "InfoMax, votes and threshold")
-    )
+    pairs = len(runs[["target", "column"]].drop_duplicates())
+    over = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
+    name, what = ("epochs", "Accuracy and ECE")
+    if measures is WITHOUT_LABELS:
+        name, what = ("epochs-without-labels", "InfoMax, votes and threshold")
     return Picture(name, f"{what} by epoch{over}; the band is the range over seeds", file.getvalue())
 
 
-def _mean_by_epoch(runs: Sequence[AdaptedRun], measures: Mapping[str, str]) -> list[dict[str, float]]:
-    lines = zip(*(run.metrics for run in runs), strict=False)
-    return [
-        {
-            "epoch": number,
-            **{name: fmean(line[name] for line in epoch) for name in measures if all(name in line for line in epoch)},
-        }
-        for number, epoch in enumerate(lines)
-    ]
-
-
-def _by_severity(runs: Sequence[AdaptedRun]) -> Picture | None:
-    severities = sorted({run.severity for run in runs if run.severity is not None})
-    if len(severities) < 2:
+def _by_severity(runs: pd.DataFrame) -> Picture | None:
+    if runs.severity.nunique() < 2:
         return None
-    values: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
-    for run in runs:
-        for title, which in ((SOURCE_ONLY, START), (label(run), SELECTED)):
-            values.setdefault(title, {}).setdefault(run.severity or 0, []).append(run.measured(which))
     figure, panels = new_figure(2)
-    for panel, (name, axis) in zip(panels, WITH_LABELS.items(), strict=True):
-        for title, by_severity in values.items():
-            means = [fmean(line[name] for line in by_severity[level]) for level in sorted(by_severity)]
-            panel.plot(sorted(by_severity), means, marker="o", label=title)
-        panel.set_xlabel("severity")
-        panel.set_xticks(severities)
-        panel.set_ylabel(axis)
+    for panel, quantity in zip(panels, (ACCURACY, ECE), strict=True):
+        for (start, method, _), values in measured(runs, quantity).items():
+            means = values.groupby(level="severity").mean()
+            panel.plot(means.index, means, marker="o", label=plain(label(start, method)))
+        panel.set(xlabel="severity", xticks=sorted(runs.severity.unique()), ylabel=WITH_LABELS[quantity.name])
         panel.grid(alpha=0.3)
     panels[0].legend()
-    return picture("severity", "Accuracy and ECE by severity, mean over corruptions and seeds", figure)
+    return _picture("severity", "Accuracy and ECE by severity, mean over corruptions and seeds", figure)
 
 
-def _selection_boxes(runs: Sequence[AdaptedRun]) -> Picture | None:
+def _selection_boxes(runs: pd.DataFrame) -> Picture | None:
     """None where one of the runs lacks a chosen epoch on record: the others would be those whose criteria agree."""
-    chosen = [
-        (label(run), accuracies_by_criterion(run))
-        for run in compared_everywhere([run for run in runs if len(run.metrics) > 2])
-    ]
-    if not all(set(PAPER_CRITERIA) <= accuracies.keys() for _, accuracies in chosen):
+    found = accuracies_by_criterion(runs)
+    if found[list(PAPER_CRITERIA)].isna().any(axis=None):
         return None
-    spreads: dict[str, list[float]] = {}
-    for name, accuracies in chosen:
-        spreads.setdefault(name, []).append(paper_spread(accuracies))
     title = "Largest change of the accuracy between the paper's criteria that select the epoch; a box over runs"
-    return boxes("selection", title, spreads, "change of accuracy (points)") if _enough(spreads) else None
+    values = zip(runs.label[found.index], paper_spread(found), strict=True)
+    return boxes("selection", title, values, "change of accuracy (points)")
 
 
-def _sweep_boxes(runs: Sequence[AdaptedRun], name: str) -> Picture | None:
-    values: dict[str, list[float]] = {}
-    for run in sorted(runs, key=lambda run: str(run.config.get(name))):
-        values.setdefault(plain(str(run.config.get(name))), []).append(run.measured(SELECTED)["accuracy"])
-    title = f"Accuracy by {SWEPT[name]}; a box over pairs and seeds, triangles are means"
-    return boxes(f"sweep-{name}", title, values, "accuracy (%)") if _enough(values) and len(values) > 1 else None
+def _with_predictions(runs: pd.DataFrame) -> tuple[list[Shown], list[str]]:
+    """The predictions of the first run of each method and variant, and why others are not shown, one text each."""
+    shown: dict[str, Shown] = {}
+    notes: list[str] = []
+    for one in runs.itertuples():
+        name = plain(", ".join(filter(None, (one.label, one.variant))))
+        try:
+            saved = None if name in shown else read_predictions(one.run.path)
+        except UserError as error:
+            notes.append(f"left out of the figures: {error}")
+            continue
+        if saved is not None:
+            place = f"{one.column}/{one.severity}" if one.severity else one.column
+            classes = class_names(one.run, saved.logits.shape[1])
+            shown[name] = Shown(f"{name}, {plain(place)}, seed {one.seed}", classes, saved)
+    notes += [f"left out of t-SNE, its features have diverged: {one.title}" for one in shown.values() if one.diverged]
+    return list(shown.values()), notes
 
 
-def _variant_boxes(runs: Sequence[AdaptedRun], usual: Mapping[str, Any]) -> Picture | None:
-    values: dict[str, list[float]] = {}
-    for run in sorted(runs, key=lambda run: bool(variant(run, usual))):
-        values.setdefault(plain(variant(run, usual) or run.method), []).append(run.measured(SELECTED)["accuracy"])
-    title = "Accuracy by design choice; a box over pairs and seeds, triangles are means"
-    return boxes("variants", title, values, "accuracy (%)") if _enough(values) else None
+def class_names(run: AdaptedRun, num_classes: int) -> list[str]:
+    """Those that the run wrote down, or the labels."""
+    written = run.config["inputs"].get("classes")
+    names = written if isinstance(written, list) and len(written) == num_classes else range(num_classes)
+    return [plain(name if len(name) <= 24 else f"{name[:23]}…") for name in map(str, names)]
 
 
-def _enough(values: Mapping[str, Sequence[float]]) -> bool:
-    return any(len(group) > 1 for group in values.values())
+def _of_predictions(shown: Sequence[Shown]) -> Iterator[Picture | None]:
+    labelled = [one for one in shown if one.saved.labels is not None]
+    yield _votes(labelled)
+    bins = f"Reliability diagrams, {evaluation.NUM_BINS} bins"
+    yield _panels("reliability", bins, labelled[:MOST_PANELS], _draw_reliability)
+    few = [one for one in labelled[:MOST_PANELS] if len(one.classes) <= MOST_CLASSES]
+    largest = max((len(one.classes) for one in few), default=0)
+    longest = max((len(name) for one in few for name in one.classes), default=0)
+    side = max(4.0, 0.11 * largest + 0.06 * longest + 1.0)
+    yield _panels("confusion", "Confusion matrices", few, draw_confusion, side, _color_bar)
+    featured = [one for one in shown[:MOST_PANELS] if one.saved.features is not None and not one.diverged]
+    featured = [one for one in featured if one.saved.features is not None and min(one.saved.features.shape) > 2]
+    unknown = [one.saved.labels is None for one in featured]
+    colored = f"true class{', or by the predicted one without labels' if any(unknown) else ''}"
+    title = f"t-SNE of the features, coloured by {'predicted class' if all(unknown) else colored}"
+    yield _panels("tsne", title, featured, _draw_tsne, complete=draw_class_legend)
+
+
+def _votes(shown: Sequence[Shown]) -> Picture | None:
+    figure, (panel,) = new_figure(1)
+    for one in shown:
+        votes = one.saved.votes
+        if votes is not None and (votes == votes.round()).all() and votes.any():
+            adapted = torch.from_numpy(votes.sum(1) > 0)
+            counts = torch.from_numpy(votes.astype(np.float32))[adapted]
+            curve = evaluation.accuracy_by_votes(counts, one.labels[adapted])
+            panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), marker=".", label=one.title)
+    if not panel.lines:
+        return None
+    panel.set(xlabel="confident votes of an image", ylabel="accuracy of the temporal ensemble (%)")
+    whole_ticks(panel.xaxis)
+    panel.grid(alpha=0.3)
+    panel.legend()
+    return _picture("votes", "Accuracy of the temporal ensemble by number of confident votes", figure)
+
+
+def _panels(
+    name: str,
+    title: str,
+    shown: Sequence[Shown],
+    draw: Callable[[Axes, Shown], None],
+    side: float = 4.0,
+    complete: Callable[[Figure, Sequence[Shown]], None] = lambda figure, shown: None,
+) -> Picture | None:
+    """A panel a run, and what belongs to all of them."""
+    if not shown:
+        return None
+    figure, panels = new_figure(len(shown), side)
+    for panel, one in zip(panels, shown, strict=True):
+        draw(panel, one)
+        panel.set_title(one.title, fontsize=9)
+    complete(figure, shown)
+    return _picture(name, title, figure)
+
+
+def _draw_reliability(panel: Axes, one: Shown) -> None:
+    data = evaluation.reliability_diagram_data(one.probabilities, one.labels)
+    width = 1 / len(data.counts)
+    panel.bar(data.edges[:-1].numpy(), data.accuracy.nan_to_num(0).numpy(), width, align="edge", edgecolor="white")
+    panel.plot([0, 1], [0, 1], color="black", linestyle=":")
+    panel.text(0.03, 0.93, f"ECE {evaluation.expected_calibration_error(one.probabilities, one.labels):.3f}")
+    panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
+
+
+def draw_confusion(panel: Axes, one: Shown) -> None:
+    """The share of the images of each class (rows) that are predicted as each class (columns)."""
+    counts = evaluation.confusion_matrix(one.probabilities.argmax(1), one.labels, len(one.classes)).double()
+    panel.imshow((counts / counts.sum(1, keepdim=True).clamp(min=1)).numpy(), cmap="Blues", vmin=0, vmax=1)
+    size = 8 if len(one.classes) <= READABLE_CLASSES else 6
+    panel.set_xticks(range(len(one.classes)), one.classes, rotation=90, fontsize=size)
+    panel.set_yticks(range(len(one.classes)), one.classes, fontsize=size)
+    panel.set(xlabel="prediction", ylabel="label")
+
+
+def _color_bar(figure: Figure, shown: Sequence[Shown]) -> None:
+    image = figure.axes[0].images[0]
+    figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="share of the images of a class")
+
+
+def _draw_tsne(panel: Axes, one: Shown) -> None:
+    from sklearn.manifold import TSNE
+
+    assert one.saved.features is not None
+    chosen = np.random.default_rng(0).permutation(len(one.saved.logits))[:MOST_POINTS]
+    perplexity = min(30.0, max(1.0, (len(chosen) - 1) / 3))
+    points = TSNE(perplexity=perplexity, random_state=0).fit_transform(one.saved.features[chosen].astype(np.float32))
+    classes = one.coloring[chosen]
+    for number in np.unique(classes):
+        across, up = points[classes == number].T
+        panel.scatter(across, up, s=9, linewidths=0, **_look(int(number)))
+    panel.set(xticks=[], yticks=[])
+
+
+def _look(number: int) -> dict[str, Any]:
+    """Colour and marker of a class; those of 100 classes differ."""
+    return {"color": f"C{number % 10}", "marker": MARKERS[number // 10 % len(MARKERS)]}
+
+
+def draw_class_legend(figure: Figure, shown: Sequence[Shown]) -> None:
+    """Names of the classes that are shown, below the panels, where there are not too many."""
+    from matplotlib.lines import Line2D
+
+    names = shown[0].classes
+    present = sorted({int(number) for one in shown for number in np.unique(one.coloring)})
+    if present[-1] < MOST_CLASSES:
+        entries = [Line2D([], [], linestyle="", label=names[number], **_look(number)) for number in present]
+        columns = max(1, int(figure.get_figwidth() // (0.5 + 0.09 * max(map(len, names)))))
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)}
+        figure.legend(handles=entries, ncols=min(columns, len(entries)), fontsize=8, **place)

@@ -1,160 +1,122 @@
-"""Which method is above which, run by run: differences between runs that share pair of domains, seed and start."""
+"""Which method is above which: differences between runs that share pair of domains, seed and start, with the pair as
+the unit of every error and test, since the seeds of a pair share its images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import comb, sqrt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import sqrt
 from statistics import fmean, stdev
 
-from tllib_ancon.report.runs import AdaptedRun
-from tllib_ancon.report.tables import (
-    ACCURACY,
-    ECE,
-    SOURCE_ONLY,
-    USUAL_STARTS,
-    Cell,
-    Line,
-    RowKey,
-    Table,
-    collect,
-    usual_settings,
-)
+import pandas as pd
+from scipy.special import stdtr
+
+from tllib_ancon.report.runs import PLACE, label
+from tllib_ancon.report.tables import ACCURACY, ECE, SOURCE_ONLY, Cell, Line, RowKey, Table, measured
 
 REFINERS = ("elr", "ancon", "ancon-auto")
 """What is added to a base method, and stands alone for self-training's."""
 
-COLUMNS = ("accuracy", "standard error", "runs above", "runs below", "p", "ECE", "standard error of ECE")
+COLUMNS = (
+    *("accuracy", "standard error", "pairs", "p", "p by Holm", "runs above", "runs below", "worst run"),
+    *("ECE", "standard error of ECE"),
+)
+DECIMALS = {"pairs": 0, "runs above": 0, "runs below": 0, **dict.fromkeys(("p", "p by Holm", *COLUMNS[-2:]), 4)}
 NOTES = (
-    "mean difference of the runs with the same pair, seed and start, its standard error over these runs, and in how "
-    "many of them the first is above the second; a mean over bases or starts counts each pair and seed once",
-    "p: two-sided sign test: how likely counts as unequal are if above and below are equally likely; ties are left out",
+    "mean difference and its standard error over pairs or corruptions, the seeds of each averaged first; where there "
+    "is one alone, over its seeds, which says nothing of others. Below two standard errors a difference is not shown",
+    "p: two-sided t-test over the same, alone and by Holm's method, for who looks for the smallest of all rows",
+    "runs above and below: single runs, those of every base or start for itself; worst run: the smallest difference",
 )
 
-TIE = 1e-9
-"""Points: the rounding error of a mean of differences that cancel is smaller, and one image in a million larger."""
+Comparisons = Mapping[str, Sequence[tuple[RowKey, RowKey]]]
+"""Label -> the rows that are compared, each with the other; of several the mean difference is taken."""
 
 
-def paired_table(runs: Sequence[AdaptedRun], varied: Sequence[str]) -> Table | None:
-    """A row for each method beside its start, its base method, and ELR and AnCon on the same base, and for each refiner
-    one over all bases; in a sweep, for each variant beside the usual settings; for all of these one over all starts.
-    None where fewer than two runs share pair and seed."""
-    usual = usual_settings(runs, varied)
-    accuracy, ece = (collect(quantity.measure, runs, usual) for quantity in (ACCURACY, ECE))
+def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> Table | None:
+    """A row for each comparison that two runs of one method allow, None where there is no such: by default each method
+    beside its start, its base method, and ELR and AnCon on the same base; in a sweep, each variant beside the usual
+    settings; and for each of these one over all bases and one over all starts that have it."""
+    accuracy, ece = measured(runs, ACCURACY), measured(runs, ECE)
+    compared = usual_comparisons(accuracy) if comparisons is None else comparisons
+    found = {name: _differences(accuracy, rows) for name, rows in compared.items()}
+    found = {name: own for name, own in found.items() if len(own) > 1}
+    p_values = [t_test(_units(own)) for own in found.values()]
     lines = []
-    for one, other in _compared(accuracy):
-        differences = _differences(accuracy, one, other)
-        if len(differences) > 1:
-            cells = _cells([*differences.values()], [*_differences(ece, one, other).values()])
-            lines.append(Line("measured", _label(one, other), cells))
-    for start in dict.fromkeys(start for start, _, _ in accuracy):
-        lines += _over_bases(start, accuracy, ece)
-    lines += _over_starts(accuracy, ece)
+    for (name, own), *p in zip(found.items(), p_values, holm(p_values), strict=True):
+        every, pairs = own.to_numpy().ravel(), own.index.get_level_values("column").nunique()
+        counts = pairs, *p, int((every > 0).sum()), int((every < 0).sum()), every.min()
+        numbers = [*_mean_and_error(_units(own)), *counts]
+        calibration = _differences(ece, compared[name])
+        numbers += _mean_and_error(_units(calibration)) if len(calibration) > 1 else ()
+        cells = {
+            column: Cell(one, decimals=DECIMALS.get(column)) for column, one in zip(COLUMNS, numbers, strict=False)
+        }
+        lines.append(Line("measured", name, cells))
     return Table("paired", "differences between runs, accuracy in points", COLUMNS, lines, NOTES) if lines else None
 
 
-def sign_test(above: int, below: int) -> float:
-    r"""The two-sided p-value of the sign test.
+def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
+    """Those of :func:`paired_table`."""
+    alone: dict[str, list[tuple[RowKey, RowKey]]] = {}
+    pooled: dict[tuple[str, str], list[tuple[RowKey, RowKey]]] = {}
+    for one, other in _compared(list(rows)):
+        start, method, variant = one
+        what = f"{method}, {variant} − usual settings" if variant else f"{method} − {other[1]}"
+        alone[label(start, what)] = [(one, other)]
+        pooled.setdefault((what, "starts"), []).append((one, other))
+        refiner, reference = refiner_of(method), refiner_of(other[1]) or "base"
+        if refiner and other[1] != SOURCE_ONLY and not variant:
+            pooled.setdefault((label(start, f"{refiner} − {reference}"), "bases"), []).append((one, other))
+    return alone | {f"{what}, mean over {len(many)} {of}": many for (what, of), many in pooled.items() if len(many) > 1}
+
+
+def t_test(values: Sequence[float]) -> float:
+    r"""The two-sided p-value of Student's t-test that the mean of n ≥ 2 differences is zero.
 
     .. math::
-        p = \min(1, 2^{1 - n} Σ_{i \le m} \binom{n}{i}),   n = a + b,   m = \min(a, b)
-
-    Args:
-        above, below: a and b, how many differences are positive and negative
+        p = 2 F_{n - 1}(-|t|),   t = \bar x \sqrt n / s
     """
-    count = above + below
-    return min(1.0, 2 * sum(comb(count, fewer) for fewer in range(min(above, below) + 1)) / (1 << count))
+    mean, error = _mean_and_error(values)
+    return float(2 * stdtr(len(values) - 1, -abs(mean) / max(error, 1e-9)))  # points: rounding alone leaves less
 
 
-def _compared(rows: Mapping[RowKey, object]) -> Iterator[tuple[RowKey, RowKey]]:
-    for key in rows:
-        start, method, settings = key
-        if method == SOURCE_ONLY:
-            continue
-        references = [(start, method, "")] if settings else [(start, name, "") for name in _references(method)]
-        yield from ((key, reference) for reference in references if reference in rows)
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values that hold for all tests together (S. Holm, 1979): the smallest of m times m, the next m - 1, and so on,
+    none below the one before it."""
+    ordered = pd.Series(p_values, dtype=float).sort_values(kind="stable")
+    return list((ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().sort_index())
 
 
-def _references(method: str) -> list[str]:
-    """What a method is compared with: the start, its base, and the other refiners of this base before its own."""
-    base, _, refiner = method.rpartition("+")
-    if refiner not in REFINERS:
-        return [SOURCE_ONLY]
-    others = REFINERS[: REFINERS.index(refiner)]
-    return [SOURCE_ONLY, base or "self-training", *(f"{base}+{other}" if base else other for other in others)]
+def refiner_of(method: str) -> str:
+    """What is added to the base method; empty where it is one."""
+    refiner = method.rpartition("+")[2]
+    return refiner if refiner in REFINERS else ""
 
 
-Rows = Mapping[RowKey, Mapping[str, Mapping[int, float]]]
-"""Row -> pair of domains -> seed -> value."""
+def _compared(rows: Sequence[RowKey]) -> Iterator[tuple[RowKey, RowKey]]:
+    """Each row with those of its start that it is compared with: the source model, its base, and the other refiners of
+    this base before its own; a variant with the usual settings."""
+    for start, method, variant in rows:
+        refiner = refiner_of(method)
+        base, before = method.removesuffix(refiner), REFINERS[: REFINERS.index(refiner)] if refiner else ()
+        bases = [base.rstrip("+") or "self-training", *(base + other for other in before)] if refiner else []
+        for other in [method] if variant else [SOURCE_ONLY, *bases]:
+            if method != SOURCE_ONLY and (start, other, "") in rows:
+                yield (start, method, variant), (start, other, "")
 
 
-def _over_bases(start: str, accuracy: Rows, ece: Rows) -> Iterator[Line]:
-    """Refiners beside their bases and beside each other: of each pair and seed the mean difference over the bases that
-    were run with both, where these are several."""
-    bases = dict.fromkeys(["self-training", *(method.rpartition("+")[0] for _, method, _ in accuracy if "+" in method)])
-    for number, one in enumerate(REFINERS):
-        for other in ("", *REFINERS[:number]):
-            rows = [((start, _refined(base, one), ""), (start, _refined(base, other), "")) for base in bases]
-            made = [keys for keys in rows if set(keys) <= accuracy.keys()]
-            differences = _mean_differences(accuracy, made)
-            if len(made) > 1 and len(differences) > 1:
-                label = f"{one} − {other or 'base'}, mean over {len(made)} bases"
-                cells = _cells(differences, _mean_differences(ece, made))
-                yield Line("measured", label if start in USUAL_STARTS else f"{start}: {label}", cells)
+def _differences(rows: Mapping[RowKey, pd.Series[float]], compared: Sequence[tuple[RowKey, RowKey]]) -> pd.DataFrame:
+    """The differences of each comparison, a column, at the places that all of them have."""
+    if not all(row in rows for both in compared for row in both):
+        return pd.DataFrame()
+    return pd.concat([rows[one] - rows[other] for one, other in compared], axis=1).dropna()
 
 
-def _over_starts(accuracy: Rows, ece: Rows) -> Iterator[Line]:
-    """What several starts were compared in: of each pair and seed the mean difference over the starts."""
-    compared: dict[str, list[tuple[RowKey, RowKey]]] = {}
-    for one, other in _compared(accuracy):
-        compared.setdefault(_label(("", *one[1:]), other), []).append((one, other))
-    for label, keys in compared.items():
-        differences = _mean_differences(accuracy, keys)
-        if len(keys) > 1 and len(differences) > 1:
-            cells = _cells(differences, _mean_differences(ece, keys))
-            yield Line("measured", f"{label}, mean over {len(keys)} starts", cells)
+def _units(differences: pd.DataFrame) -> list[float]:
+    """The mean difference of each pair, or of each seed where there is one pair."""
+    pairs = differences.groupby(level="column")
+    return [fmean(own.to_numpy().ravel()) for _, own in (pairs if len(pairs) > 1 else differences.groupby(level=PLACE))]
 
 
-def _refined(base: str, refiner: str) -> str:
-    if not refiner:
-        return base
-    return refiner if base == "self-training" else f"{base}+{refiner}"
-
-
-def _mean_differences(rows: Rows, compared: Sequence[tuple[RowKey, RowKey]]) -> list[float]:
-    """For each pair and seed that all comparisons have, the mean of their differences."""
-    found = [_differences(rows, *keys) for keys in compared]
-    shared = set.intersection(*map(set, found)) if found else set()
-    return [fmean(differences[place] for differences in found) for place in sorted(shared)]
-
-
-def _differences(rows: Rows, one: RowKey, other: RowKey) -> dict[tuple[str, int], float]:
-    """By pair and seed."""
-    if one not in rows or other not in rows:
-        return {}
-    return {
-        (column, seed): value - rows[other][column][seed]
-        for column, by_seed in rows[one].items()
-        for seed, value in by_seed.items()
-        if seed in rows[other].get(column, {})
-    }
-
-
-def _cells(accuracy: Sequence[float], ece: Sequence[float]) -> dict[str, Cell]:
-    above, below = sum(value > TIE for value in accuracy), sum(value < -TIE for value in accuracy)
-    cells = [
-        *(Cell(fmean(accuracy)), Cell(_standard_error(accuracy))),
-        *(Cell(above, decimals=0), Cell(below, decimals=0), Cell(sign_test(above, below), decimals=4)),
-    ]
-    if len(ece) > 1:
-        cells += [Cell(fmean(ece), decimals=4), Cell(_standard_error(ece), decimals=4)]
-    return dict(zip(COLUMNS, cells, strict=False))
-
-
-def _standard_error(values: Sequence[float]) -> float:
-    return stdev(values) / sqrt(len(values))
-
-
-def _label(one: RowKey, other: RowKey) -> str:
-    start, method, settings = one
-    compared = f"{method}, {settings} − usual settings" if settings else f"{method} − {other[1]}"
-    return compared if start in ("", *USUAL_STARTS) else f"{start}: {compared}"
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    return fmean(values), stdev(values) / sqrt(len(values))

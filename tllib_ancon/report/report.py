@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from tllib_ancon.config import ASSUMED
-from tllib_ancon.data.corrupted import IMAGENET_C
-from tllib_ancon.errors import UserError
+from tllib_ancon.data.open import IMAGENET_C
 from tllib_ancon.paper import numbers
 from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.driver import RECORD
+from tllib_ancon.paper.local import RECORD
 from tllib_ancon.paper.plan import Plan
-from tllib_ancon.report.canvas import Picture
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import markdown, to_csv, to_latex
-from tllib_ancon.report.page import page
+from tllib_ancon.report.formats import markdown, page, to_csv, to_latex
 from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.run_list import runs_csv
-from tllib_ancon.report.runs import (
-    AdaptedRun,
-    defaults_of_method,
-    deviations,
-    read_records,
-    read_runs,
-    refuse_mixed_settings,
-)
+from tllib_ancon.report.runs import deviations, frame, read_records, read_runs, refuse_mixed_settings, runs_csv, some
 from tllib_ancon.report.tables import (
+    CLASS_ACCURACY,
     WITH_LABELS,
     WITHOUT_LABELS,
-    Comparison,
     Quantity,
     Table,
-    by_class,
     mce_table,
     selection_table,
     table,
@@ -58,100 +48,95 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     """
     paths, out = [Path(folder) for folder in folders], Path(out)
     records, damaged = read_records(folder / RECORD for folder in paths)
-    plan = _plan(paper, records)
+    names = {record["table"] for record in records}
+    name = paper or (names.pop() if len(names) == 1 else None)
+    plan = plans.load(name) if name else None
     varied = sorted(plan.varied) if plan else []
     runs, left_out = read_runs(paths)
     refuse_mixed_settings(runs, varied)
+    found = frame(runs, varied)
     title = plan.title if plan else f"{runs[0].dataset}: {_counted(len(runs), 'adaptation')}"
-    tables = _tables(runs, plan, varied)
-    pictures, not_shown = figures(runs, varied)
-    remarks = [*_remarks(runs, plan, records), *damaged, *left_out, *not_shown]
-    text = _write(out, title, remarks, tables, pictures, runs_csv(runs, varied))
-    return f"{text}\n{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
+    tables = _tables(found, plan, varied)
+    pictures, not_shown = figures(found, varied)
+    remarks = [*_remarks(found, plan, records), *damaged, *left_out, *not_shown]
+    texts = {
+        "report.md": markdown(title, remarks, tables),
+        "runs.csv": runs_csv(found, varied),
+        **{f"{made.name}.csv": to_csv(made) for made in tables},
+        **{f"{made.name}.tex": to_latex(made) for made in tables},
+        "report.html": page(title, remarks, tables, pictures),
+    }
+    files = {name: text.encode(errors="replace") for name, text in texts.items()}  # not every file name is text
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
+        write_bytes(out / name, content)
+    made = f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
+    return f"{files['report.md'].decode()}\n{made}"
 
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _plan(paper: str | None, records: Sequence[dict[str, Any]]) -> Plan | None:
-    names = {record["table"] for record in records}
-    table = paper or (names.pop() if len(names) == 1 else None)
-    return plans.load(table) if table else None
+def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> list[Table]:
+    labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
+    made: list[Table | None] = []
+    if len(labelled):
+        dataset = labelled.run.iloc[0].dataset
+        if plan and CLASS_ACCURACY.name in plan.published:
+            made.append(table(CLASS_ACCURACY, labelled, *_printed(plan, CLASS_ACCURACY, 0, dataset)))
+        for severity, part in labelled.groupby("severity"):
+            for quantity in WITH_LABELS:
+                one = table(quantity, part, *_printed(plan, quantity, severity, dataset))
+                named: dict[str, Any] = {"name": f"{one.name}-{severity}", "title": f"{one.title}, severity {severity}"}
+                made.append(replace(one, **named) if severity else one)
+        made.append(paired_table(labelled))
+        made.append(None if varied else selection_table(labelled))
+        made.append(mce_table(labelled) if dataset == IMAGENET_C else None)
+    without = [table(quantity, unlabelled) for quantity in WITHOUT_LABELS] if len(unlabelled) else []
+    return [one for one in (*made, *(one for one in without if one.lines)) if one is not None]
 
 
-def _tables(runs: Sequence[AdaptedRun], plan: Plan | None, varied: Sequence[str]) -> list[Table]:
-    labelled = [run for run in runs if run.labelled]
-    made = _by_severity(labelled, plan, varied)
-    if labelled and plan and "class_accuracy" in plan.published:
-        compared = _comparison(plan, "class_accuracy", 0, labelled)
-        names = list(compared.published[0].values) if compared.published else []
-        quantity = Quantity("class_accuracy", "accuracy by class in %", by_class(names))
-        made.insert(0, table(quantity, labelled, varied, compared))
-    pairs = paired_table([run for run in labelled if run.severity is None], varied)
-    further = (pairs, None if varied else selection_table(labelled), _mce(labelled))
-    made += [found for found in further if found is not None]
-    unlabelled = [run for run in runs if not run.labelled]
-    without = [table(quantity, unlabelled, varied) for quantity in WITHOUT_LABELS] if unlabelled else []
-    return [*made, *(found for found in without if found.lines)]
+def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str) -> list[list[numbers.Row]]:
+    """The rows of the paper and of others for these runs; none if they are on another dataset."""
+    if plan is None or quantity.name not in plan.published or dataset != plan.dataset:
+        return []
+    name = plan.published[quantity.name].format(severity=severity)
+    return [numbers.published(name) if name in numbers.tables() else [], numbers.other(name)]
 
 
-def _by_severity(runs: Sequence[AdaptedRun], plan: Plan | None, varied: Sequence[str]) -> list[Table]:
-    made = []
-    for severity in sorted({run.severity or 0 for run in runs}):
-        part = [run for run in runs if (run.severity or 0) == severity]
-        for quantity in WITH_LABELS:
-            compared = _comparison(plan, quantity.name, severity, part)
-            made.append(_with_severity(table(quantity, part, varied, compared), severity))
-    return made
-
-
-def _mce(runs: Sequence[AdaptedRun]) -> Table | None:
-    return mce_table(runs) if runs and runs[0].dataset == IMAGENET_C else None
-
-
-def _with_severity(made: Table, severity: int) -> Table:
-    if not severity:
-        return made
-    return replace(made, name=f"{made.name}-{severity}", title=f"{made.title}, severity {severity}")
-
-
-def _comparison(plan: Plan | None, quantity: str, severity: int, runs: Sequence[AdaptedRun]) -> Comparison:
-    """What was printed for these runs; nothing if they are on another dataset."""
-    if plan is None or quantity not in plan.published or runs[0].dataset != plan.dataset:
-        return Comparison()
-    name = plan.published[quantity].format(severity=severity)
-    published = numbers.published(name) if name in numbers.tables() else []
-    return Comparison(published, numbers.other(name))
-
-
-def _remarks(runs: Sequence[AdaptedRun], plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
+def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
     """How the runs were made."""
-    made = sorted({_machine(run.config["versions"]) for run in runs})
-    seeds = sorted({run.seed for run in runs})
+    runs = list(found.run)
+    unknown = {"torch": "of an unknown version", "device": "an unknown device"}
+    machines = sorted({"torch {torch} on {device}".format(**{**unknown, **run.config["versions"]}) for run in runs})
+    seeds = sorted(found.seed.unique())
     numbered = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-    remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(made)}"]
-    listed = {
-        run.method: ", ".join(f"{name} {value}" for name, value in defaults_of_method(run).items()) for run in runs
-    }
+    remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(machines)}"]
+    listed = {run.method: ", ".join(f"{name} {value}" for name, value in run.own_defaults.items()) for run in runs}
     remarks += [f"{method} by its own default: {settings}" for method, settings in listed.items() if settings]
-    unlabelled = sum(not run.labelled for run in runs)
-    if unlabelled:
+    if unlabelled := int((~found.labelled).sum()):
         without = f"{_counted(unlabelled, 'adaptation')} without labels"
         remarks.append(f"{without}: InfoMax, votes and δ are shown in place of accuracy and ECE")
+    if worse := [str(run.path) for run in runs if run.result.get("better_than_start") is False]:
+        remarks.append(
+            f"no epoch scores above the source model in {_counted(len(worse), 'adaptation')} ({some(worse)}): a "
+            "smaller learning rate often helps, and a few dozen labels tell which model is better (tllib-ancon certify "
+            "RUN)"
+        )
     if plan is not None:
         data = runs[0].dataset
         if data != plan.dataset:
             remarks.append(f"these runs are on {data}, the plan is for {plan.dataset}: nothing is set beside them")
         remarks += [f"deviates from the paper: {text}" for text in deviations(runs, _planned(plan), plan.varied)]
-        remarks += _not_run(runs, plan)
+        pairs = {*found.column.where(found.severity == 0, found.target)}
+        for what, planned, made in (("pairs", plan.pairs, pairs), ("methods", plan.methods, {*found.method})):
+            missing = [name for name in planned if name not in made]
+            remarks += [f"not run: {what} {', '.join(missing)}"] if missing else []
         remarks += plan.notes
-    remarks += [f"failed: {one.get('run')}: {one.get('reason')}" for record in records for one in record["failures"]]
-    return remarks
-
-
-def _machine(versions: dict[str, Any]) -> str:
-    return f"torch {versions.get('torch', 'of an unknown version')} on {versions.get('device', 'an unknown device')}"
+    return remarks + [
+        f"failed: {one.get('run')}: {one.get('reason')}" for record in records for one in record["failures"]
+    ]
 
 
 def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -162,51 +147,8 @@ def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
         start = run.name.split("/")[0]
         if run.command == "adapt" and start not in planned:
             source = runs[run.needs].config.to_dict() if run.needs else {}
-            own = _filled(run.config.inherit(source, str(run.needs)).to_dict())
-            planned[start] = own | {f"source {name}": value for name, value in _filled(source).items()}
+            own = run.config.inherit(source, str(run.needs)).to_dict()
+            both = own | {f"source {name}": value for name, value in source.items()}
+            assumed = ASSUMED | {f"source {name}": value for name, value in ASSUMED.items()}
+            planned[start] = {name: assumed.get(name) if value is None else value for name, value in both.items()}
     return planned
-
-
-def _filled(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """With what stands for those that are left open."""
-    return {name: ASSUMED.get(name) if value is None else value for name, value in settings.items()}
-
-
-def _not_run(runs: Sequence[AdaptedRun], plan: Plan) -> list[str]:
-    pairs = {run.column if run.severity is None else run.target for run in runs}
-    missing = {
-        "pairs": [pair for pair in plan.pairs if pair not in pairs],
-        "methods": [method for method in plan.methods if method not in {run.method for run in runs}],
-    }
-    return [f"not run: {what} {', '.join(names)}" for what, names in missing.items() if names]
-
-
-def _write(
-    out: Path,
-    title: str,
-    remarks: Sequence[str],
-    tables: Sequence[Table],
-    pictures: Sequence[Picture],
-    list_of_runs: str,
-) -> str:
-    """Write every file of the report whole; returns the text of ``report.md``.
-
-    Raises:
-        UserError: the folder or a file could not be written (which, why)
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the folder {out} of the report cannot be made ({error.strerror}); choose another") from error
-    texts = {
-        "report.md": markdown(title, remarks, tables),
-        "runs.csv": list_of_runs,
-        **{f"{made.name}.csv": to_csv(made) for made in tables},
-        **{f"{made.name}.tex": to_latex(made) for made in tables},
-        "report.html": page(title, remarks, tables, pictures),
-    }
-    files = {name: text.encode(errors="replace") for name, text in texts.items()}  # not every file name is text
-    files |= {f"{picture.name}.png": picture.png for picture in pictures}
-    for name, content in files.items():
-        write_bytes(out / name, content)
-    return files["report.md"].decode()

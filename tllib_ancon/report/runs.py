@@ -1,69 +1,91 @@
-"""Run directories as a report reads them."""
+"""Run directories as a report reads them, and the data frame that its tables and figures are made of."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, InstanceOf, ValidationError, create_model
 
 from tllib_ancon import methods
-from tllib_ancon.config import PretrainConfig
-from tllib_ancon.config.inherited import INHERITED
-from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.given_paths import folder_of_runs
+from tllib_ancon.config import INHERITED, PretrainConfig
+from tllib_ancon.errors import UserError, one_line, reading
 from tllib_ancon.selection import CRITERIA
-from tllib_ancon.settings import settings_of, spec
-from tllib_ancon.training.recorded_settings import NOT_SETTINGS
-from tllib_ancon.training.run_directory import CONFIG, METRICS, RESULT
-from tllib_ancon.training.saved_predictions import SavedPredictions, read_predictions
+from tllib_ancon.settings import flag_of, settings_of
+from tllib_ancon.text import csv_text, showable
+from tllib_ancon.training.files import read_bytes
+from tllib_ancon.training.run import CONFIG, METRICS, NOT_SETTINGS, RESULT
 
-SELECTED, START = "selected", "start"
 IDENTITY = (
-    "command",
-    "root",
-    "source",
-    "target",
-    "method",
-    "seed",
-    "checkpoint",
-    "pretrained_weights",
-    "record_every",
-    "save_epochs",
-    "save_logits",
-    "save_predictions",
-    "inputs",
+    *("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights", "record_every"),
+    *("save_epochs", "save_logits", "save_predictions", "inputs"),
 )
 """What tells runs of one table apart, where their files lie, or what of them is kept."""
 
-CONFIG_FORM: dict[str, Any] = {
-    "method": str,
-    "seed": int,
-    "checkpoint": str | None,
-    "data": str | None,
-    "target": list,
-    "source": list | None,
-    "versions": dict,
-}
-RESULT_FORM: dict[str, Any] = {"criterion": str, "start": dict, "selected": dict | None, "last": dict | None}
-RECORD_FORM: dict[str, Any] = {"table": str, "failures": list}
-"""Entries that a report reads, and their types."""
-
-MEASURED = ("accuracy", "ece", "votes", "threshold", *CRITERIA)
-"""Numbers of an epoch."""
-
-MOST_SAID = 3
-"""Settings, and values of each, that an error lists."""
-
 METHOD_OPTIONS = tuple(methods.settings())
-OF_THE_START = frozenset(name for name in INHERITED if spec(settings_of(PretrainConfig)[name]).defaults)
+OF_THE_START = frozenset(name for name in INHERITED if flag_of(settings_of(PretrainConfig)[name]).defaults)
 """Inherited settings that depend on the method that trained the start, as the width of the bottleneck."""
 
+USUAL_STARTS = ("erm", "imagenet", "checkpoint")
 SEVERITY = re.compile(r"(.+)/(\d)")
+MOST_SAID = 3
+"""Settings, values of each, and runs that a text lists."""
+
+MODELS = {"start": "start_", "selected": "", "last": "last_"}
+"""Entry of a result -> what stands before the names of its numbers in a frame and in ``runs.csv``."""
+
+NUMBERS = ("epoch", "accuracy", "ece", "per_class_accuracy", "infomax", "votes", "threshold")
+ROW, PLACE = ["start", "method", "variant"], ["column", "severity", "seed"]
+"""Columns of a frame that name a row of a table, and the place in it that one run fills."""
+
+Found = TypeVar("Found")
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Text: TypeAlias = InstanceOf[str]  # names of files may hold what is no text
+
+
+class _Form(BaseModel):
+    """What a report reads of a file; other entries may stand beside."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Config(_Form):
+    method: str
+    seed: Count
+    target: list[Text]
+    versions: dict[str, Any]
+    source: list[Text] | None = None
+    data: Text | None = None
+    checkpoint: Text | None = None
+
+
+class _Scored(_Form):
+    epoch: Count
+    accuracy: FiniteFloat = 0.0
+    ece: FiniteFloat = 0.0
+    per_class_accuracy: list[float | None] = []
+
+
+_MEASURED: dict[str, Any] = dict.fromkeys(("votes", "threshold", *CRITERIA), (float, 0.0))
+_Epoch: Any = create_model("_Epoch", __base__=_Scored, **_MEASURED)
+
+
+class _Result(_Form):
+    criterion: str
+    start: _Epoch
+    selected: _Epoch | None = None
+    last: _Epoch | None = None
+
+
+class _Record(_Form):
+    table: str
+    failures: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -73,9 +95,9 @@ class AdaptedRun:
     Attributes:
         path: its folder
         config: of the run
-        source: configuration of the run that made its start model; empty where that is not found
-        result: start, selected and last model
-        metrics: a line an epoch, the start model first
+        source: configuration of the run that made its source model; empty where that is not found
+        result: source, selected and last model
+        metrics: a line an epoch, the source model first
     """
 
     path: Path
@@ -86,198 +108,190 @@ class AdaptedRun:
 
     @property
     def method(self) -> str:
-        return str(self.config["method"])
-
-    @property
-    def seed(self) -> int:
-        return int(self.config["seed"])
+        return showable(str(self.config["method"]))
 
     @property
     def start(self) -> str:
-        """How the start model was made: a pre-training method, ``imagenet``, or ``checkpoint``."""
+        """How the source model was made: a pre-training method, ``imagenet``, or ``checkpoint``."""
         if self.config["checkpoint"] == "imagenet":
             return "imagenet"
-        return str(self.source.get("method", "checkpoint"))
+        return showable(str(self.source.get("method", "checkpoint")))
 
     @property
-    def target(self) -> str:
-        return "+".join(self.config["target"]) or self._images
+    def place(self) -> tuple[str, str, int]:
+        """The target; the pair of domains, or the corruption; and its severity, 0 where there is none."""
+        target = showable("+".join(self.config["target"])) or self.images
+        if found := SEVERITY.fullmatch(target):
+            return target, found[1], int(found[2])
+        source = showable("+".join(self.config["source"] or []))
+        return target, f"{source}-{target}" if source else target, 0
 
     @property
-    def severity(self) -> int | None:
-        found = SEVERITY.fullmatch(self.target)
-        return int(found[2]) if found else None
+    def images(self) -> str:
+        """The names of the images that a Python call was given."""
+        images = self.config["inputs"].get("images")
+        return showable("+".join(images)) if isinstance(images, dict) else "images"
 
     @property
-    def column(self) -> str:
-        """The pair of domains, or the corruption."""
-        found = SEVERITY.fullmatch(self.target)
-        if found:
-            return found[1]
-        source = "+".join(self.config["source"] or [])
-        return f"{source}-{self.target}" if source else self.target
+    def dataset(self) -> str:
+        return str(self.config["data"] or self.images)
 
     @property
     def labelled(self) -> bool:
         """Whether the target had labels, and the run a record of accuracy and ECE."""
-        return "accuracy" in self.result[START]
+        return "accuracy" in self.result["start"]
 
     @property
-    def dataset(self) -> str:
-        """The dataset, or the images that a Python call was given."""
-        return str(self.config["data"] or self._images)
+    def own_defaults(self) -> dict[str, Any]:
+        """Settings of the training that this run has by the default of its method, such as ``criterion`` with
+        ``ancon-auto``: in these, runs of one table may differ."""
+        try:
+            defaults = methods.training_defaults(self.method)
+        except UserError:  # a method of a package that is not installed here
+            return {}
+        return {name: value for name, value in defaults.items() if self.config.get(name) == value}
 
     @property
-    def classes(self) -> list[str]:
-        """Names of the classes, in the order of the labels; empty where the run did not write them down."""
-        names = self._inputs.get("classes")
-        return [str(name) for name in names] if isinstance(names, list) else []
-
-    @property
-    def _images(self) -> str:
-        images = self._inputs.get("images")
-        return "+".join(images) if isinstance(images, dict) else "images"
-
-    @property
-    def _inputs(self) -> dict[str, Any]:
-        inputs = self.config.get("inputs")
-        return inputs if isinstance(inputs, dict) else {}
-
-    @cached_property
-    def predictions(self) -> SavedPredictions | None:
-        """What the run kept with ``save_predictions``.
-
-        Raises:
-            UserError: the file is damaged
-        """
-        return read_predictions(self.path)
-
-    def measured(self, which: str) -> dict[str, Any]:
-        """The metrics of ``start`` or of the ``selected`` model."""
-        metrics: dict[str, Any] = self.result.get(which) or self.result[START]
-        return metrics
+    def settings(self) -> dict[str, Any]:
+        """What decides the numbers of a run, those of its source stage under ``source NAME``."""
+        stages = {"": self.config, "source ": self.source}
+        decided = ((stage + name, name, value) for stage, config in stages.items() for name, value in config.items())
+        return {called: value for called, name, value in decided if name not in (*IDENTITY, *NOT_SETTINGS)}
 
 
-def compared_everywhere(runs: Sequence[AdaptedRun]) -> list[AdaptedRun]:
+def frame(runs: Sequence[AdaptedRun], varied: Iterable[str] = ()) -> pd.DataFrame:
+    """A row a run: the ``run``, where it belongs (``start``, ``method``, both as one ``label``, and ``variant``;
+    ``column``, a pair of domains or a corruption, ``severity``, 0 where there is none, and ``seed``), and numbers of
+    its models, as :data:`MODELS` names them, NaN where it has none. A variant is where a run leaves the usual values of
+    the settings that its table compares.
+
+    Raises:
+        UserError: two runs of one method, pair, seed and variant
+    """
+    usual = usual_settings(runs, varied)
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        target, *place = run.place
+        key = (run.start, run.method, variant(run, usual), *place, int(run.config["seed"]))
+        if key in found:
+            raise UserError(f"{found[key]['run'].path} and {run.path} hold the same run; give one of them")
+        models = {prefix: run.result.get(which) or run.result["start"] for which, prefix in MODELS.items()}
+        numbers = {prefix + name: model.get(name, math.nan) for prefix, model in models.items() for name in NUMBERS}
+        named = {"label": label(run.start, run.method), **dict(zip((*ROW, *PLACE), key, strict=True))}
+        found[key] = {"run": run, "target": target, "labelled": run.labelled, **named, **numbers}
+    return pd.DataFrame(list(found.values()))
+
+
+def usual_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> dict[str, Any]:
+    """The value that most runs have of each setting of a sweep."""
+    values = {name: [run.config.get(name) for run in runs] for name in varied}
+    return {name: max(own, key=own.count) for name, own in values.items() if own}
+
+
+def variant(run: AdaptedRun, usual: Mapping[str, Any]) -> str:
+    """Where this run leaves the usual settings of its sweep."""
+    return ", ".join(f"{name} {run.config.get(name)}" for name, value in usual.items() if run.config.get(name) != value)
+
+
+def label(start: str, method: str) -> str:
+    """What a method is called beside others: with its start where that is not the usual one."""
+    return method if start in ("", *USUAL_STARTS) else f"{start}: {method}"
+
+
+def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs on targets, from sources and with seeds that every start and method among them has: those whose means
     can be compared."""
-    by_method: dict[tuple[str, str], set[tuple[str, str, int]]] = {}
-    for run in runs:
-        by_method.setdefault((run.start, run.method), set()).add((run.target, run.column, run.seed))
-    shared = set.intersection(*by_method.values()) if by_method else set()
-    return [run for run in runs if (run.target, run.column, run.seed) in shared]
+    models = runs.assign(model=runs.start + ": " + runs.method)
+    return runs[models.groupby(PLACE).model.transform("nunique") == models.model.nunique()]
+
+
+def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
+    """Every run with its numbers, for those who compute their own: a line a run, sorted by pair, start, method and
+    seed. It has the values of the settings that the table compares, accuracy (%) and ECE of source, selected and last
+    model, and the selected epoch; empty where the target had no labels."""
+    scores = [f"{prefix}{score}" for prefix in MODELS.values() for score in ("accuracy", "ece")]
+    rows: list[list[Any]] = [["pair", "start", "method", *varied, "seed", "selected_epoch", *scores]]
+    for one in runs.sort_values(["target", "column", "start", "method", "seed"]).to_dict("records"):
+        pair = f"{one['column']}/{one['severity']}" if one["severity"] else one["column"]
+        values = [one["run"].config.get(name) for name in varied]
+        numbers = ["" if math.isnan(one[score]) else f"{one[score]:.4f}" for score in scores]
+        rows.append([pair, one["start"], one["method"], *values, one["seed"], one["epoch"], *numbers])
+    return csv_text(rows)
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
-    """Every finished adaptation in or below these folders, in the order of their paths; and which were left out
-    because a file of theirs is damaged, one text each.
+    """Every finished adaptation in or below these folders, by method and path; and which were left out because a file
+    of theirs is damaged, one text each.
 
     Raises:
         UserError: a folder that does not exist, or no run that can be read
     """
-    found: dict[Path, AdaptedRun] = {}
-    left_out: dict[Path, str] = {}
-    for folder in map(folder_of_runs, folders):
+    paths: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is not a folder; give run directories or folders that hold them")
         for path in sorted(result.parent for result in folder.rglob(RESULT)):
-            try:
-                run = _read(path)
-            except UserError as error:
-                left_out.setdefault(path.resolve(), f"left out: {path}: {error}")
-            else:
-                if run is not None:
-                    found.setdefault(path.resolve(), run)
+            paths.setdefault(path.resolve(), path)
+    read, left_out = _readable(paths.values(), _read)
+    found = [run for run in read if run is not None]
     if not found:
-        why = f" ({next(iter(left_out.values()))})" if left_out else ""
+        why = f" ({left_out[0]})" if left_out else ""
         raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{why}")
-    order = methods.names()
-    runs = sorted(found.values(), key=lambda run: order.index(run.method) if run.method in order else len(order))
-    return runs, list(left_out.values())
+    order = {method: place for place, method in enumerate(methods.names())}
+    return sorted(found, key=lambda run: order.get(run.method, len(order))), left_out
 
 
 def read_records(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
     """What ``benchmark`` wrote of its runs in these files, as far as they exist; and which are damaged, one text
     each."""
-    records, damaged = [], []
+    return _readable(filter(Path.is_file, paths), lambda path: _formed(_Record, path, read_json(path)))
+
+
+def _readable(paths: Iterable[Path], read: Callable[[Path], Found]) -> tuple[list[Found], list[str]]:
+    """What is read at these paths, and why it is not at others."""
+    found, left_out = [], []
     for path in paths:
-        if path.is_file():
-            try:
-                record = read_json(path)
-                _require_form(path, record, RECORD_FORM)
-                if not all(isinstance(failure, dict) for failure in record["failures"]):
-                    raise UserError(f"{path} has a failure that holds no names with values")
-                records.append(record)
-            except UserError as error:
-                damaged.append(f"left out: {error}")
-    return records, damaged
+        try:
+            found.append(read(path))
+        except UserError as error:
+            left_out.append(f"left out: {'' if str(error).startswith(f'{path} ') else f'{path}: '}{error}")
+    return found, left_out
 
 
-def refuse_mixed_settings(runs: Sequence[AdaptedRun], varied: Iterable[str]) -> None:
-    """Numbers of one table come from the same settings.
-
-    Args:
-        runs: of one table
-        varied: settings that the table compares
+def refuse_mixed_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> None:
+    """Numbers of one table come from the same settings, but for those that the table compares.
 
     Raises:
         UserError: settings that differ, with their values
     """
-    varied = {name.replace("-", "_") for name in varied}
-    seen: dict[tuple[str, str], dict[str, AdaptedRun]] = {}
+    seen: dict[str, dict[str, Path]] = {}
     for run in runs:
-        for name, value in settings(run).items():
+        within = dict.fromkeys((*METHOD_OPTIONS, *run.own_defaults), run.method)
+        for name, value in run.settings.items():
             if name not in varied:
-                seen.setdefault((_compared_within(name, run), name), {}).setdefault(json.dumps(value), run)
-    differing = {key: values for key, values in seen.items() if len(values) > 1}
+                of_start = name in OF_THE_START or name.startswith("source ")
+                group = within.get(name, run.start if of_start else "")
+                values = seen.setdefault(f"{name} of {group}" if group else name, {})
+                values.setdefault(json.dumps(value), run.path)
+    differing = [
+        f"{name}: {some([f'{value} in {path}' for value, path in values.items()])}"
+        for name, values in seen.items()
+        if len(values) > 1
+    ]
     if differing:
-        listed = "; ".join(_said(*key, values) for key, values in list(differing.items())[:MOST_SAID])
-        more = f"; and {len(differing) - MOST_SAID} more" if len(differing) > MOST_SAID else ""
-        raise UserError(f"these runs were made with different settings and make no one table ({listed}{more})")
-
-
-def _compared_within(name: str, run: AdaptedRun) -> str:
-    """The method or the start whose runs have this setting in common; empty for one that all runs have."""
-    if name in METHOD_OPTIONS or name in defaults_of_method(run):
-        return run.method
-    return run.start if name in OF_THE_START or name.startswith("source ") else ""
-
-
-def defaults_of_method(run: AdaptedRun) -> dict[str, Any]:
-    """Settings of the training that this run has by the default of its method, such as ``criterion`` with
-    ``ancon-auto``: in these, runs of one table may differ."""
-    try:
-        defaults = methods.training_defaults(run.method)
-    except UserError:  # a method of a package that is not installed here
-        return {}
-    return {name: value for name, value in defaults.items() if run.config.get(name) == value}
-
-
-def _said(group: str, name: str, values: Mapping[str, AdaptedRun]) -> str:
-    shown = ", ".join(f"{value} in {run.path}" for value, run in list(values.items())[:MOST_SAID])
-    more = f", and {len(values) - MOST_SAID} more" if len(values) > MOST_SAID else ""
-    return f"{name}{f' of {group}' if group else ''}: {shown}{more}"
-
-
-def settings(run: AdaptedRun) -> dict[str, Any]:
-    """What decides the numbers of a run, those of its source stage under ``source NAME``."""
-    own = {name: value for name, value in run.config.items() if _decides(name)}
-    return own | {f"source {name}": value for name, value in run.source.items() if _decides(name)}
+        listed = some(differing, "; ")
+        raise UserError(f"these runs were made with different settings and make no one table ({listed})")
 
 
 def deviations(
-    runs: Sequence[AdaptedRun], planned: Mapping[str, Mapping[str, Any]], varied: Iterable[str]
+    runs: Iterable[AdaptedRun], planned: Mapping[str, Mapping[str, Any]], varied: Iterable[str]
 ) -> list[str]:
-    """Settings in which runs differ from the plan of their table, one text each.
-
-    Args:
-        runs: of one table
-        planned: start -> settings of the plan, named as :func:`settings` names them
-        varied: settings that the table compares
-    """
-    varied = {name.replace("-", "_") for name in varied}
+    """Settings in which runs differ from those that the plan of their table has for their start, one text each, but
+    for those that the table compares."""
     found: dict[str, None] = {}
     for run in runs:
         expected = json.loads(json.dumps(planned.get(run.start, {})))
-        for name, value in settings(run).items():
+        for name, value in run.settings.items():
             own = name.removeprefix("source ")
             said = own != name and (value, expected.get(name)) == (run.config.get(own), expected.get(own))
             if name in expected and name not in varied and expected[name] not in (value, None) and not said:
@@ -288,29 +302,10 @@ def deviations(
     return list(found)
 
 
-def _decides(name: str) -> bool:
-    return name not in IDENTITY and name not in NOT_SETTINGS
-
-
-def _read(path: Path) -> AdaptedRun | None:
-    if not (path / CONFIG).is_file():  # the folder of both stages of ``tllib-ancon run``
-        return None
-    config = read_json(path / CONFIG)
-    if config.get("command") != "adapt":
-        return None
-    _require_form(path / CONFIG, config, CONFIG_FORM)
-    config = {**dict.fromkeys(CONFIG_FORM), **config}
-    if not all(isinstance(domain, str) for domain in (*config["target"], *(config["source"] or ()))):
-        raise UserError(f"{path / CONFIG} has a domain whose name is no text")
-    result, metrics = read_json(path / RESULT), read_metrics(path)
-    _require_form(path / RESULT, result, RESULT_FORM)
-    models = [model for which in (START, SELECTED, "last") if (model := result.get(which)) is not None]
-    _require_epochs(path / RESULT, models)
-    if [line["epoch"] for line in metrics] != list(range(models[-1]["epoch"] + 1)):
-        raise UserError(f"{path / METRICS} does not hold each epoch of the run, 0 to {models[-1]['epoch']}, once")
-    if len({name in model for model in models for name in ("accuracy", "ece")}) > 1:
-        raise UserError(f"{path / RESULT} has accuracy and ECE of some of its models and not of all")
-    return AdaptedRun(path, config, _source_config(path, config["checkpoint"]), result, metrics)
+def some(texts: Sequence[str], separator: str = ", ") -> str:
+    """The first of many texts, and how many more there are."""
+    more = [f"and {len(texts) - MOST_SAID} more"] if len(texts) > MOST_SAID else []
+    return separator.join([*texts[:MOST_SAID], *more])
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -319,9 +314,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: it is missing or damaged
     """
-    lines = [_parsed(path / METRICS, line) for line in _text(path / METRICS).splitlines()]
-    _require_epochs(path / METRICS, lines)
-    return lines
+    with reading(path / METRICS, "JSON"):
+        lines = [json.loads(line) for line in read_bytes(path / METRICS).splitlines()]
+    return [_formed(_Epoch, path / METRICS, line) for line in lines]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -330,61 +325,40 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is missing or damaged, or holds something else
     """
-    content = _parsed(path, _text(path))
+    with reading(path, "JSON"):
+        content = json.loads(read_bytes(path))
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no names with values but {one_line(content)!r}")
     return content
 
 
-def _require_epochs(path: Path, epochs: Iterable[Any]) -> None:
-    if not all(map(_is_epoch, epochs)):
-        raise UserError(
-            f"{path} holds an epoch that lacks its number or one of its measures, or a measure that is no number"
-        )
+def _read(path: Path) -> AdaptedRun | None:
+    if not (path / CONFIG).is_file():  # the folder of both stages of ``tllib-ancon run``
+        return None
+    config = read_json(path / CONFIG)
+    if config.get("command") != "adapt":
+        return None
+    config = {**dict.fromkeys(_Config.model_fields), **_formed(_Config, path / CONFIG, config)}
+    config["inputs"] = inputs if isinstance(inputs := config.get("inputs"), dict) else {}
+    result, metrics = _formed(_Result, path / RESULT, read_json(path / RESULT)), read_metrics(path)
+    models = [model for which in MODELS if (model := result.get(which)) is not None]
+    if [line["epoch"] for line in metrics] != list(range(len(metrics))) or len(metrics) != models[-1]["epoch"] + 1:
+        raise UserError(f"{path / METRICS} does not hold each epoch of the run, 0 to {models[-1]['epoch']}, once")
+    if len({name in model for model in models for name in ("accuracy", "ece")}) > 1:
+        raise UserError(f"{path / RESULT} has accuracy and ECE of some of its models and not of all")
+    source: dict[str, Any] = {}
+    if config["checkpoint"] is not None:  # of a run that may have been moved with this one
+        made_by = Path(config["checkpoint"]).parent.parent
+        places = [made_by, *(folder / made_by.parent.name / made_by.name for folder in path.parents[:3])]
+        source = next((read_json(place / CONFIG) for place in places if (place / CONFIG).is_file()), {})
+    return AdaptedRun(path, config, source, result, metrics)
 
 
-def _is_epoch(content: Any) -> bool:
-    if not isinstance(content, dict) or not isinstance(content.get("epoch"), int):
-        return False
-    by_class = content.get("per_class_accuracy", [])
-    finite = [content[name] for name in ("accuracy", "ece") if name in content]
-    return (
-        isinstance(by_class, list)
-        and all(_is_number(content[name]) for name in MEASURED if name in content)
-        and all(one is None or _is_number(one) for one in by_class)
-        and all(map(math.isfinite, finite))
-    )
-
-
-def _is_number(content: Any) -> bool:
-    return isinstance(content, int | float) and not isinstance(content, bool)
-
-
-def _require_form(path: Path, content: Mapping[str, Any], form: Mapping[str, Any]) -> None:
-    for name, kind in form.items():
-        if not isinstance(content.get(name), kind):
-            raise UserError(f"{path} has no {name!r}, or one of another type ({one_line(content.get(name))!r})")
-
-
-def _text(path: Path) -> str:
+def _formed(form: type[_Form], path: Path, content: Any) -> dict[str, Any]:
+    """The entries of a file, of the types that a report reads."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({one_line(error)})") from error
-
-
-def _parsed(path: Path, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({one_line(error)})") from error
-
-
-def _source_config(path: Path, checkpoint: str | None) -> dict[str, Any]:
-    """Of the run that a checkpoint belongs to: where it was, or beside this run if the folder was moved."""
-    if checkpoint is None:
-        return {}
-    made_by = Path(checkpoint).parent.parent
-    candidates = [made_by, *(folder / made_by.parent.name / made_by.name for folder in path.parents[:3])]
-    found = next((folder / CONFIG for folder in candidates if (folder / CONFIG).is_file()), None)
-    return read_json(found) if found else {}
+        return form.model_validate(content).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        entry = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path} has no {entry!r} that a report can read ({one_line(first['msg'])})") from None

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.checks import choice, number
+from tllib_ancon.self_training import ensemble as knobs
+from tllib_ancon.self_training.checks import FixedPrecision, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.options import SCHEDULES
-from tllib_ancon.self_training.precision import FixedPrecision
-from tllib_ancon.self_training.pseudo_label import one_hot
+from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
+from tllib_ancon.self_training.method import Method, Part, Task, one_hot, options_of, register
+
+Smoothing = Annotated[
+    float, Field(ge=0, le=1, description="AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none")
+]
+Schedule = Annotated[
+    Literal["constant", "full", "half"],
+    Field(description="λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
+]
 
 
-class AnchoredConfidence(FixedPrecision):
+class SmoothedLabels(FixedPrecision):
+    """Base of what makes targets of pseudo-labels and votes."""
+
+    ensemble: TemporalEnsemble
+
+    @property
+    def threshold(self) -> Tensor:
+        """δ, a scalar tensor."""
+        return self.ensemble.threshold
+
+    @property
+    def ignored(self) -> Tensor:
+        """Rows with NaN or infinity so far, which did not vote: an int64 scalar."""
+        return self.ensemble.ignored
+
+    @classmethod
+    def replace_refiner(cls, method: Method, task: Task, options: Any, **more: Any) -> None:
+        """Make targets of this class, by these options, those of a method."""
+        own = cls(task.num_own_samples, task.num_classes, **options.of(cls), **more)
+        part = Part(own, lambda visit: (visit.rows, visit.logits.detach(), visit.labels, visit.probabilities))
+        method.refine(part, own.ensemble, predictive_distribution(task, options))
+
+
+class AnchoredConfidence(SmoothedLabels):
     r"""AnCon's regularised pseudo-label (Eq. 1).
 
     .. math::
@@ -60,27 +92,28 @@ class AnchoredConfidence(FixedPrecision):
 
     step: Tensor
 
+    @validated
     def __init__(
         self,
-        num_samples: int,
-        num_classes: int,
-        smoothing: float = 0.3,
-        beta: float = 0.9,
-        convention: str = "authors",
-        storage: str = "auto",
-        schedule: str = "constant",
+        num_samples: Size,
+        num_classes: Size,
+        smoothing: Smoothing = 0.3,
+        beta: knobs.Beta = 0.9,
+        convention: knobs.Convention = "authors",
+        storage: knobs.Storage = "auto",
+        schedule: Schedule = "constant",
         total_steps: int | None = None,
         *,
-        weighting: str = "relative",
-        prediction: str = "hard",
-        temperature: float = 1.0,
-        normalize: bool = False,
-        quantile: float = 0.9,
-        fixed_threshold: float = 0.9,
+        weighting: knobs.Scheme = "relative",
+        prediction: knobs.Prediction = "hard",
+        temperature: knobs.Temperature = 1.0,
+        normalize: knobs.Normalize = False,
+        quantile: knobs.Quantile = 0.9,
+        fixed_threshold: knobs.FixedThreshold = 0.9,
     ):
         super().__init__()
-        self.base_smoothing = _smoothing(smoothing)
-        self.schedule = choice("schedule", schedule, SCHEDULES)
+        self.base_smoothing = smoothing
+        self.schedule = schedule
         if schedule != "constant" and (total_steps is None or total_steps < 1):
             raise UserError(f"`schedule={schedule}` needs `total_steps`, the number of steps of the whole training")
         self.total_steps = total_steps
@@ -100,16 +133,6 @@ class AnchoredConfidence(FixedPrecision):
         self.register_buffer("step", torch.tensor(0))
 
     @property
-    def threshold(self) -> Tensor:
-        """δ, a scalar tensor."""
-        return self.ensemble.threshold
-
-    @property
-    def ignored(self) -> Tensor:
-        """Rows with NaN or infinity so far, which did not vote: an int64 scalar."""
-        return self.ensemble.ignored
-
-    @property
     def smoothing(self) -> Tensor | float:
         """λ of the next step."""
         if self.total_steps is None or self.schedule == "constant":
@@ -118,11 +141,7 @@ class AnchoredConfidence(FixedPrecision):
         return (speed * self.step / self.total_steps).clamp(max=1.0)
 
     def forward(
-        self,
-        indices: Tensor,
-        logits: Tensor,
-        pseudo_labels: Tensor | None = None,
-        probabilities: Tensor | None = None,
+        self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None, probabilities: Tensor | None = None
     ) -> Tensor:
         ensemble: Tensor = self.ensemble(indices, logits, probabilities)
         smoothing = self.smoothing
@@ -132,7 +151,11 @@ class AnchoredConfidence(FixedPrecision):
         return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)
 
 
-def _smoothing(value: Any) -> float:
-    if isinstance(value, str):
-        raise UserError(f"`smoothing` must be a number, got {value!r}; AdaptiveSmoothing needs none")
-    return number("smoothing", value, at_least=0, at_most=1)
+@register(
+    "+ancon",
+    options=options_of(AnchoredConfidence, mc_dropout_probabilities, Confidence),
+    missing="uses no pseudo-label that could be smoothed",
+)
+def ancon(method: Method, task: Task, options: Any) -> None:
+    """Smooth a method's pseudo-labels with its votes, as in the paper."""
+    AnchoredConfidence.replace_refiner(method, task, options, total_steps=task.total_steps)

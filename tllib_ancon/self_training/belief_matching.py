@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from tllib_ancon.self_training.checks import as_weights, check_logits, number
+from tllib_ancon.self_training.checks import Option, as_weights, validated
 
 LARGEST_LOG_CONCENTRATION = 30.0
 """Beyond it, up or down, the loss or its gradient leaves float32's range."""
 
 
-def dirichlet_mean(logits: Tensor) -> Tensor:
-    """The predictive distribution α_k / Σ_j α_j of the Dirichlet with α = exp(logits): their softmax.
-
-    Args:
-        logits: (B, K) of any floating type
-
-    Returns: (B, K) float32
-    """
-    return logits.float().softmax(-1)
-
-
-def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0.001, prior: float = 1.0) -> Tensor:
+@validated
+def belief_matching_loss(
+    logits: Tensor,
+    targets: Tensor,
+    coefficient: Annotated[
+        float,
+        Field(ge=0, description="weight of the divergence, for confidence=belief-matching"),
+        Option("belief_coefficient", ("confidence", "belief-matching")),
+    ] = 0.001,
+    prior: Annotated[float, Field(gt=0)] = 1.0,
+) -> Tensor:
     r"""The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 
     .. math::
         L = - Σ_k y_k (ψ(α_k) - ψ(α_0)) + coefficient · KL(Dir(α) ‖ Dir(β))
 
-    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes. The official code leaves
-    out the part of the divergence that depends on β alone, a constant: same gradient, another value. Logits
-    beyond ±30 count as ±30.
+    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes. The predictive distribution
+    α_k / α_0 is the softmax. The official code leaves out the part of the divergence that depends on β alone, a
+    constant: same gradient, another value. Logits beyond ±30 count as ±30.
 
     Args:
         logits: (B, K) of any floating type
@@ -45,11 +47,10 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0
 
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """
-    coefficient, prior = number("coefficient", coefficient, at_least=0), number("prior", prior, above=0)
-    check_logits(logits)
+    weights = as_weights(targets, logits)
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()
-    log_likelihood = (as_weights(targets, logits) * expected_logs).sum(1)
+    log_likelihood = (weights * expected_logs).sum(1)
     beta = torch.full_like(alpha, prior)
     divergence = ((alpha - beta) * expected_logs).sum(1) + _log_normalizer(beta) - _log_normalizer(alpha)
     return (coefficient * divergence - log_likelihood).mean()

@@ -1,62 +1,96 @@
-"""What the parts of a method accept; no check of a step waits for a device."""
+"""What parts of a method accept: numbers by their signatures, visits by their shapes; no step waits for a device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, wraps
+from inspect import signature
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 import torch
-from torch import Tensor
+from pydantic import Field, create_model
+from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.settings import Spec, check, converted
+from tllib_ancon.errors import UserError
+from tllib_ancon.settings import Settings
 
-INDEX_DTYPES = (torch.int64, torch.int32)
-"""Indexing takes uint8 for a mask, and no other integers."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Size = Annotated[int, Field(ge=1)]
+"""A number of samples, classes or features."""
 
 
-def size(name: str, value: Any) -> int:
-    """A number of samples, classes or features: whole, and at least 1.
+@dataclass(frozen=True)
+class Option:
+    """How a parameter whose annotation has a description is a setting of methods, stated in that annotation.
+
+    Attributes:
+        name: of the setting. Default: that of the parameter
+        read_if: another setting and its value, without which this one has no effect
+    """
+
+    name: str = ""
+    read_if: tuple[str, str] | None = None
+
+
+def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """Parameter -> annotation and default, of those whose annotation says choices, a range or a description."""
+    function = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    kinds, parameters = get_type_hints(function, include_extras=True), signature(function).parameters
+    return {
+        name: (kinds[name], ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in parameters.items()
+        if get_origin(kinds.get(name)) in (Annotated, Literal)
+    }
+
+
+def validated(function: Callable[P, R]) -> Callable[P, R]:
+    """The function with its arguments checked by their annotations, as ``Annotated[float, Field(ge=0)]``.
 
     Raises:
-        UserError: another value
+        UserError: an argument of another type, out of range or not among the choices
     """
-    number: int = converted(name, value, int)
-    check(name, number, Spec("", at_least=1))
-    return number
+    names = tuple(signature(function).parameters)
+
+    @cache
+    def arguments() -> type[Settings]:
+        fields: dict[str, Any] = annotated(function)
+        return create_model("Arguments", __base__=Settings, **fields)
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> R:
+        named = {**dict(zip(names, args, strict=False)), **given}
+        checked = dict(arguments()(**{name: named[name] for name in named if name in arguments().model_fields}))
+        positional = [checked.get(name, value) for name, value in zip(names, args, strict=False)]
+        return function(*positional, *args[len(names) :], **{**given, **{n: checked.get(n, given[n]) for n in given}})
+
+    return call
 
 
-def number(name: str, value: Any, **bounds: float) -> float:
-    """A finite number within ``at_least``, ``above``, ``at_most`` and ``below``.
+class FixedPrecision(nn.Module):
+    """A module whose buffers keep their types: ``.half()``, ``.double()`` and ``.to(dtype)`` may move them to another
+    device and do no more, so that votes and moving averages lose no digit."""
 
-    Raises:
-        UserError: another value
-    """
-    found: float = converted(name, value, float)
-    check(name, found, Spec("", **bounds))  # type: ignore[arg-type]
-    return found
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FixedPrecision:
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
-
-def choice(name: str, value: Any, choices: Iterable[str]) -> str:
-    """One of these names.
-
-    Raises:
-        UserError: another value, with the nearest name
-    """
-    if value not in choices:
-        raise unknown_name(name, str(value), choices)
-    return str(value)
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
-def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: int) -> None:
-    """Raise :class:`UserError` unless ``indices`` is (B,) within ``[0, num_samples)`` and ``logits`` is (B, K).
-
-    The range is checked when the indices are on the CPU, where a loader delivers them; on a device the
-    check would stall every step, and the indexing kernel itself stops on a bad index.
-    """
-    check_tensor("logits", logits)
+def check_visit(
+    indices: Tensor, logits: Tensor, sizes: Sequence[int], features: Tensor | None = None, width: int = 0
+) -> None:
+    """Raise :class:`UserError` unless ``indices`` is (B,) within ``[0, N)``, ``logits`` (B, K) and ``features``, where
+    there are any, (B, width); N and K are the sizes."""
+    num_samples, num_classes = sizes
+    check_logits(logits)
     check_tensor("indices", indices)
-    if logits.shape[1:] != (num_classes,) or not logits.is_floating_point():
+    if logits.shape[1] != num_classes or not logits.is_floating_point():
         raise UserError(
             f"logits have shape {tuple(logits.shape)} and dtype {logits.dtype}; expected (batch, {num_classes}) of a "
             "floating type"
@@ -65,38 +99,29 @@ def check_visit(indices: Tensor, logits: Tensor, num_samples: int, num_classes: 
         raise UserError(
             f"indices have shape {tuple(indices.shape)}; expected ({logits.shape[0]},), one per row of logits"
         )
-    check_dtype(indices)
+    check_indices(indices, num_samples)
+    if features is not None:
+        check_tensor("features", features)
+        if features.shape != (len(logits), width):
+            raise UserError(f"features have shape {tuple(features.shape)}; expected ({len(logits)}, {width})")
+
+
+def check_indices(indices: Tensor, num_samples: int) -> None:
+    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples).
+
+    The range is checked when they are on the CPU, where a loader delivers them; on a device the check would stall
+    every step, and the indexing kernel itself stops on a bad index.
+    """
+    if indices.dtype not in (torch.int64, torch.int32):  # indexing takes uint8 for a mask, and no other integers
+        raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
     if indices.is_cpu and len(indices):
         positions = indices.tolist()
         lowest, highest = min(positions), max(positions)
         if lowest < 0 or highest >= num_samples:
-            raise _outside(num_samples, f"index {lowest if lowest < 0 else highest} is")
-
-
-def check_tensor(name: str, value: Any) -> None:
-    """Raise :class:`UserError` unless ``value`` is a tensor."""
-    if not isinstance(value, Tensor):
-        raise UserError(f"{name} are a {type(value).__name__}; expected a torch.Tensor, e.g. torch.as_tensor({name})")
-
-
-def check_dtype(indices: Tensor) -> None:
-    """Raise :class:`UserError` unless ``indices`` are int64 or int32."""
-    if indices.dtype not in INDEX_DTYPES:
-        raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
-
-
-def check_indices(indices: Tensor, num_samples: int) -> None:
-    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples). It waits for a device."""
-    check_dtype(indices)
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_samples:
-        raise _outside(num_samples, "an index lies")
-
-
-def check_features(features: Tensor, batch: int, feature_dim: int) -> None:
-    """Raise :class:`UserError` unless ``features`` is (batch, feature_dim)."""
-    check_tensor("features", features)
-    if features.shape != (batch, feature_dim):
-        raise UserError(f"features have shape {tuple(features.shape)}; expected ({batch}, {feature_dim})")
+            raise UserError(
+                f"index {lowest if lowest < 0 else highest} is outside [0, {num_samples}): num_samples must be the "
+                "size of the whole target set and every index the position of its image in it"
+            )
 
 
 def check_logits(logits: Tensor) -> None:
@@ -106,16 +131,16 @@ def check_logits(logits: Tensor) -> None:
         raise UserError(f"logits have shape {tuple(logits.shape)}; expected (batch, classes)")
 
 
+def check_tensor(name: str, value: Any) -> None:
+    """Raise :class:`UserError` unless ``value`` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise UserError(f"{name} are a {type(value).__name__}; expected a torch.Tensor, e.g. torch.as_tensor({name})")
+
+
 def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
-    """The targets of a loss as each class's weight, (B, K) float32 without gradient.
-
-    Args:
-        targets: such weights, or (B,) integer classes
-        logits: (B, K)
-
-    Raises:
-        UserError: another shape or type; on the CPU, where the check is free, a class outside [0, K)
-    """
+    """The targets of a loss, such weights or (B,) integer classes, as each class's weight, (B, K) float32 without
+    gradient; :class:`UserError` for others. Classes are compared with K on the CPU, where that is free."""
+    check_logits(logits)
     check_tensor("targets", targets)
     if targets.shape == logits.shape:
         return targets.detach().float()
@@ -133,14 +158,4 @@ def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
 def finite_rows(*outputs: Tensor) -> Tensor:
     """(B,) bool: the rows (B, K) without NaN and without +infinity in any of these; a class may have a logit of
     -infinity."""
-    finite = outputs[0].amax(1) < torch.inf
-    for other in outputs[1:]:
-        finite = finite & (other.amax(1) < torch.inf)
-    return finite
-
-
-def _outside(num_samples: int, which: str) -> UserError:
-    return UserError(
-        f"{which} outside [0, {num_samples}): num_samples must be the size of the whole target set and every index the "
-        "position of its image in it"
-    )
+    return torch.cat(outputs, 1).amax(1) < torch.inf

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from tllib_ancon.self_training.checks import check_visit, finite_rows, number, size
-from tllib_ancon.self_training.precision import FixedPrecision
+from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_visit, finite_rows, validated
+from tllib_ancon.self_training.method import Method, Part, Task, options_of, register
 
 SMALLEST_PROBABILITY = 1e-4
 
@@ -41,26 +44,40 @@ class EarlyLearningRegularization(FixedPrecision):
 
     targets: Tensor
 
-    def __init__(self, num_samples: int, num_classes: int, coefficient: float = 3.0, beta: float = 0.9):
+    @validated
+    def __init__(
+        self,
+        num_samples: Size,
+        num_classes: Size,
+        coefficient: Annotated[
+            float, Field(ge=0, description="weight of the early-learning regulariser"), Option("elr_coefficient")
+        ] = 3.0,
+        beta: Annotated[
+            float,
+            Field(ge=0, lt=1, description="decay of the early-learning regulariser's targets"),
+            Option("elr_beta"),
+        ] = 0.9,
+    ):
         super().__init__()
-        self.num_samples = size("num_samples", num_samples)
-        self.num_classes = size("num_classes", num_classes)
-        self.coefficient = number("coefficient", coefficient, at_least=0)
-        self.beta = number("beta", beta, at_least=0, below=1)
-        self.register_buffer("targets", torch.zeros(self.num_samples, self.num_classes))
+        self.coefficient = coefficient
+        self.beta = beta
+        self.register_buffer("targets", torch.zeros(num_samples, num_classes))
 
     def forward(self, indices: Tensor, logits: Tensor) -> Tensor:
-        check_visit(indices, logits, self.num_samples, self.num_classes)
+        check_visit(indices, logits, self.targets.shape)
         indices = indices.to(logits.device, non_blocking=True)
         predictions = logits.float().softmax(1).clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
-        targets = self._update(indices, predictions.detach()) if self.training else self.targets[indices]
+        targets = self.targets[indices]
+        if self.training:
+            now = predictions.detach()
+            moved = self.beta * targets + (1 - self.beta) * (now / now.sum(1, keepdim=True))
+            targets = torch.where(finite_rows(now)[:, None], moved, targets)
+            self.targets[indices] = targets
         return self.coefficient * (1 - (targets * predictions).sum(1)).log().mean()
 
-    def _update(self, indices: Tensor, predictions: Tensor) -> Tensor:
-        """Bring the targets of these samples up to date and return them."""
-        before = self.targets[indices]
-        normalized = predictions / predictions.sum(1, keepdim=True)
-        targets = self.beta * before + (1 - self.beta) * normalized
-        targets = torch.where(finite_rows(predictions)[:, None], targets, before)
-        self.targets[indices] = targets
-        return targets
+
+@register("+elr", options=options_of(EarlyLearningRegularization), missing="takes no regulariser")
+def elr(method: Method, task: Task, options: Any) -> None:
+    arguments = options.of(EarlyLearningRegularization)
+    regularizer = EarlyLearningRegularization(task.num_own_samples, task.num_classes, **arguments)
+    method.regularizer = Part(regularizer, lambda visit: (visit.rows, visit.logits))

@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import warnings
+from typing import Annotated, Any, Literal
 
 import torch
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.checks import check_visit, choice, number
-from tllib_ancon.self_training.options import PREDICTIONS
-from tllib_ancon.self_training.precision import FixedPrecision
-from tllib_ancon.self_training.votes import DenseVotes, create_votes
-from tllib_ancon.self_training.weighting import create_weighting
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_visit, validated
+
+LARGEST_DENSE_NUM_CLASSES = 256
+SLOTS_PER_GROWTH = 4
+
+Beta = Annotated[
+    float, Field(ge=0, lt=1, description="AnCon's β in [0, 1): decay of the moving average of the confidence")
+]
+Convention = Annotated[
+    Literal["authors", "paper"],
+    Field(description="when votes are read and how δ starts: as in the authors' code or as in the paper"),
+]
+Scheme = Annotated[
+    Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"],
+    Field(description="which predictions vote, and how much each counts"),
+]
+Prediction = Annotated[
+    Literal["hard", "soft"], Field(description="what a vote is: the one-hot or the softmax prediction")
+]
+Temperature = Annotated[
+    float, Field(gt=0, description="softmax temperature of soft predictions"), Option(read_if=("prediction", "soft"))
+]
+Normalize = Annotated[bool, Field(description="divide a sample's votes by their number")]
+Storage = Annotated[
+    Literal["auto", "dense", "sparse"], Field(description="how votes are kept; auto: dense up to 256 classes")
+]
+Quantile = Annotated[
+    float,
+    Field(ge=0, le=1, description="quantile of the batch's confidence, for weighting=quantile"),
+    Option(read_if=("weighting", "quantile")),
+]
+FixedThreshold = Annotated[
+    float,
+    Field(ge=0, le=1, description="least confidence of a vote, for weighting=fixed"),
+    Option(read_if=("weighting", "fixed")),
+]
 
 
 class TemporalEnsemble(FixedPrecision):
@@ -33,15 +67,16 @@ class TemporalEnsemble(FixedPrecision):
         num_classes (int): K
         beta (float): decay β of the confidence's moving average, in [0, 1). Default: 0.9
         convention (str): ``"authors"`` (their code): a visit reads f̄ and then adds its own prediction.
-            ``"paper"`` (Eq. 2–3): it adds its prediction and then reads. See also
-            :class:`~tllib_ancon.self_training.weighting.RelativeThreshold`. Default: ``"authors"``
+            ``"paper"`` (Eq. 2–3): it adds its prediction and then reads. See also :class:`Weighting`. Default:
+            ``"authors"``
         weighting (str): ``relative``, ``entropy``, ``max-probability``, ``quantile``, ``fixed``
             or ``uniform``. Default: ``relative``
         prediction (str): ``"hard"`` (one-hot of the largest logit) or ``"soft"`` (softmax). Default: ``"hard"``
         temperature (float): of the soft prediction's softmax, above 0. Default: 1
         normalize (bool): divide f̄ by the sample's votes, so that it is a distribution where there is a vote, and 0
             where there is none. Default: False
-        storage (str): ``"dense"``, ``"sparse"`` or ``"auto"``; soft predictions need dense. Default: ``"auto"``
+        storage (str): ``"dense"``, ``"sparse"`` or ``"auto"``: dense up to 256 classes; soft predictions need dense.
+            Default: ``"auto"``
         quantile (float), fixed_threshold (float): of the weightings of these names
 
     Inputs:
@@ -62,34 +97,35 @@ class TemporalEnsemble(FixedPrecision):
     """
 
     ignored: Tensor
+    store: DenseVotes | SparseVotes
 
+    @validated
     def __init__(
         self,
-        num_samples: int,
-        num_classes: int,
-        beta: float = 0.9,
-        convention: str = "authors",
-        weighting: str = "relative",
-        prediction: str = "hard",
-        temperature: float = 1.0,
-        normalize: bool = False,
-        storage: str = "auto",
-        quantile: float = 0.9,
-        fixed_threshold: float = 0.9,
+        num_samples: Size,
+        num_classes: Size,
+        beta: Beta = 0.9,
+        convention: Convention = "authors",
+        weighting: Scheme = "relative",
+        prediction: Prediction = "hard",
+        temperature: Temperature = 1.0,
+        normalize: Normalize = False,
+        storage: Storage = "auto",
+        quantile: Quantile = 0.9,
+        fixed_threshold: FixedThreshold = 0.9,
     ):
         super().__init__()
-        self.num_samples = num_samples
-        self.num_classes = num_classes
+        self.sizes = num_samples, num_classes
         self.convention = convention
-        self.prediction = choice("prediction", prediction, PREDICTIONS)
-        self.temperature = number("temperature", temperature, above=0)
+        self.temperature = temperature
         self.normalize = normalize
-        self.weighting = create_weighting(weighting, beta, convention, quantile, fixed_threshold)
-        soft = prediction == "soft"
-        if soft and storage == "sparse":
+        self.soft = prediction == "soft"
+        self.weighting = Weighting(weighting, beta, convention, quantile, fixed_threshold)
+        if self.soft and storage == "sparse":
             raise UserError("`storage=sparse` keeps votes for single classes; leave it out with `prediction=soft`")
-        weighted = soft or not self.weighting.counts_votes
-        self.store = create_votes(num_samples, num_classes, "dense" if soft else storage, weighted)
+        weighted = self.soft or weighting in ("max-probability", "entropy")
+        dense = self.soft or storage == "dense" or (storage == "auto" and num_classes <= LARGEST_DENSE_NUM_CLASSES)
+        self.store = (DenseVotes if dense else SparseVotes)(num_samples, num_classes, weighted)
         self.register_buffer("ignored", torch.tensor(0))
         self._weights: Tensor | None = None
         self._compared = False
@@ -116,12 +152,20 @@ class TemporalEnsemble(FixedPrecision):
         return votes / votes.sum(1, keepdim=True).clamp(min=torch.finfo(votes.dtype).tiny)
 
     @torch.no_grad()
-    def update(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> None:
-        """Add the prediction that ``logits`` make for these samples, as far as it is confident, in any mode."""
-        check_visit(indices, logits, self.num_samples, self.num_classes)
+    def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
+        """One visit of these samples: f̄ in the convention's order of reading and adding."""
+        check_visit(indices, logits, self.sizes)
+        if not self.training:
+            return self.read(indices)
+        if self.convention == "paper":
+            self._add(indices, logits, probabilities)
+            return self.read(indices)
+        ensemble = self.read(indices)
         self._add(indices, logits, probabilities)
+        return ensemble
 
     def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
+        """Add the prediction that the logits make for these samples, as far as it is confident."""
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.float()
@@ -133,25 +177,11 @@ class TemporalEnsemble(FixedPrecision):
         self.ignored += ignored.sum()
         weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, probabilities)
         self._weights = weights
-        if self.prediction == "soft" and isinstance(self.store, DenseVotes):
+        if self.soft:
             prediction = (logits / self.temperature).softmax(1)
-            votes = (weights[:, None] * prediction).masked_fill(ignored[:, None], 0)
-            self.store.add_distributions(indices, votes)
+            self.store.add(indices, None, (weights[:, None] * prediction).masked_fill(ignored[:, None], 0))
         else:
             self.store.add(indices, labels, weights)
-
-    @torch.no_grad()
-    def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
-        """One visit of these samples: f̄ in the convention's order of reading and adding."""
-        check_visit(indices, logits, self.num_samples, self.num_classes)
-        if not self.training:
-            return self.read(indices)
-        if self.convention == "paper":
-            self._add(indices, logits, probabilities)
-            return self.read(indices)
-        ensemble = self.read(indices)
-        self._add(indices, logits, probabilities)
-        return ensemble
 
     def _compare(self, logits: Tensor) -> None:
         """Warn, on the first visit alone, where logits are probabilities; later the comparison would stall a device."""
@@ -164,3 +194,189 @@ class TemporalEnsemble(FixedPrecision):
                 "returns before its softmax",
                 stacklevel=4,
             )
+
+
+class Weighting(FixedPrecision):
+    r"""How much each prediction counts: the weights w of Eq. 2, as bool where they are 0 or 1.
+
+    With the confidence c = max_k f_k, by scheme:
+
+    - ``relative`` (Eq. 3): 1 where c is above its moving average :math:`δ_m = β δ_{m-1} + (1 - β) \hat E[c(X; θ_m)]`,
+      else 0, with the batch mean as the expectation. δ is updated with a batch before the batch is compared with it.
+      By the authors' convention δ starts at the first batch's mean and a confidence equal to δ passes; by the
+      paper's it starts at 0, so that δ_0 = (1 - β) times the mean, and only a greater one passes
+    - ``fixed``: 1 where c is above a constant; ``quantile``: at or above a quantile of its batch (appendix A.1)
+    - ``max-probability``: c; ``entropy``: exp(-H(f)) in nats (appendix A.3); ``uniform``: 1
+
+    In a run of many processes (``torch.distributed``) mean and quantile are over the batches of all, equally large.
+
+    A call takes c (B,), 0 in rows that are not finite, which rows are (B,) and f (B, K), and gives weights (B,).
+    """
+
+    threshold: Tensor
+
+    def __init__(self, scheme: str, beta: float, convention: str, quantile: float, fixed_threshold: float):
+        super().__init__()
+        self.scheme = scheme
+        self.beta = beta
+        self.convention = convention
+        self.quantile = quantile
+        start = {
+            "relative": 0.0 if convention == "paper" else torch.nan,
+            "quantile": torch.nan,
+            "fixed": fixed_threshold,
+        }
+        self.register_buffer("threshold", torch.tensor(start.get(scheme, 0.0)))
+
+    def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
+        if self.scheme == "uniform" or not len(confidence):
+            return usable
+        if self.scheme == "fixed":
+            return confidence > self.threshold
+        if self.scheme == "max-probability":
+            return confidence
+        if self.scheme == "entropy":
+            entropy: Tensor = torch.special.entr(probabilities).sum(1)
+            return entropy.neg().exp().masked_fill(~usable, 0)
+        if self.scheme == "quantile":
+            found = processes.gather(confidence.masked_fill(~usable, torch.nan)).nanquantile(self.quantile)
+            self.threshold.copy_(torch.where(found.isnan(), self.threshold, found))
+            return (confidence >= self.threshold) & usable
+        threshold, count = self.threshold, processes.total(usable.sum())
+        mean = torch.where(count > 0, processes.total(confidence.sum()) / count, threshold)
+        before = torch.where(threshold >= 0, threshold, mean)  # NaN: none yet
+        torch.lerp(mean, before, self.beta, out=threshold)
+        return confidence > threshold if self.convention == "paper" else confidence >= threshold
+
+
+class DenseVotes(FixedPrecision):
+    """How many confident votes each class of each sample has, as one (N, K) table: int32, or float32 where votes are
+    weighted.
+
+    :meth:`add` takes indices (B,), of which repeated ones are repeated visits, classes (B,) and weights (B,), bool
+    where votes are counted; without classes weights (B, K). :meth:`read` gives the votes so far, (B, K) float32.
+    """
+
+    counts: Tensor
+
+    def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
+        super().__init__()
+        dtype = torch.float32 if weighted else torch.int32
+        self.register_buffer("counts", torch.zeros(num_samples, num_classes, dtype=dtype))
+
+    def add(self, indices: Tensor, classes: Tensor | None, weights: Tensor) -> None:
+        rows = indices.to(weights.device, non_blocking=True)
+        where = (rows,) if classes is None else (rows, classes)
+        self.counts.index_put_(where, weights.to(self.counts.dtype), accumulate=True)
+
+    def read(self, indices: Tensor) -> Tensor:
+        return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()
+
+
+class SparseVotes(FixedPrecision):
+    """Votes as :class:`DenseVotes`, of the few classes that ever got one, exact and without a cap.
+
+    Each sample owns a row of slots, a slot holding a class and its votes. All rows are widened by four slots when one
+    sample needs more: 6 bytes (K < 32,768) or 8 bytes a slot and sample. Whether a row could overflow is known on the
+    host, from how often each sample was visited since its row was last counted, so that a step on an accelerator waits
+    for it about once an epoch at most, given indices on the CPU.
+    """
+
+    classes: Tensor
+    counts: Tensor
+
+    def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
+        super().__init__()
+        self.num_classes = num_classes
+        class_dtype = torch.int16 if num_classes <= torch.iinfo(torch.int16).max else torch.int32
+        count_dtype = torch.float32 if weighted else torch.int32
+        shape = (num_samples, SLOTS_PER_GROWTH)
+        self.register_buffer("classes", torch.full(shape, -1, dtype=class_dtype))
+        self.register_buffer("counts", torch.zeros(shape, dtype=count_dtype))
+        self._most_used_slots = torch.zeros(num_samples, dtype=torch.int16)
+
+    def add(self, indices: Tensor, classes: Any, weights: Tensor) -> None:
+        self._reserve(indices)
+        rows = indices.to(self.counts.device, non_blocking=True).long()
+        keys, order = (rows * self.num_classes + classes).sort()
+        rows, classes, weights = rows[order], classes[order], weights[order].to(self.counts.dtype)
+
+        first = _starts_a_run(keys)
+        run = first.cumsum(0) - 1
+        total = torch.zeros_like(weights).index_add_(0, run, weights)[run] * first
+
+        slots = self.classes[rows]
+        match = slots == classes[:, None]
+        known = match.any(1)
+        opens = first & ~known & (total > 0)
+        used = (slots >= 0).sum(1)
+        opened_before = opens.cumsum(0) - opens.long()
+        opened_in_earlier_rows = (opened_before * _starts_a_run(rows)).cummax(0).values
+        free_slot = used + opened_before - opened_in_earlier_rows
+        slot = torch.where(known, match.long().argmax(1), torch.where(opens, free_slot, 0))
+
+        # Empty slots hold -1: adding class + 1 writes the class, adding 0 leaves a slot as it is.
+        self.classes.index_put_((rows, slot), ((classes + 1) * opens).to(self.classes.dtype), accumulate=True)
+        self.counts.index_put_((rows, slot), total, accumulate=True)
+
+    def read(self, indices: Tensor) -> Tensor:
+        rows = indices.to(self.counts.device, non_blocking=True)
+        slots = self.classes[rows].long()
+        votes = torch.zeros(len(rows), self.num_classes, device=self.counts.device)
+        return votes.scatter_add_(1, slots.clamp(min=0), self.counts[rows].float())
+
+    @torch.inference_mode(False)
+    def _reserve(self, indices: Tensor) -> None:
+        """Widen the rows if a sample of this batch could run out of slots."""
+        visited = indices.cpu().long()
+        for counted_anew in (False, True):
+            if counted_anew:
+                self._count_slots()
+            self._most_used_slots.index_add_(0, visited, torch.ones(len(visited), dtype=torch.int16))
+            if not (self._most_used_slots[visited] > self.counts.shape[1]).any():
+                return
+        missing = int(self._most_used_slots[visited].max()) - self.counts.shape[1]
+        more = -(-missing // SLOTS_PER_GROWTH) * SLOTS_PER_GROWTH
+        self.classes = nn.functional.pad(self.classes, (0, more), value=-1)
+        self.counts = nn.functional.pad(self.counts, (0, more))
+
+    def _count_slots(self) -> None:
+        self._most_used_slots = (self.classes >= 0).sum(1, dtype=torch.int16).cpu()
+
+    def get_extra_state(self) -> int:
+        return self.num_classes
+
+    def set_extra_state(self, state: int) -> None:
+        """Nothing to set: the number of classes is compared before the state is loaded."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        num_classes = state_dict.get(prefix + "_extra_state", self.num_classes)
+        if num_classes != self.num_classes:
+            raise UserError(f"the loaded votes are of {num_classes} classes, not of {self.num_classes}")
+        saved = state_dict.get(prefix + "classes")
+        if saved is not None:
+            _check_slots(saved, state_dict.get(prefix + "counts"), self.num_classes)
+            if saved.shape[:1] == self.classes.shape[:1]:
+                self.classes = self.classes.new_full(saved.shape, -1)
+                self.counts = self.counts.new_zeros(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._count_slots()
+
+
+def _check_slots(classes: Tensor, counts: Tensor | None, num_classes: int) -> None:
+    """Raise unless each row has classes in its first slots, each once, and no votes in the others."""
+    if counts is None or classes.ndim != 2 or counts.shape != classes.shape:
+        raise UserError("the loaded votes have no count for each of their classes")
+    classes, empty = classes.long(), classes < 0
+    once = classes.masked_fill(empty, num_classes).sort(1).values
+    once_each = ((once[:, 1:] > once[:, :-1]) | (once[:, 1:] == num_classes)).all()
+    in_front = (empty[:, 1:] | ~empty[:, :-1]).all()
+    counted = (counts >= 0).all() and (counts[empty] == 0).all()
+    if not (once_each and in_front and counted and (classes >= -1).all() and (classes < num_classes).all()):
+        raise UserError(f"the loaded votes are not of {num_classes} classes")
+
+
+def _starts_a_run(values: Tensor) -> Tensor:
+    first = torch.ones_like(values, dtype=torch.bool)
+    first[1:] = values[1:] != values[:-1]
+    return first

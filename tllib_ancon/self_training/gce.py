@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-import torch
+from pydantic import Field
 from torch import Tensor
 
-from tllib_ancon.self_training.checks import as_weights, check_logits, choice, number
+from tllib_ancon.self_training.checks import as_weights, validated
+from tllib_ancon.self_training.method import COMPOSITIONS, Method, Task, options_of, register
 
 LOG_OF_ZERO = -1e4
 """Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""
 
-REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
 
-
-def generalized_cross_entropy(logits: Tensor, targets: Tensor, q: float = 0.8, reduction: str = "mean") -> Tensor:
+@validated
+def generalized_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    q: Annotated[float, Field(gt=0, le=1, description="exponent of the generalised cross-entropy, in (0, 1]")] = 0.8,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> Tensor:
     r"""A loss between cross-entropy (q → 0) and mean absolute error (q = 1), robust to wrong labels.
 
     .. math::
@@ -40,8 +45,12 @@ def generalized_cross_entropy(logits: Tensor, targets: Tensor, q: float = 0.8, r
     Labels", NeurIPS 2018; for self-training Rusak et al., "If your data distribution shifts, use
     self-learning", TMLR 2022.
     """
-    q, reduction = number("q", q, above=0, at_most=1), choice("reduction", reduction, REDUCTIONS)
-    check_logits(logits)
     log_weights = as_weights(targets, logits).log().clamp_min(LOG_OF_ZERO)
     log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)
-    return REDUCTIONS[reduction]((1 - (q * log_agreement).exp()) / q)
+    losses = (1 - (q * log_agreement).exp()) / q
+    return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+
+
+@register("gce", options=options_of(generalized_cross_entropy), composes=COMPOSITIONS)
+def gce(task: Task, options: Any) -> Method:
+    return Method(lambda visit, targets: generalized_cross_entropy(visit.logits, targets, options.q))

@@ -1,22 +1,39 @@
-"""Monte-Carlo dropout on the bottleneck's features."""
+"""Where the confidence of a prediction comes from: the softmax, or Monte-Carlo dropout on the bottleneck's features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
+from typing_extensions import Self
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.checks import number, size
+from tllib_ancon.self_training.checks import Option, validated
+from tllib_ancon.self_training.method import Options, Task
 
 
 @torch.no_grad()
+@validated
 def mc_dropout_probabilities(
     features: Tensor,
     head: Callable[[Tensor], Tensor],
-    passes: int = 20,
-    p: float = 0.5,
+    passes: Annotated[
+        int,
+        Field(ge=1, description="passes through the head, for confidence=mc-dropout"),
+        Option("dropout_passes", ("confidence", "mc-dropout")),
+    ] = 20,
+    p: Annotated[
+        float,
+        Field(
+            ge=0,
+            lt=1,
+            description="probability of dropping a feature, for confidence=mc-dropout; the paper's are 0.2 and 0.5",
+        ),
+        Option("dropout_probability", ("confidence", "mc-dropout")),
+    ] = 0.5,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""The predictive distribution averaged over dropout masks, without another pass through the backbone.
@@ -39,7 +56,6 @@ def mc_dropout_probabilities(
     Source: Gal & Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep
     Learning", ICML 2016; 20 passes with p = 0.2 and 0.5 in AnCon's appendix.
     """
-    passes, p = size("passes", passes), number("p", p, at_least=0, below=1)
     if features.ndim != 2:
         raise UserError(f"features have shape {tuple(features.shape)}; expected (batch, features)")
     drawn_on = features.device if generator is None else generator.device
@@ -48,3 +64,33 @@ def mc_dropout_probabilities(
         mask = torch.empty_like(features, device=drawn_on).bernoulli_(1 - p, generator=generator).to(features.device)
         probabilities.append(head(features * mask / (1 - p)).float().softmax(1))
     return sum(probabilities, torch.zeros(())) / passes
+
+
+class Confidence(Options):
+    """What weighs the votes of a method, or is its loss."""
+
+    confidence: Literal["softmax", "mc-dropout", "belief-matching"] = Field(
+        "softmax", description="what the confidence of a prediction is taken from"
+    )
+
+    @model_validator(mode="after")
+    def _check_that_it_is_read(self) -> Self:
+        read = type(self).model_fields
+        if self.confidence == "belief-matching" and "belief_coefficient" not in read:
+            raise UserError(
+                "`confidence=belief-matching` is a loss in place of the cross-entropy, and this method has its own; "
+                "use it with self-training, elr, ancon or ancon-auto"
+            )
+        if self.confidence == "mc-dropout" and "dropout_passes" not in read:
+            raise UserError("`confidence=mc-dropout` decides which predictions vote, and this method has no votes")
+        return self
+
+
+def predictive_distribution(task: Task, options: Any) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """``(logits, features) -> (B, K)``; None for the softmax, which is also the mean of belief matching's Dirichlet."""
+    if options.confidence != "mc-dropout":
+        return None
+    head, dropout = task.head, options.of(mc_dropout_probabilities)
+    if head is None:
+        raise UserError("`head` is needed by `confidence=mc-dropout`: pass the model's head")
+    return lambda logits, features: mc_dropout_probabilities(features, head, **dropout)

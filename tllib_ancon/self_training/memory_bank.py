@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import check_features, check_indices, check_logits, finite_rows, size
-from tllib_ancon.self_training.precision import FixedPrecision
+from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
+from tllib_ancon.self_training.ensemble import TemporalEnsemble
+from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
+from tllib_ancon.self_training.method import Method, Options, Part, Task, no_targets, options_of, register
 
 
 class FullPass(nn.Module):
-    """Guards a state that needs one pass over all N samples before the first step.
-
-    Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
-        feature_dim (int): D, width of the features before the head
-    """
+    """Guards a state that needs one pass over all N samples, of K classes and D features, before the first step."""
 
     made: Tensor
 
     def __init__(self, num_samples: int, num_classes: int, feature_dim: int):
         super().__init__()
-        self.num_samples = num_samples
-        self.num_classes = num_classes
+        self.sizes = num_samples, num_classes
         self.feature_dim = feature_dim
         self.register_buffer("made", torch.tensor(False))
         self._known_to_be_made = False
@@ -38,19 +35,12 @@ class FullPass(nn.Module):
         Raises:
             UserError: shapes that do not fit, an index out of range, a sample that is missing or not finite
         """
-        check_logits(logits)
-        if logits.shape[1] != self.num_classes:
-            raise UserError(f"logits have shape {tuple(logits.shape)}; expected (N, {self.num_classes})")
-        if indices.shape != logits.shape[:1]:
-            raise UserError(f"indices have shape {tuple(indices.shape)}; expected ({len(logits)},) as logits")
-        check_features(features, len(logits), self.feature_dim)
-        check_indices(indices, self.num_samples)
-        seen = torch.zeros(self.num_samples, dtype=torch.bool, device=indices.device)
-        seen[indices] = True
-        if not seen.all():
+        check_visit(indices, logits, self.sizes, features, self.feature_dim)
+        seen = len(torch.unique(indices))
+        if seen < self.sizes[0]:
             raise UserError(
-                f"the pass holds {int(seen.sum())} of {self.num_samples} samples; make it over the whole "
-                "target set, with drop_last=False"
+                f"the pass holds {seen} of {self.sizes[0]} samples; make it over the whole target set, with "
+                "drop_last=False"
             )
         if not (features.isfinite().all() and logits.isfinite().all()):
             raise UserError("the pass holds features or logits that are not finite; the model has probably diverged")
@@ -68,28 +58,14 @@ class FullPass(nn.Module):
 
 
 class MemoryBank(FixedPrecision):
-    """The normalised feature and the prediction of every sample, as of its last finite visit in any process.
-
-    Args:
-        num_samples (int): N, images of the whole target set, at least 2
-        num_classes (int): K
-        feature_dim (int): D, width of the features before the head
-
-    Attributes:
-        features: (N, D) float32 of length 1
-        scores: (N, K) float32, softmax of the logits
-
-    Raises:
-        UserError: a first pass that misses samples or has other shapes; an update before the first pass
-    """
+    """The feature, (N, D) float32 of length 1, and the prediction, (N, K) float32, of every sample, as of its last
+    finite visit in any process."""
 
     features: Tensor
     scores: Tensor
 
     def __init__(self, num_samples: int, num_classes: int, feature_dim: int):
         super().__init__()
-        num_samples, num_classes = size("num_samples", num_samples), size("num_classes", num_classes)
-        feature_dim = size("feature_dim", feature_dim)
         if num_samples < 2:
             raise UserError(f"num_samples={num_samples}: neighbourhoods need at least two samples")
         self.register_buffer("features", torch.zeros(num_samples, feature_dim))
@@ -102,11 +78,15 @@ class MemoryBank(FixedPrecision):
         self.full_pass.receive(indices, features, logits)
         self._write(indices, features, logits.float().softmax(1))
 
-    @torch.no_grad()
-    def update(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
-        """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches."""
+    def visit(self, indices: Tensor, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches by what the model
+        says now; returns the indices on its device and the predictions, (B, K) with gradient."""
+        check_visit(indices, logits, self.scores.shape, features, self.features.shape[1])
         self.full_pass.require()
-        self._write(processes.gather(indices), processes.gather(features.float()), processes.gather(probabilities))
+        indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
+        with torch.no_grad():
+            self._write(processes.gather(indices), processes.gather(features.float()), processes.gather(probabilities))
+        return indices, probabilities
 
     def _write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
         indices = indices.to(self.features.device, non_blocking=True)
@@ -117,42 +97,81 @@ class MemoryBank(FixedPrecision):
         self.scores[indices] = torch.where(usable, probabilities, self.scores[indices])
 
 
-Mixing = Callable[[Tensor, Tensor, float], Tensor]
-"""(anchors (B, K): votes of the batch's samples, scores (B, M, K): predictions of their M neighbours, weight w) -> the
-scores with the anchors in them, (B, M, K)"""
+class Neighborhood(nn.Module):
+    """Base of losses of a prediction and those that its nearest samples have in the memory.
 
-
-def mix_votes(anchors: Tensor, scores: Tensor, weight: float) -> Tensor:
-    """The authors' mixing, w f̄ + (1 - w) s, with f̄ the raw number of votes: 1 / w of them take it beyond 1."""
-    return weight * anchors.unsqueeze(1) + (1 - weight) * scores
-
-
-def mix_distribution(anchors: Tensor, scores: Tensor, weight: float) -> Tensor:
-    """The corrected mixing: f̄ is first made a distribution; a sample without a vote keeps s alone."""
-    mass = anchors.sum(1, keepdim=True)
-    distribution = anchors / mass.clamp_min(torch.finfo(anchors.dtype).tiny)
-    return torch.where(mass.unsqueeze(1) > 0, mix_votes(distribution, scores, weight), scores)
-
-
-def mix_as_vote(anchors: Tensor, scores: Tensor, weight: float) -> Tensor:
-    """The prediction as one more vote, (f̄ + s) / (1 + Q): the votes' distribution has the weight Q / (1 + Q), with Q
-    the sample's votes, and ``weight`` is unused."""
-    counted = anchors.unsqueeze(1) + scores
-    return counted / (1 + anchors.sum(1, keepdim=True).unsqueeze(1))
-
-
-MIXINGS: dict[str, Mixing] = {"authors": mix_votes, "normalized": mix_distribution, "adaptive": mix_as_vote}
-
-
-def with_anchors(scores: Tensor, anchors: Tensor | None, mixing: str, weight: float) -> Tensor:
-    """Predictions (B, M, K) of neighbours with anchors (B, K), if there are any, mixed in.
-
-    Raises:
-        UserError: anchors of another shape
+    Args:
+        sizes: N, K and D
+        mixing: how votes f̄ enter the remembered predictions s. ``"authors"``: w f̄ + (1 - w) s with f̄ the raw number
+            of votes, of which 1 / w go beyond 1; ``"normalized"``: f̄ is first made a distribution, and a sample without
+            a vote keeps s alone; ``"adaptive"``: the prediction as one more vote, (f̄ + s) / (1 + Q), with Q the
+            sample's votes
+        anchor_weight: w in [0, 1], unused by ``"adaptive"``
     """
-    if anchors is None:
-        return scores
-    expected = (scores.shape[0], scores.shape[2])
-    if anchors.shape != expected:
-        raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {expected}, votes per sample")
-    return MIXINGS[mixing](anchors.detach().float(), scores, weight)
+
+    refresh = "start"
+
+    def __init__(self, sizes: tuple[int, int, int], mixing: str, anchor_weight: float):
+        super().__init__()
+        self.memory = MemoryBank(*sizes)
+        self.mixing = mixing
+        self.anchor_weight = anchor_weight
+
+    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
+        self.memory.initialize(indices, features, logits)
+
+    def remembered(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
+        """Predictions (B, M, K) of rows (B, M), with anchors f̄ (B, K), votes of the batch, mixed in."""
+        scores = self.memory.scores[rows]
+        if anchors is None:
+            return scores
+        expected = len(rows), scores.shape[2]
+        if anchors.shape != expected:
+            raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {expected}, votes per sample")
+        weight, votes = self.anchor_weight, anchors.detach().float().unsqueeze(1)
+        mass = votes.sum(2, keepdim=True)
+        if self.mixing == "adaptive":
+            return (votes + scores) / (1 + mass)
+        if self.mixing == "authors":
+            return weight * votes + (1 - weight) * scores
+        distribution = votes / mass.clamp_min(torch.finfo(votes.dtype).tiny)
+        return torch.where(mass > 0, weight * distribution + (1 - weight) * scores, scores)
+
+
+def register_neighborhood(
+    name: str, loss: type[Neighborhood], build: Callable[..., Neighborhood], *more: type[Options], **defaults: Any
+) -> None:
+    """Make a neighbourhood's loss three methods: alone, and with AnCon's votes mixed into its neighbours' predictions.
+
+    ``+ancon`` does so with the fixed weight λ, ``+ancon-auto`` without λ: a neighbour's prediction counts as one more
+    vote, so that the votes of a sample that has Q of them weigh Q / (1 + Q). Classes are not weighted; the losses have
+    a term of their own that keeps predictions diverse.
+
+    Args:
+        loss, build: the class, and ``(task, **its arguments) -> loss``
+        more: of ``+ancon``, settings that are arguments of the loss, too
+        defaults: as :func:`register` has them
+    """
+    votes = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
+
+    def alone(task: Task, options: Any, **mixing: Any) -> Method:
+        part = Part(
+            build(task, **options.of(loss), **mixing),
+            lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors),
+        )
+        return Method(part, refiner=no_targets)
+
+    def with_votes(task: Task, options: Any, **mixing: Any) -> Method:
+        mixing = mixing or {name: getattr(options, name) for owner in more for name in owner.model_fields}
+        method = alone(task, options, **mixing)
+        ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
+        refiner = Part(ensemble, lambda visit: (visit.rows, visit.logits, visit.probabilities))
+        method.refine(refiner, ensemble, predictive_distribution(task, options))
+        return method
+
+    without = ("smoothing", "convention", "normalize")  # they mean nothing where the weight of votes is their number
+    register(name, alone, options_of(loss, without=without[:1]), ("elr",), **defaults)
+    register(f"{name}+ancon", with_votes, options_of(loss, *votes, *more), **defaults)
+    adaptive = partial(with_votes, mixing="adaptive")
+    register(f"{name}+ancon-auto", adaptive, options_of(loss, *votes, without=without), **defaults)

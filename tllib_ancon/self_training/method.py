@@ -1,17 +1,23 @@
-"""One adaptation step, composed of parts that each read a visit."""
+"""One adaptation step, composed of parts that each read a visit; and the register that knows methods by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import torch
+from pydantic import create_model, model_validator
+from pydantic.fields import FieldInfo
 from torch import Tensor, nn
+from typing_extensions import Self
 
-from tllib_ancon.self_training.ensemble import TemporalEnsemble
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.self_training.checks import Option, annotated
 from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.self_training.pseudo_label import one_hot
+from tllib_ancon.settings import Settings, settings_of
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,20 @@ class Task:
         """Images that this process visits: what the state of a refiner or a regulariser is for."""
         return self.num_samples if self.shard is None else len(self.shard)
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """N, K and D, of a method that needs features."""
+        if self.feature_dim is None:
+            raise UserError(
+                "this method needs the features that enter the model's head, and the model has no Linear layer as its "
+                "head: name one with `head`, or pass the width of its input as `feature_dim`"
+            )
+        return self.num_samples, self.num_classes, self.feature_dim
 
-class Refiner(Protocol):
-    def __call__(self, visit: Visit, /) -> Tensor | None: ...
 
-
-class Objective(Protocol):
-    def __call__(self, visit: Visit, targets: Any, /) -> Tensor: ...
-
-
-class Regularizer(Protocol):
-    def __call__(self, visit: Visit, /) -> Tensor: ...
+def one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """(B,) int64 -> (B, K) float32."""
+    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
 
 
 def one_hot_targets(visit: Visit) -> Tensor:
@@ -120,7 +129,7 @@ class Method(nn.Module):
         regularizer: ``visit -> scalar`` that is added to the objective
         labeler: ``indices (B,) -> labels (B,)``, in place of the class of the largest logit
         confidence: ``(logits, features) -> probabilities (B, K)``, in place of the softmax
-        ensemble: that of the refiner, if it keeps one
+        ensemble: the :class:`~tllib_ancon.self_training.TemporalEnsemble` of the refiner, if it keeps one
         shard: of many processes, the samples that this one visits. Default: all
         trains: False for a method of which an epoch re-estimates the batch-norm statistics and nothing learns
 
@@ -133,16 +142,16 @@ class Method(nn.Module):
     Outputs: scalar loss
     """
 
-    ensemble: TemporalEnsemble | None
+    ensemble: Any
 
     def __init__(
         self,
-        objective: Objective,
-        refiner: Refiner = one_hot_targets,
-        regularizer: Regularizer | None = None,
+        objective: Callable[[Visit, Any], Tensor],
+        refiner: Callable[[Visit], Tensor | None] = one_hot_targets,
+        regularizer: Callable[[Visit], Tensor] | None = None,
         labeler: Callable[[Tensor], Tensor] | None = None,
         confidence: Callable[[Tensor, Tensor], Tensor] | None = None,
-        ensemble: TemporalEnsemble | None = None,
+        ensemble: Any = None,
         shard: Shard | None = None,
         trains: bool = True,
     ):
@@ -156,8 +165,8 @@ class Method(nn.Module):
 
     def refine(
         self,
-        refiner: Refiner,
-        ensemble: TemporalEnsemble | None = None,
+        refiner: Callable[[Visit], Tensor | None],
+        ensemble: Any = None,
         confidence: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         """Replace the refiner, the ensemble it keeps and the confidence it weighs by."""
@@ -168,9 +177,7 @@ class Method(nn.Module):
     def forward(self, indices: Tensor, logits: Tensor, features: Tensor) -> Tensor:
         visit = self._visit(indices, logits, features)
         loss = self.objective(visit, self.refiner(visit))
-        if self.regularizer is not None:
-            loss = loss + self.regularizer(visit)
-        return loss
+        return loss if self.regularizer is None else loss + self.regularizer(visit)
 
     def needs_pass(self, epoch: int) -> bool:
         """Whether any part wants an evaluation pass before this epoch (counted from 0)."""
@@ -203,3 +210,132 @@ class Method(nn.Module):
     def _parts_to_initialize(self, epoch: int) -> list[Any]:
         due = {"epoch"} if epoch else {"epoch", "start"}
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
+
+
+class Options(Settings):
+    """Settings of a method; one that another setting has to bring into play is refused without it."""
+
+    @model_validator(mode="after")
+    def _check_what_is_read(self) -> Self:
+        for name, own in type(self).model_fields.items():
+            value = getattr(self, name)
+            for other, needed in [entry.read_if for entry in own.metadata if getattr(entry, "read_if", None)]:
+                if value != own.default and getattr(self, other) != needed:
+                    raise UserError(
+                        f"`{name}={value}` has no effect without `{other}={needed}`; add it or leave both out"
+                    )
+        return self
+
+    def of(self, part: Callable[..., Any]) -> dict[str, Any]:
+        """The keyword arguments of this class or function that are among these settings."""
+        own = type(self).model_fields
+        return {parameter: getattr(self, name) for parameter, name, _ in _described(part) if name in own}
+
+
+def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
+    """The settings that these have together: classes and functions, whose parameters with a description count, and
+    subclasses of :class:`Options`."""
+    bases = tuple(owner for owner in owners if isinstance(owner, type) and issubclass(owner, Options))
+    parts = [owner for owner in owners if owner not in bases]
+    fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _described(part) if name not in without}
+    return create_model("Options", __base__=bases or Options, **fields)
+
+
+def _described(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:
+    """Parameter, name of its setting, annotation and default."""
+    for parameter, (kind, default) in annotated(part).items():
+        entries = getattr(kind, "__metadata__", ())
+        if any(isinstance(entry, FieldInfo) and entry.description for entry in entries):
+            named = [entry.name for entry in entries if isinstance(entry, Option) and entry.name]
+            yield parameter, (named or [parameter])[0], (kind, default)
+
+
+BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "adabn")
+COMPOSITIONS = ("elr", "ancon", "ancon-auto")
+"""What may follow the name of a method after a plus; alone it follows self-training."""
+
+Builder = TypeVar("Builder", bound=Callable[..., Any])
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_RESERVED = ("name", "dataset", *Task.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What is known of a name: see :func:`register`."""
+
+    builder: Callable[..., Any]
+    options: type[Settings]
+    composes: Sequence[str]
+    missing: str
+    dataset_defaults: Mapping[str, Mapping[str, Any]]
+    training_defaults: Mapping[str, Any]
+
+
+REGISTERED: dict[str, Registration] = {}
+
+
+def register(
+    name: str,
+    builder: Callable[..., Any] | None = None,
+    options: type[Settings] = Options,
+    composes: Sequence[str] = (),
+    *,
+    missing: str = "",
+    dataset_defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    training_defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[[Builder], Builder]:
+    """Make a method known by its name: ``@register("focal", options=FocalOptions)`` above its builder.
+
+    A module that an entry point of the group ``tllib_ancon.methods`` names does so when it is imported; see
+    ``docs/own_method.md``.
+
+    Args:
+        name (str): small letters, digits and dashes; ``base+ancon`` for a composition with a builder of its own;
+            ``+ancon`` for the composition itself
+        builder: ``(task, options) -> Method``, where it does not follow as what is decorated; of a composition
+            ``(method, task, options) -> None``
+        options: subclass of :class:`~tllib_ancon.settings.Settings`, all with defaults. Default: none
+        composes: which of ``elr``, ``ancon`` and ``ancon-auto`` may follow the name after a plus. ``ancon`` and
+            ``ancon-auto`` take the place of the method's refiner, so that its objective has to use the targets
+        missing: of a composition, what a method does that it does not compose with
+        dataset_defaults: dataset -> option -> default on this dataset
+        training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
+
+    Raises:
+        UserError: a name that is taken or not well formed, an option that is reserved or known with another type
+    """
+    base, plus, extra = name.partition("+")
+    well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED) if plus else _NAME.fullmatch(name)
+    if not well_formed:
+        raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
+    for composition in composes:
+        if composition not in COMPOSITIONS:
+            raise unknown_name("composition", composition, COMPOSITIONS)
+    _check_options(name, options)
+
+    def add(builder: Builder) -> Builder:
+        if name in COMPOSITIONS or (name in REGISTERED and _where(REGISTERED[name].builder) != _where(builder)):
+            raise UserError(f"method name {name!r} is taken; choose another one")
+        REGISTERED[name] = Registration(builder, options, composes, missing, dataset_defaults, training_defaults)
+        return builder
+
+    if builder is not None:
+        add(builder)
+    return add
+
+
+def _where(builder: Callable[..., Any]) -> tuple[str, str]:
+    """Equal for one definition that is run twice, such as that of a notebook's cell."""
+    return builder.__module__, getattr(builder, "__qualname__", "")
+
+
+def _check_options(name: str, options: type[Settings]) -> None:
+    for option, own in settings_of(options).items():
+        if option in _RESERVED:
+            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
+        if own.is_required():
+            raise UserError(f"method {name}: option `{option}` has no default")
+        for other, registration in REGISTERED.items():
+            if settings_of(registration.options).get(option, own).annotation != own.annotation:
+                raise UserError(f"method {name}: option `{option}` has another type than that of {other}")
+    options(**{option: own.default for option, own in settings_of(options).items()})

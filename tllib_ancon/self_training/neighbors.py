@@ -3,102 +3,80 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from pydantic import Field
+from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import size
-from tllib_ancon.self_training.precision import FixedPrecision
+from tllib_ancon.self_training.checks import FixedPrecision
 
 BLOCK = 64
-MEMORY_BUDGET = 2**28
+BUDGET = 2**28
+
+Neighbors = Annotated[
+    int, Field(ge=1, description="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
+]
 
 
 def available_neighbors(name: str, wanted: int, num_samples: int) -> int:
     """``wanted``, or with a warning the N - 1 others that N samples have."""
-    wanted = size(name, wanted)
     if wanted >= num_samples:
         warnings.warn(
-            f"{name}={wanted} but a sample has only {num_samples - 1} others: that many are used",
-            stacklevel=3,
+            f"{name}={wanted} but a sample has only {num_samples - 1} others: that many are used", stacklevel=4
         )
     return min(wanted, num_samples - 1)
 
 
-def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: int = MEMORY_BUDGET) -> Tensor:
+def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: int = BUDGET) -> Tensor:
     """The rows of ``bank`` with the largest inner products, without each query's own row.
 
-    This equals the usual "k + 1 best without the first" wherever a query is its own best, and stays right
-    where it is not: a sample with an exact copy, or a feature of zeros. Among equal products any may win.
+    They lie in the k blocks of 64 with the largest maxima. This equals the usual "k + 1 best without the first"
+    wherever a query is its own best, and stays right where it is not: a sample with an exact copy, or a feature of
+    zeros. Among equal products any may win.
 
     Args:
-        queries: (Q, D) float32
-        bank: (N, D) float32 on the same device
+        queries, bank, own: (Q, D) and (N, D) float32, and the queries' own rows, (Q,) int64
         k (int): at most N - 1
-        own: (Q,) int64, the queries' own rows
-        memory_budget (int): bytes that inner products may take at a time (one query's, 4 N, at least).
-            Default: 256 MiB
+        memory_budget (int): bytes that inner products may take at a time (one query's, 4 N, at least)
 
     Returns: (Q, k) int64, best first
     """
     at_a_time = max(1, memory_budget // (queries.element_size() * len(bank)))
-    return torch.cat(
-        [
-            _largest(_products(rows, bank, own_rows), k)
-            for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(own, at_a_time), strict=True)
-        ]
-    )
+    padded = len(bank) + -len(bank) % BLOCK
+    found = []
+    for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(own, at_a_time), strict=True):
+        products = queries.new_empty(len(rows), padded)
+        torch.mm(rows, bank.T, out=products[:, : len(bank)])  # with out=, autocast leaves it alone
+        products[:, len(bank) :] = -torch.inf
+        blocks = products.scatter_(1, own_rows.unsqueeze(1), -torch.inf).view(len(rows), -1, BLOCK)
+        best_blocks = blocks.amax(2).topk(min(k, blocks.shape[1]), sorted=False).indices  # only these are sorted
+        candidates = blocks.gather(1, best_blocks.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
+        positions = candidates.topk(k).indices
+        found.append(best_blocks.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK)
+    return torch.cat(found)
 
 
-def _products(queries: Tensor, bank: Tensor, own: Tensor) -> Tensor:
-    """(Q, N) inner products, the own row's and a padding to whole blocks at -inf."""
-    padding = -len(bank) % BLOCK
-    products = queries.new_empty(len(queries), len(bank) + padding)
-    torch.mm(queries, bank.T, out=products[:, : len(bank)])  # with out=, autocast leaves it alone
-    products[:, len(bank) :] = -torch.inf
-    return products.scatter_(1, own.unsqueeze(1), -torch.inf)
-
-
-def _largest(products: Tensor, k: int) -> Tensor:
-    """Where each row's k largest lie: in the k blocks with the largest maxima, so only those are sorted."""
-    blocks = products.view(len(products), -1, BLOCK)
-    best_blocks = blocks.amax(2).topk(min(k, blocks.shape[1]), sorted=False).indices
-    candidates = blocks.gather(1, best_blocks.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
-    positions = candidates.topk(k).indices
-    rows: Tensor = best_blocks.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK
-    return rows
-
-
-class ExactSearch(nn.Module):
+class ExactSearch(FixedPrecision):
     """Neighbours and expanded neighbours by searching the whole bank for both.
 
     The expanded search is one matrix product over the distinct neighbours of the batch. (On an accelerator
     each counts as distinct: finding the copies would stall the step.)
 
     Args:
-        num_samples (int): N
-        feature_dim (int): D
-        neighbors (int): K, at most N - 1
-        expanded_neighbors (int): M, at most N - 1
+        num_samples, feature_dim (int): N and D
+        neighbors, expanded_neighbors (int): K and M, at most N - 1
         memory_budget (int): bytes that inner products may take at a time. Default: 256 MiB
 
-    Inputs:
-        - indices: (B,) int64 rows of the batch in the bank
-        - bank: (N, D) float32 features of length 1
+    Inputs: indices (B,) int64, rows of the batch in the bank; bank (N, D) float32 of length 1
 
     Outputs: neighbours (B, K) int64 and, for each, its own neighbours (B, K, M) int64, best first
     """
 
     def __init__(
-        self,
-        num_samples: int,
-        feature_dim: int,
-        neighbors: int,
-        expanded_neighbors: int,
-        memory_budget: int = MEMORY_BUDGET,
+        self, num_samples: int, feature_dim: int, neighbors: int, expanded_neighbors: int, memory_budget: int = BUDGET
     ):
         super().__init__()
         self.neighbors = neighbors
@@ -123,7 +101,7 @@ def _distinct(near: Tensor) -> tuple[Tensor, Tensor]:
     return near.flatten(), torch.arange(near.numel(), device=near.device).view_as(near)
 
 
-class CachedSearch(FixedPrecision):
+class CachedSearch(ExactSearch):
     """An approximation that searches a small sketch of the bank and keeps each sample's list of neighbours.
 
     Neighbours are shortlisted by inner products along the bank's 64 principal directions, which are taken anew every
@@ -148,17 +126,9 @@ class CachedSearch(FixedPrecision):
     KEPT = 4
 
     def __init__(
-        self,
-        num_samples: int,
-        feature_dim: int,
-        neighbors: int,
-        expanded_neighbors: int,
-        memory_budget: int = MEMORY_BUDGET,
+        self, num_samples: int, feature_dim: int, neighbors: int, expanded_neighbors: int, memory_budget: int = BUDGET
     ):
-        super().__init__()
-        self.neighbors = neighbors
-        self.expanded_neighbors = expanded_neighbors
-        self.memory_budget = memory_budget
+        super().__init__(num_samples, feature_dim, neighbors, expanded_neighbors, memory_budget)
         self.kept = min(self.KEPT * expanded_neighbors, num_samples - 1)
         self.shortlist = min(max(self.SHORTLIST, neighbors, self.kept), num_samples - 1)
         self.steps = 0
@@ -190,8 +160,14 @@ class CachedSearch(FixedPrecision):
     def forward(self, indices: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(bank.device.type, enabled=False):
             everyone = processes.gather(indices)
-            self._follow(everyone, bank)
-            shortlist = self._shortlist(indices, bank)
+            self.steps += 1
+            if self.steps % self.REFRESH == 0:
+                self._draw(bank)
+            else:  # in the bank the rows of all processes' batches are new
+                self.sketch[everyone] = bank[everyone] @ self.directions
+            shortlist = nearest(self.sketch[indices], self.sketch, self.shortlist, indices, self.memory_budget)
+            products = _inner_products(indices.unsqueeze(1), shortlist, bank, self.memory_budget).squeeze(1)
+            shortlist = shortlist.gather(1, products.argsort(1, descending=True))
             near = shortlist[:, : self.neighbors]
             self.lists[everyone] = processes.gather(shortlist[:, : self.kept].int())
             return near, self._expand(near, torch.cat([shortlist, indices.unsqueeze(1)], 1), bank)
@@ -200,20 +176,6 @@ class CachedSearch(FixedPrecision):
         _, directions = torch.linalg.eigh((bank.T @ bank).cpu())
         self.directions.copy_(directions[:, -self.directions.shape[1] :])
         torch.mm(bank, self.directions, out=self.sketch)
-
-    def _follow(self, everyone: Tensor, bank: Tensor) -> None:
-        """Bring the sketch up to the bank, in which the rows of all processes' batches are new."""
-        self.steps += 1
-        if self.steps % self.REFRESH == 0:
-            self._draw(bank)
-        else:
-            self.sketch[everyone] = bank[everyone] @ self.directions
-
-    def _shortlist(self, indices: Tensor, bank: Tensor) -> Tensor:
-        """The best by the sketch, (B, 64), best first by exact products."""
-        shortlist = nearest(self.sketch[indices], self.sketch, self.shortlist, indices, self.memory_budget)
-        products = _inner_products(indices.unsqueeze(1), shortlist, bank, self.memory_budget)
-        return shortlist.gather(1, products.squeeze(1).argsort(1, descending=True))
 
     def _expand(self, near: Tensor, pool: Tensor, bank: Tensor) -> Tensor:
         """The neighbours' own neighbours among the pool of their sample, (B, P), and their lists."""
@@ -232,6 +194,3 @@ def _inner_products(rows: Tensor, candidates: Tensor, bank: Tensor, memory_budge
     at_a_time = max(1, memory_budget // (candidates.shape[1] * bank[0].nbytes))
     parts = zip(torch.split(rows, at_a_time), torch.split(candidates, at_a_time), strict=True)
     return torch.cat([torch.bmm(bank[some], bank[others].mT) for some, others in parts])
-
-
-SEARCHES: dict[str, type[ExactSearch] | type[CachedSearch]] = {"exact": ExactSearch, "cached": CachedSearch}

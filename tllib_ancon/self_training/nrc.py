@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
-from torch import Tensor, nn
+from pydantic import Field
+from torch import Tensor
 
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import check_features, check_visit, choice, number
-from tllib_ancon.self_training.memory_bank import MIXINGS, MemoryBank, with_anchors
-from tllib_ancon.self_training.neighbors import MEMORY_BUDGET, SEARCHES, available_neighbors
+from tllib_ancon.self_training.anchored import Smoothing
+from tllib_ancon.self_training.checks import Option, Size, validated
+from tllib_ancon.self_training.memory_bank import Neighborhood, register_neighborhood
+from tllib_ancon.self_training.method import Options
+from tllib_ancon.self_training.neighbors import BUDGET, CachedSearch, ExactSearch, Neighbors, available_neighbors
 
 WEAK_AFFINITY = 0.1
-SMALLEST_PROBABILITY = 1e-4
+CLAMP = (1e-4, 1 - 1e-4)
 EPSILON = 1e-5
 
 
-class NeighborhoodReciprocity(nn.Module):
+class NeighborhoodReciprocity(Neighborhood):
     r"""Pulls a prediction to those of its neighbours, most to those whose neighbour it is in turn.
 
     .. math::
@@ -62,26 +67,29 @@ class NeighborhoodReciprocity(nn.Module):
     those of AnCon's code.
     """
 
-    refresh = "start"
-
+    @validated
     def __init__(
         self,
-        num_samples: int,
-        num_classes: int,
-        feature_dim: int,
-        neighbors: int = 5,
-        expanded_neighbors: int = 5,
-        reciprocal: bool = True,
-        mixing: str = "authors",
-        anchor_weight: float = 0.3,
-        search: str = "exact",
-        memory_budget: int = MEMORY_BUDGET,
+        num_samples: Size,
+        num_classes: Size,
+        feature_dim: Size,
+        neighbors: Neighbors = 5,
+        expanded_neighbors: Annotated[
+            int, Field(ge=1, description="nearest neighbours of each neighbour, for NRC")
+        ] = 5,
+        reciprocal: Annotated[
+            bool, Field(description="NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code")
+        ] = True,
+        mixing: Literal["authors", "normalized", "adaptive"] = "authors",
+        anchor_weight: Annotated[Smoothing, Option("smoothing")] = 0.3,
+        search: Annotated[
+            Literal["exact", "cached"],
+            Field(description="NRC: neighbours of neighbours anew, or from each sample's last visit"),
+        ] = "exact",
+        memory_budget: Size = BUDGET,
     ):
-        super().__init__()
-        self.mixing = choice("mixing", mixing, MIXINGS)
-        self.anchor_weight = number("anchor_weight", anchor_weight, at_least=0, at_most=1)
-        self.memory = MemoryBank(num_samples, num_classes, feature_dim)
-        self.search = SEARCHES[choice("search", search, SEARCHES)](
+        super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
+        self.search = (ExactSearch if search == "exact" else CachedSearch)(
             num_samples,
             feature_dim,
             available_neighbors("neighbors", neighbors, num_samples),
@@ -91,23 +99,20 @@ class NeighborhoodReciprocity(nn.Module):
         self.reciprocal = reciprocal
 
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
-        self.memory.initialize(indices, features, logits)
+        super().initialize(indices, features, logits)
         self.search.initialize(self.memory.features)
 
     def forward(self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None) -> Tensor:
-        check_visit(indices, logits, *self.memory.scores.shape)
-        check_features(features, len(logits), self.memory.features.shape[1])
-        probabilities = logits.float().softmax(1)
+        indices, probabilities = self.memory.visit(indices, features, logits)
         with torch.no_grad():
-            indices = indices.to(logits.device, non_blocking=True)
-            self.memory.update(indices, features, probabilities)
             near, expanded = self.search(indices, self.memory.features)
-            affinities = self._affinities(indices, near, expanded)
+            matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
+            affinities = torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
-            near_scores = self._scores(near, anchors)
-            expanded_scores = self._scores(expanded.flatten(1), anchors)
-        predictions = probabilities.clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+            near_scores, expanded_scores = (
+                self.remembered(rows, anchors).clamp(*CLAMP) for rows in (near, expanded.flatten(1))
+            )
+        predictions = probabilities.clamp(*CLAMP)
         mean = processes.mean(predictions.mean(0))
         return (
             _divergence(near_scores, predictions, affinities)
@@ -115,17 +120,22 @@ class NeighborhoodReciprocity(nn.Module):
             + (mean * (mean + EPSILON).log()).sum()
         )
 
-    def _affinities(self, indices: Tensor, near: Tensor, expanded: Tensor) -> Tensor:
-        matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
-        return torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
-
-    def _scores(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
-        scores = with_anchors(self.memory.scores[rows], anchors, self.mixing, self.anchor_weight)
-        return scores.clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
-
 
 def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
     """Batch mean of Σ_j w_j D(s_j, f) for s (B, M, K), f (B, K) and w (B, M)."""
     weighted = weights.unsqueeze(2) * scores
     negentropy = (weighted * scores.log()).sum((1, 2))
     return (negentropy - (weighted.sum(1) * predictions).sum(1)).mean()
+
+
+class Mixing(Options):
+    """How votes enter NRC."""
+
+    mixing: Literal["authors", "normalized"] = Field(
+        "authors", description="NRC: raw or normalised votes mixed with the neighbours"
+    )
+
+
+register_neighborhood(
+    "nrc", NeighborhoodReciprocity, lambda task, **given: NeighborhoodReciprocity(*task.sizes, **given), Mixing
+)

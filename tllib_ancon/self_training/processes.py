@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 
 def world_size() -> int:
@@ -32,12 +32,15 @@ def total(value: Tensor) -> Tensor:
     :math:`∂ Σ_s L_s / ∂x_r = Σ_s ∂L_s / ∂y`. Averaging the parameters' gradients over processes, as
     DistributedDataParallel does, then makes it that of the mean loss.
     """
-    return value if world_size() == 1 else _total(value)
+    if world_size() == 1:
+        return value
+    summed: Tensor = _Total.apply(value)
+    return summed
 
 
 def mean(value: Tensor) -> Tensor:
     """Mean over processes of tensors of one shape, on each of them; differentiable as :func:`total`."""
-    return value if world_size() == 1 else _total(value) / world_size()
+    return value if world_size() == 1 else total(value) / world_size()
 
 
 def gather(rows: Tensor) -> Tensor:
@@ -50,13 +53,13 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def gather_with_gradient(rows: Tensor) -> Tensor:
-    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`: the sum of
-    all processes' losses.
+    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`.
 
     Where each process computes the same loss of the gathered rows, its parameters' gradients, averaged over processes,
     are those of that one loss.
     """
-    return rows if world_size() == 1 else _Gathered.apply(rows)
+    before, after = rank() * len(rows), (world_size() - 1 - rank()) * len(rows)
+    return total(nn.functional.pad(rows, (*(0, 0) * (rows.ndim - 1), before, after)))
 
 
 def interleave(rows: Tensor) -> Tensor:
@@ -82,30 +85,14 @@ def average(tensors: Iterable[Tensor]) -> None:
 
 class _Total(torch.autograd.Function):
     @staticmethod
-    def forward(context: object, value: Tensor) -> Tensor:
+    def forward(context: Any, value: Tensor) -> Tensor:
         value = value.clone(memory_format=torch.contiguous_format)
         distributed.all_reduce(value)
         return value
 
     @staticmethod
-    def backward(context: object, gradient: Tensor) -> Tensor:
-        return _total(gradient)
-
-
-def _total(value: Tensor) -> Tensor:
-    summed: Tensor = _Total.apply(value)
-    return summed
-
-
-class _Gathered(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, rows: Tensor) -> Tensor:
-        context.own = slice(rank() * len(rows), (rank() + 1) * len(rows))
-        return gather(rows)
-
-    @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        return total(gradient)[context.own]
+        return total(gradient)
 
 
 @dataclass(frozen=True)

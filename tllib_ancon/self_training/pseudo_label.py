@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
 
-
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """(B,) int64 -> (B, K) float32."""
-    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
+from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.mc_dropout import Confidence
+from tllib_ancon.self_training.method import COMPOSITIONS, Method, Task, options_of, register
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean over the batch of H(f, ỹ) = - Σ_k ỹ_k log f_k for targets (B, K) of any mass; a float32 scalar."""
     return -(targets * logits.float().log_softmax(1)).sum(1).mean()
+
+
+@register("self-training", options=options_of(belief_matching_loss, Confidence), composes=COMPOSITIONS)
+def self_training(task: Task, options: Any) -> Method:
+    if options.confidence == "belief-matching":
+        return Method(lambda visit, targets: belief_matching_loss(visit.logits, targets, options.belief_coefficient))
+    return Method(lambda visit, targets: cross_entropy(visit.logits, targets))

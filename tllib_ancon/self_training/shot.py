@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import check_indices, check_logits, size
+from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
 from tllib_ancon.self_training.memory_bank import FullPass
-
-SAMPLES_AT_A_TIME = 8192
+from tllib_ancon.self_training.method import COMPOSITIONS, Method, Options, Task, Visit, no_targets, register
+from tllib_ancon.self_training.pseudo_label import cross_entropy
 
 
 def information_maximization(logits: Tensor, epsilon: float = 1e-5) -> Tensor:
@@ -70,10 +73,9 @@ class CentroidPseudoLabels(nn.Module):
     refresh = "epoch"
     labels: Tensor
 
-    def __init__(self, num_samples: int, num_classes: int, feature_dim: int):
+    @validated
+    def __init__(self, num_samples: Size, num_classes: Size, feature_dim: Size):
         super().__init__()
-        num_samples, num_classes = size("num_samples", num_samples), size("num_classes", num_classes)
-        feature_dim = size("feature_dim", feature_dim)
         self.register_buffer("labels", torch.zeros(num_samples, dtype=torch.int64))
         self.full_pass = FullPass(num_samples, num_classes, feature_dim)
 
@@ -87,27 +89,37 @@ class CentroidPseudoLabels(nn.Module):
 
     def forward(self, indices: Tensor) -> Tensor:
         self.full_pass.require()
-        if indices.device.type == "cpu":
-            check_indices(indices, len(self.labels))
+        check_indices(indices, len(self.labels))
         return self.labels[indices.to(self.labels.device, non_blocking=True)]
 
 
 def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
     features = nn.functional.normalize(nn.functional.pad(features, (0, 1), value=1.0))
     probabilities = logits.softmax(1)
-    centroids = probabilities.T @ features
-    labels = _nearest(features, centroids, probabilities.argmax(1))
-    centroids = torch.zeros_like(centroids).index_add_(0, labels, features)
-    return _nearest(features, centroids, labels)
+    labels, centroids = probabilities.argmax(1), probabilities.T @ features
+    for _ in range(2):
+        absent = torch.bincount(labels, minlength=len(centroids)) == 0
+        similarities = features @ nn.functional.normalize(centroids).T  # centroids are known up to their lengths
+        labels = similarities.masked_fill_(absent, -torch.inf).argmax(1)
+        centroids = torch.zeros_like(centroids).index_add_(0, labels, features)
+    return labels
 
 
-def _nearest(features: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
-    """The class among ``labels`` whose centroid, known up to its length, is nearest to each feature."""
-    absent = torch.bincount(labels, minlength=len(centroids)) == 0
-    directions = nn.functional.normalize(centroids)
-    return torch.cat(
-        [
-            (rows @ directions.T).masked_fill_(absent, -torch.inf).argmax(1)
-            for rows in torch.split(features, SAMPLES_AT_A_TIME)
-        ]
-    )
+class SHOTOptions(Options):
+    """SHOT with its pseudo-labels."""
+
+    shot_coefficient: float = Field(0.3, ge=0, description="SHOT: weight of the pseudo-label loss")
+
+
+@register("shot", options=SHOTOptions, composes=COMPOSITIONS)
+def shot(task: Task, options: SHOTOptions) -> Method:
+    def objective(visit: Visit, targets: Tensor) -> Tensor:
+        loss = information_maximization(visit.logits)
+        return loss + options.shot_coefficient * cross_entropy(visit.logits, targets)
+
+    return Method(objective, labeler=CentroidPseudoLabels(*task.sizes))
+
+
+@register("shot-im", composes=("elr",))
+def shot_im(task: Task, options: Any) -> Method:
+    return Method(lambda visit, targets: information_maximization(visit.logits), refiner=no_targets)

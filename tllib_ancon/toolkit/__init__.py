@@ -4,9 +4,8 @@ Importing this package makes ``import tllib`` and ``import dalib`` work from the
 that unasked.
 """
 
-from tllib_ancon.toolkit.binding import find
 from tllib_ancon.toolkit.compat import enable
 
-__all__ = ["enable", "find"]
+__all__ = ["enable"]
 
 enable()

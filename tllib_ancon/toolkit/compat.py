@@ -7,11 +7,12 @@ module that needs it is really imported, does nothing where the name still exist
 from __future__ import annotations
 
 import builtins
-import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
@@ -20,8 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-ALIAS = "tllib.self_training.ancon"
-"""Where a TLLib user looks for the losses of this package."""
+INSTALL = {
+    "tllib": 'pip install --no-deps "git+https://github.com/thuml/Transfer-Learning-Library@'
+    'c4aa59eb565650a552b809411601d0589efbbfe4"',
+    "dalib": "pip install dalib==0.2 prettytable qpsolvers",
+}
+"""How to install a toolkit."""
 
 RUNNING_SCRIPT = "tllib_ancon.toolkit.running_script"
 """Module name of the script that :mod:`~tllib_ancon.toolkit.script` runs: the file ``sys.argv[0]``."""
@@ -40,83 +45,48 @@ def enable() -> None:
             pass
 
 
+def is_installed(name: str) -> bool:
+    """Whether ``import name`` finds a package; a folder of that name without ``__init__.py`` is none."""
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
 # The shims
 
 
-def _type_variable() -> None:
-    """tllib's ImageList imports ``T_co``, which torch made private."""
-    import torch.utils.data.dataset as dataset
-
-    if not hasattr(dataset, "T_co"):
-        dataset.T_co = TypeVar("T_co", covariant=True)
-
-
-def _model_urls() -> None:
-    """Both ResNets import ``model_urls``, which torchvision replaced; TLLib's benchmarks used V1."""
-    from torchvision import models
-    from torchvision.models import resnet
-
-    if not hasattr(resnet, "model_urls"):
-        names = [name for name in resnet.__all__ if name.islower()]
-        resnet.model_urls = {name: models.get_model_weights(name).IMAGENET1K_V1.url for name in names}
-
-
-def _model_utilities() -> None:
-    """dalib's ResNet and tllib's DeepLab import ``torchvision.models.utils``, now a part of torch.hub."""
-    name = "torchvision.models.utils"
-    if name in sys.modules or find_spec(name) is not None:
-        return
-    from torch.hub import load_state_dict_from_url
-    from torchvision import models
-
-    module = ModuleType(name)
-    module.__spec__ = ModuleSpec(name, loader=None)
-    module.load_state_dict_from_url = load_state_dict_from_url
-    sys.modules[name] = models.utils = module
-
-
-def _numpy_aliases() -> None:
-    """Gradient reversal calls ``np.float``, other tasks ``np.int`` and ``np.str``; numpy dropped them."""
-    import numpy
-
-    for name in ("float", "int", "str"):
-        if name not in vars(numpy):
-            setattr(numpy, name, getattr(builtins, name))
-
-
-def _workers() -> None:
-    """A spawned or fork-served process has no shims: unpickling it gives it them first of all."""
+@contextmanager
+def _names_back(module: ModuleType) -> Iterator[None]:
+    """What torch, torchvision and numpy have made private, replaced or dropped since; here and in new processes."""
     from multiprocessing import context
     from multiprocessing.reduction import ForkingPickler
 
-    for name in ("Process", "SpawnProcess", "ForkServerProcess"):
-        if hasattr(context, name):
-            ForkingPickler.register(getattr(context, name), _reduce_process)
+    import numpy
+    from torch.hub import load_state_dict_from_url
+    from torch.utils.data import dataset
+    from torchvision import models
+    from torchvision.models import resnet
 
-
-def _reduce_process(process: BaseProcess) -> tuple[Any, ...]:
-    return _blank_process, (type(process),), process.__dict__
+    if not hasattr(dataset, "T_co"):  # tllib's ImageList
+        dataset.T_co = TypeVar("T_co", covariant=True)
+    if not hasattr(resnet, "model_urls"):  # both ResNets; TLLib's benchmarks used V1
+        names = [name for name in resnet.__all__ if name.islower()]
+        resnet.model_urls = {name: models.get_model_weights(name).IMAGENET1K_V1.url for name in names}
+    utilities = "torchvision.models.utils"
+    if utilities not in sys.modules and find_spec(utilities) is None:  # dalib's ResNet and tllib's DeepLab
+        models.utils = sys.modules[utilities] = ModuleType(utilities)
+        models.utils.load_state_dict_from_url = load_state_dict_from_url
+    for name in ("float", "int", "str"):  # gradient reversal, other tasks
+        if name not in vars(numpy):
+            setattr(numpy, name, getattr(builtins, name))
+    for kind in (context.Process, context.SpawnProcess, context.ForkServerProcess):
+        # a spawned or fork-served process has no shims: unpickling it gives it them first of all
+        ForkingPickler.register(kind, lambda process: (_blank_process, (type(process),), process.__dict__))
+    yield
 
 
 def _blank_process(kind: type[BaseProcess]) -> BaseProcess:
     enable()
     return kind.__new__(kind)
-
-
-@contextmanager
-def _names_back(module: ModuleType) -> Iterator[None]:
-    for shim in (_type_variable, _model_urls, _model_utilities, _numpy_aliases, _workers):
-        shim()
-    yield
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    r"""TLLib's docstrings hold ``\m`` (an error under ``-W error``); only dalib's DAN misses a solver."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*invalid escape sequence")
-        warnings.filterwarnings("ignore", ".*no QP solver", UserWarning)
-        yield
 
 
 @contextmanager
@@ -145,21 +115,28 @@ def _logger(module: ModuleType) -> Iterator[None]:
     class TextLogger(original):
         def __init__(self, filename: str, stream: Any = None):
             super().__init__(filename, stream or sys.stdout)
-            self.replaced = sys.stdout, sys.stderr
+            self.replaced = {"stdout": sys.stdout, "stderr": sys.stderr}
 
         def close(self) -> None:
-            if sys.stdout is self:
-                sys.stdout = self.replaced[0]
-            if sys.stderr is self:
-                sys.stderr = self.replaced[1]
+            for name, stream in self.replaced.items():
+                if getattr(sys, name) is self:
+                    setattr(sys, name, stream)
             self.log.close()
 
     module.TextLogger = TextLogger
 
 
+@contextmanager
+def _alias(module: ModuleType) -> Iterator[None]:
+    """Where a TLLib user looks for the losses of this package: ``tllib.self_training.ancon``."""
+    yield
+    module.ancon = sys.modules["tllib.self_training.ancon"] = import_module("tllib_ancon.self_training")
+
+
 _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "tllib": _names_back,
     "tllib.ranking.logme": _numba,
+    "tllib.self_training": _alias,
     "tllib.utils.logger": _logger,
     "dalib": _names_back,
 }
@@ -171,46 +148,20 @@ _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
 
 class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name == ALIAS:
-            return ModuleSpec(name, _AliasLoader())
         if name == RUNNING_SCRIPT:
             return spec_from_loader(name, SourceFileLoader(name, sys.argv[0]))
         if name.partition(".")[0] not in ("tllib", "dalib"):
             return None
-        spec = self._found_by_others(name, path, target)
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Around(spec.loader, _AROUND.get(name, nullcontext))
+            spec.loader.exec_module = partial(_execute, spec.loader.exec_module)
         return spec
 
-    def _found_by_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
-        others = [finder for finder in sys.meta_path if finder is not self]
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        return next((spec for spec in specs if spec is not None), None)
 
-
-class _Around:
-    """A module's own loader, with a shim around the module's execution."""
-
-    def __init__(self, loader: Any, around: Callable[[ModuleType], AbstractContextManager[None]]):
-        self._loader = loader
-        self._around = around
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # before __init__, as in a copy
-            raise AttributeError(name)
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        with _quietly(), self._around(module):
-            self._loader.exec_module(module)
-
-
-class _AliasLoader:
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module("tllib_ancon.self_training")
+def _execute(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """A module's own execution, with its shim around it."""
+    with warnings.catch_warnings(), _AROUND.get(module.__name__, nullcontext)(module):
+        warnings.filterwarnings("ignore", ".*invalid escape sequence")  # in TLLib's docstrings
+        warnings.filterwarnings("ignore", ".*no QP solver", UserWarning)  # which only dalib's DAN misses
+        run(module)

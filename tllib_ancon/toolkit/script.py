@@ -8,15 +8,15 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest.mock import patch
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.toolkit.binding import INSTALL, is_installed
-from tllib_ancon.toolkit.compat import RUNNING_SCRIPT, enable
+from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, enable, is_installed
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,12 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
     Raises:
         UserError: no such Python file
     """
-    path = Path(path).resolve()
+    path = Path(os.path.realpath(path))
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"{path} is not a Python file; give the path of a script, e.g. .../cdan.py")
     print(f"tllib-ancon: running the Python file {path}", file=sys.stderr)
     enable()
-    with ExitStack() as stack:
-        stack.enter_context(_as_main_script(path, arguments))
-        stack.enter_context(_class_token())
-        parsed = stack.enter_context(_parsed_arguments())
+    with _as_main_script(path, arguments), _class_token(), _parsed_arguments() as parsed:
         exit_status, failure = _run()
     seen = parsed[0] if parsed else None
     log = getattr(seen, "log", None)
@@ -77,25 +74,19 @@ def _run() -> tuple[int, str | None]:
     try:
         runpy.run_module(RUNNING_SCRIPT, run_name="__main__", alter_sys=True)
     except SystemExit as error:
-        return _exit_status(error)
+        download = _failed_download(error.__traceback__)
+        if download is None and isinstance(error.code, int | None):
+            status = (error.code or 0) & 0xFF
+            return status, f"the script exited with status {status}" if status else None
+        failure = str(error.code)
+        if download is not None:
+            failure = f"TLLib could not download {download} ({error.__context__}); put it there yourself"
+        print(failure, file=sys.stderr)
+        return 1, failure
     except Exception as error:
         traceback.print_exc()
         return 1, _explain(error)
     return 0, None
-
-
-def _exit_status(error: SystemExit) -> tuple[int, str | None]:
-    download = _failed_download(error.__traceback__)
-    if download is not None:
-        failure = f"TLLib could not download {download} ({error.__context__}); put it there yourself"
-        print(failure, file=sys.stderr)
-        return 1, failure
-    if error.code is None or error.code == 0:
-        return 0, None
-    if isinstance(error.code, int):
-        return error.code & 0xFF, f"the script exited with status {error.code & 0xFF}"
-    print(error.code, file=sys.stderr)
-    return 1, str(error.code)
 
 
 def _failed_download(trace: TracebackType | None) -> str | None:
@@ -119,46 +110,30 @@ def _explain(error: Exception) -> str:
 @contextmanager
 def _as_main_script(path: Path, arguments: Sequence[str]) -> Iterator[None]:
     """The interpreter's state of ``python PATH ARGUMENTS``."""
-    argv, search, streams = sys.argv, list(sys.path), (sys.stdout, sys.stderr)
-    backend = os.environ.get("MPLBACKEND")
+    streams = sys.stdout, sys.stderr
     siblings = {file.stem for file in path.parent.glob("[!_]*.py")}
     hidden = _take_modules(siblings)
-    sys.argv = [str(path), *arguments]
-    sys.path.insert(0, str(path.parent))
-    sys.path.extend(_checkout(path))
-    os.environ["MPLBACKEND"] = "Agg"
+    search = [str(path.parent), *sys.path]
+    if not is_installed("tllib"):
+        search += [str(folder) for folder in path.parents if (folder / "tllib" / "__init__.py").is_file()]
+    argv, environment = [str(path), *arguments], {"MPLBACKEND": "Agg"}
     try:
-        yield
+        with patch.object(sys, "argv", argv), patch.object(sys, "path", search), patch.dict(os.environ, environment):
+            yield
     finally:
-        sys.argv, sys.path[:] = argv, search
-        _close_loggers(streams)
+        loggers = {sys.stdout, sys.stderr} - set(streams)
+        sys.stdout, sys.stderr = streams
+        for logger in loggers:  # TLLib's scripts leave it open after --phase test and after an error
+            if type(logger).__module__.startswith(("tllib", "tllib_ancon")):
+                logger.close()
         _take_modules(siblings)
         sys.modules.update(hidden)
-        os.environ.pop("MPLBACKEND", None)
-        if backend is not None:
-            os.environ["MPLBACKEND"] = backend
-
-
-def _checkout(path: Path) -> list[str]:
-    """The repository that the script is part of, if ``tllib`` has to be found there."""
-    if is_installed("tllib"):
-        return []
-    return [str(folder) for folder in path.parents if (folder / "tllib" / "__init__.py").is_file()]
 
 
 def _take_modules(names: set[str]) -> dict[str, Any]:
     """Modules that lie beside a script are its own, e.g. ``utils``: take them out of the interpreter."""
     taken = [name for name in sys.modules if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in taken}
-
-
-def _close_loggers(streams: tuple[Any, Any]) -> None:
-    """TLLib's scripts leave their logger open after ``--phase test`` and after an error."""
-    loggers = {sys.stdout, sys.stderr} - set(streams)
-    sys.stdout, sys.stderr = streams
-    for logger in loggers:
-        if type(logger).__module__.startswith(("tllib", "tllib_ancon")):
-            logger.close()
 
 
 @contextmanager
@@ -172,11 +147,8 @@ def _parsed_arguments() -> Iterator[list[argparse.Namespace]]:
         parsed.append(argparse.Namespace(**vars(namespace)))
         return namespace
 
-    argparse.ArgumentParser.parse_args = parse_args
-    try:
+    with patch.object(argparse.ArgumentParser, "parse_args", parse_args):
         yield parsed
-    finally:
-        argparse.ArgumentParser.parse_args = original
 
 
 @contextmanager
@@ -189,8 +161,5 @@ def _class_token() -> Iterator[None]:
     def reset_classifier(model: VisionTransformer, num_classes: int, global_pool: str | None = None) -> None:
         original(model, num_classes, global_pool or None)
 
-    VisionTransformer.reset_classifier = reset_classifier
-    try:
+    with patch.object(VisionTransformer, "reset_classifier", reset_classifier):
         yield
-    finally:
-        VisionTransformer.reset_classifier = original

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.sampling import hold_out
-from tllib_ancon.errors import UserError, of_stage
-from tllib_ancon.models.any_network import NetworkClassifier, as_classifier
-from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.training import inputs, launch, pictures, saved_logits, saved_predictions, starts
-from tllib_ancon.training.adaptation import Adaptation, images_of_an_epoch
-from tllib_ancon.training.files import sha256_of_tensors
-from tllib_ancon.training.pictures import Transform, Transforms
-from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.reproducibility import make_reproducible, using_threads
-from tllib_ancon.training.run_directory import BEST, RESULT, RunDirectory
-from tllib_ancon.training.run_in_memory import RunInMemory
-from tllib_ancon.training.starts import Start
-from tllib_ancon.training.tracking import Tracker
+from tllib_ancon.data.open import as_domain, known_domains
+from tllib_ancon.errors import UserError, of_stage, unknown_name
+from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.adapting import Adaptation, divide, usual_batch_size
+from tllib_ancon.training.inputs import Transform, Transforms
+from tllib_ancon.training.progress import Progress, Tracker
+from tllib_ancon.training.run import CHECKPOINTS, CONFIG, RESULT, RunDirectory
 
 FIRST, SECOND = "pretrain", "adapt"
 """Folders of the two stages in the run directory of both."""
+
+IN_A_DIRECTORY = ("save_epochs", "save_logits", "save_predictions", "track")
+"""Settings that need a run directory."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class AdaptationResult:
     Attributes:
         model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its
             attributes and the names of its state dict
-        metrics: numbers of each epoch; the first entry is the start's
+        metrics: numbers of each epoch; the first entry is the source model's
         selected_epoch: position in ``metrics`` of the epoch whose model this is
         summary: what ``result.json`` holds
         config: the settings with every default filled in
@@ -53,18 +51,8 @@ class AdaptationResult:
     config: AdaptConfig
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """What is adapted on what."""
-
-    classifier: Classifier
-    target: Domain
-    transforms: Transforms
-    record: Mapping[str, Any]
-
-
 def adapt(
-    model: nn.Module | str | Path | None = None,
+    model: nn.Module | str | Path | AdaptConfig | None = None,
     images: Any = None,
     *,
     labels: Sequence[int] | None = None,
@@ -78,16 +66,17 @@ def adapt(
 
     Args:
         model: any module from images (B, C, H, W) to logits (B, K), which stays as it is: a copy is adapted. Or a
-            checkpoint or run directory. Default: what ``checkpoint`` in the settings names
-        images: what to adapt to, N images: a folder of pictures, a :class:`~tllib_ancon.data.domain.Domain`, a
-            map-style dataset of torch whose items are tensors, PIL images, or tuples or dicts that begin with one or
-            have one as ``image`` or ``img``; or a Hugging Face dataset. Default: the domain that ``root``, ``data`` and
-            ``target`` in the settings name
+            checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
+            settings names. Weights of another type than float32 are adapted in float32, and come back in their own
+        images: what to adapt to, N images: a folder of images, a list of their paths, an array (N, H, W, 3) of bytes
+            or of numbers from 0 to 1, a :class:`~tllib_ancon.data.domain.Domain`, a map-style dataset of torch whose
+            items are tensors, PIL images, or tuples or dicts that begin with one or have one as ``image`` or ``img``;
+            or a Hugging Face dataset. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped
         head: dotted name of the model's last Linear, where it is not the one that is called last
-        train_transform, evaluation_transform: item -> tensor (C, H, W). Default: for pictures those of the model's timm
-            or torchvision metadata; tensors are taken as they come
+        train_transform, evaluation_transform: item -> tensor (C, H, W). Default: for image files those of the model's
+            timm or torchvision metadata; tensors are taken as they come
         config: all settings at once
         **settings: or each by its name, such as ``method="gce+ancon"``, ``epochs=10``, ``seed=0``; see
             :class:`~tllib_ancon.config.AdaptConfig` and, for those of a method,
@@ -106,115 +95,95 @@ def adapt(
         >>> result = tllib_ancon.adapt(model, "photos/", method="ancon-auto", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
+    if isinstance(model, AdaptConfig) and config is None:
+        model, config = None, model
     if config is not None and settings:
         raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
     config = AdaptConfig(**settings) if config is None else config
     if isinstance(model, str | Path):
         config, model = config.replace(checkpoint=str(model)), None
-    if model is not None:
+    network = None if model is None else require_network(model)
+    if isinstance(network, torch.jit.ScriptModule):
+        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
+    if network is not None:
         config.refuse_beside_a_model()
+    devices.join()
     if isinstance(config.start, PretrainConfig):
-        return _train_and_adapt(config)
-    for name in ("save_epochs", "save_logits", "save_predictions"):
+        return _train_and_adapt(config, config.start)
+    for name in IN_A_DIRECTORY:
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
-    given = Transforms.given(train_transform, evaluation_transform)
-    with using_threads(config.threads):
-        return _run(*_subject(config, model, images, labels, head, given))
+    given = None
+    if train_transform is not None and evaluation_transform is not None:
+        given = Transforms(train_transform, evaluation_transform)
+    elif train_transform is not None or evaluation_transform is not None:
+        missing = "train_transform" if train_transform is None else "evaluation_transform"
+        raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
+    with devices.using_threads(config.threads):
+        config, classifier, target, transforms, record = _opened(config, network, images, labels, head, given)
+        run = None if config.log is None else RunDirectory(config.log)
+        progress = Progress(config.quiet, config.verbose)
+        settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), "inputs": record}
+        if config.track is not None and devices.is_main():
+            progress.tracker = Tracker(config.track, Path(str(config.log)), settings)
+        adaptation = Adaptation(classifier, target, config, run, transforms, progress)
+        summary = adaptation.make(settings, config.overwrite)
+        adapted = adaptation.adapted()
+    if network is not None:  # weights come back in the types in which they were given
+        tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, network))
+        for tensor, given_tensor in zip(tensors, like, strict=True):
+            tensor.data = tensor.data.to(given_tensor.dtype)
+    return AdaptationResult(adapted, adaptation.metrics, summary["selected_epoch"], summary, config)
 
 
-def _subject(
-    config: AdaptConfig, model: nn.Module | None, images: Any, labels: Any, head: str | None, given: Transforms | None
-) -> tuple[AdaptConfig, _Subject]:
-    """The settings with every default filled in, and what they are about."""
-    if model is None and config.checkpoint is None:
-        raise UserError("no model to adapt: pass `model`, or `checkpoint`")
-    start = None if model is not None else starts.find_start(str(config.checkpoint))
-    if start is not None:
-        _refuse_own_start(config, start)
-        config = starts.inherited(config, start)
+def _opened(
+    config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Transforms | None
+) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any]]:
+    """The settings with every default filled in, the source model, the target, its transforms, and what the record says
+    of these."""
+    start = None
+    if network is None:
+        if config.checkpoint is None:
+            raise UserError("no model to adapt: pass `model`, or `checkpoint`")
+        start = inputs.find_model(str(config.checkpoint))
+        own = None if config.log is None else os.path.realpath(RunDirectory(config.log).checkpoints)
+        if own == os.path.realpath(Path(start.checkpoint).parent):
+            raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
+        config = inputs.inherited(config, start)
     classes = None if start is None else start.classes
-    target = inputs.target_images(config, images, labels, classes)
-    if start is None:
-        make_reproducible(config.seed, config.deterministic)
-        assert model is not None
-        network = copy.deepcopy(model)
-        preprocessing = preprocessing_of(network)
-        config = pictures.with_picture_defaults(config, preprocessing)
-        transforms = given or pictures.image_transforms(config, preprocessing, target)
-        probe = pictures.probe(target, transforms.evaluation)
-        classifier = as_classifier(network, head, probe)
-        target = inputs.with_classes(target, classifier.num_classes)
-        record = {"model": type(model).__qualname__, "weights_sha256": sha256_of_tensors(network.state_dict())}
+    if images is not None:
+        target = as_domain(images, labels=labels, classes=classes)
+    elif labels is not None:
+        raise UserError("`labels` belong to `images`; pass both, or neither")
     else:
-        inputs.require_known_source(config)
-        starts.require_same_classes(start, target)
-        make_reproducible(config.seed, config.deterministic)
-        classifier = starts.start_classifier(config, start, target.num_classes or None)
-        target = inputs.with_classes(target, classifier.num_classes)
-        config = pictures.with_picture_defaults(config, classifier.preprocessing)
-        classifier.preprocessing = pictures.preprocessing_in(config, classifier.preprocessing)
-        transforms = given or pictures.image_transforms(config, classifier.preprocessing, target)
-        record = {}
-    inputs_record = {"inputs": {**inputs.fingerprints(config, target), **record}}
-    target = pictures.cached(config, transforms, target)
-    return config, _Subject(classifier, target, transforms, inputs_record)
-
-
-def _run(config: AdaptConfig, subject: _Subject) -> AdaptationResult:
-    """Make the run of these settings, or finish it."""
-    directory = None if config.log is None else RunDirectory(config.log)
-    run = directory or RunInMemory()
-    progress = Progress(config.quiet, config.verbose)
-    keep = keep_logits = None
-    positions, paths, labels = inputs.columns(subject.target)
-    if config.save_predictions:
-        keep = saved_predictions.keeper(Path(str(config.log)), positions, paths, labels)
-    if config.save_logits:
-        keep_logits = saved_logits.keeper(Path(str(config.log)), positions, labels)
-    settings = {"command": "adapt", **config.to_dict(), **launch.settings(), **subject.record}
-    follow = _tracker(config, settings)
-    adaptation = Adaptation(
-        subject.classifier,
-        subject.target,
-        config,
-        run,
-        subject.transforms.train,
-        subject.transforms.evaluation,
-        record=inputs.recorder(subject.target),
-        keep=keep,
-        keep_logits=keep_logits,
-        progress=progress,
-        follow=follow,
-    )
-    for note in run.begin(settings, config.overwrite):
-        progress.line(note)
-    if directory is not None and directory.finished:
-        progress.line(f"{config.log} holds this run already, finished")
-        summary, metrics = directory.result(("start", "selected", "last"), adaptation.scores), directory.metrics()
+        target = inputs.open_images(config, config.target, classes=classes)
+    record = {}
+    if start is not None:
+        known = known_domains(config.root, config.data) if config.root and config.data else ()
+        for code in config.source if known else ():  # it is only written down, and names a domain all the same
+            if code not in known:
+                raise unknown_name(f"source domain of {config.data}:", code, known)
+        inputs.require_same_classes(start, target)
+    devices.make_reproducible(config.seed, config.deterministic)
+    if start is not None:
+        classifier = inputs.load_classifier(config, start, target.num_classes)
+        config, transforms = inputs.choose_transforms(config, classifier.preprocessing, target, given)
+        classifier.preprocessing = transforms.preprocessing
     else:
-        summary = adaptation()
-        metrics = adaptation.metrics
-        if follow is not None:
-            follow.finish()
-    adaptation.restore_batch_norm()
-    network = adaptation.network
-    network.load_state_dict(run.load(BEST))
-    network.eval()
-    adapted = network.network if isinstance(network, NetworkClassifier) else network
-    return AdaptationResult(adapted, metrics, summary["selected_epoch"], summary, config)
+        assert network is not None
+        copied = copy.deepcopy(network).float()
+        config, transforms = inputs.choose_transforms(config, preprocessing_of(copied), target, given)
+        probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
+        classifier = as_classifier(copied, head, probe)
+        weights = inputs.sha256_of_tensors(copied.state_dict())
+        record = {"model": type(network).__qualname__, "weights_sha256": weights}
+    target = inputs.with_classes(target, classifier.num_classes)
+    config = config.replace(batch_size=usual_batch_size(config, len(target)))
+    record = {**inputs.fingerprints(config, target), **record}
+    return config, classifier, inputs.cached(config, transforms, target), transforms, record
 
 
-def _tracker(config: AdaptConfig, settings: Mapping[str, Any]) -> Tracker | None:
-    """What follows the run, on the first of many processes."""
-    if config.track is None or not launch.is_first():
-        return None
-    if config.log is None:
-        raise UserError("`track` needs a run directory; pass `log`")
-    return Tracker(config.track, Path(config.log), settings)
-
-
-def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:
+def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationResult:
     """Train the source model that the settings describe, and adapt it; what is finished is not made again.
 
     ``result.json`` in the run directory is that of the adaptation, with the first stage's under ``pretrain``.
@@ -222,52 +191,25 @@ def _train_and_adapt(config: AdaptConfig) -> AdaptationResult:
     Raises:
         UserError: the run directory is that of one stage alone, or bad input to a stage
     """
-    from tllib_ancon.training.pretrain import pretrain
+    from tllib_ancon.training.pretrain import pretrain  # with it TLLib becomes importable
 
-    first = config.start
-    assert isinstance(first, PretrainConfig)
     if config.log is None:
         raise UserError("a run of two stages needs a run directory; pass `log`")
     log = Path(config.log)
-    _refuse_single_run(log)
-    _require_enough_images(config)
-    with of_stage(FIRST):
-        trained = pretrain(first.replace(log=str(log / FIRST)), part_of=log)
-    checkpoint = RunDirectory(log / FIRST).checkpoints / trained["checkpoint"]
-    second = config.replace(start=None, checkpoint=str(checkpoint), log=str(log / SECOND))
-    result = adapt(config=second)
-    summary = {"pretrain": _numbers(trained), **_numbers(result.summary)}
-    launch.on_first(RunDirectory(log).write_json)(RESULT, summary)
-    return AdaptationResult(result.model, result.metrics, result.selected_epoch, summary, result.config)
-
-
-def _require_enough_images(config: AdaptConfig) -> None:
-    """Refuse before the source model is trained a target that is too small for the adaptation."""
-    target = inputs.open_images(config, config.target)
-    adapted, _ = hold_out(len(target), config.hold_out, config.seed)
-    images_of_an_epoch(target.name, Shard.of_this_process(len(adapted)), config)
-
-
-def _refuse_own_start(config: AdaptConfig, start: Start) -> None:
-    """Refuse to write over the checkpoint to start from."""
-    if (
-        config.log is not None
-        and Path(start.checkpoint).resolve().parent == RunDirectory(config.log).checkpoints.resolve()
-    ):
-        raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
-
-
-def _refuse_single_run(log: Path) -> None:
-    from tllib_ancon.training.run_directory import CHECKPOINTS, CONFIG
-
-    present = [name for name in (CONFIG, CHECKPOINTS) if (log / name).exists()]
-    if present:
+    if present := [name for name in (CONFIG, CHECKPOINTS) if (log / name).exists()]:
         raise UserError(
             f"run directory {log} holds {' and '.join(present)} of a run of another command, whose {RESULT} would be "
             "replaced; choose another `log`"
         )
-
-
-def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the checksums of the stage's own files."""
-    return {name: value for name, value in result.items() if name != "sha256"}
+    target = inputs.open_images(config, config.target)
+    divide(target, config, Transforms(inputs.as_it_is, inputs.as_it_is))  # a target too small is refused at once
+    with of_stage(FIRST):
+        trained = pretrain(first.replace(log=str(log / FIRST)), part_of=log)
+    checkpoint = RunDirectory(log / FIRST).checkpoints / trained["checkpoint"]
+    result = adapt(config=config.replace(start=None, checkpoint=str(checkpoint), log=str(log / SECOND)))
+    of_pretrain, of_adapt = (
+        {name: value for name, value in one.items() if name != "sha256"} for one in (trained, result.summary)
+    )
+    summary = {"pretrain": of_pretrain, **of_adapt}
+    devices.on_main(RunDirectory(log).write_json)(RESULT, summary)
+    return AdaptationResult(result.model, result.metrics, result.selected_epoch, summary, result.config)

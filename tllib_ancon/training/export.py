@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.errors import UserError
-from tllib_ancon.models import export as forms
-from tllib_ancon.training import pictures, starts
-
-WRITERS = {
-    "onnx": forms.to_onnx,
-    "torch-export": forms.to_program,
-    "torchscript": forms.to_torchscript,
-    "state-dict": forms.to_state_dict,
-}
+from tllib_ancon.given_paths import new_file
+from tllib_ancon.models.export import export as exported
+from tllib_ancon.training import inputs
+from tllib_ancon.training.files import write_bytes
 
 
 def export(config: ExportConfig) -> None:
-    """Write the selected model of a run, with its classes and what its pictures should be like.
+    """Write the selected model of a run, with its classes and what its images should be like.
 
     Raises:
         UserError: no run of this package, a file that exists, a network that the form cannot hold
     """
-    out = Path(config.out)
-    if out.exists() and not config.overwrite:
-        raise UserError(f"{out} exists; pass `overwrite=True` to replace it, or another `out`")
-    if not out.parent.is_dir():
-        raise UserError(f"`out={out}`: the folder {out.parent} does not exist; create it first")
-    start = starts.find_start(config.run)
+    out = new_file(config.out, config.overwrite)
+    start = inputs.find_model(config.run)
     if start.recorded is None:
         raise UserError(
-            f"{config.run} is not a run directory and does not lie in one, so nothing says how pictures are prepared"
+            f"{config.run} is not a run directory and does not lie in one, so nothing says how images are prepared"
         )
-    settings = starts.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
+    settings = inputs.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
     classes = start.classes
-    model = starts.start_classifier(settings, start, len(classes) if classes else None)
-    settings = pictures.with_picture_defaults(settings, model.preprocessing)
-    mean, std = pictures.normalisation(settings, model.preprocessing)
-    if mean is None or std is None:
-        raise UserError(f"{config.run} does not say how its pictures are normalised")
-    side = settings.resize_size if settings.val_resizing == "res." else settings.image_size
+    model = inputs.load_classifier(settings, start)
+    settings, images = inputs.with_preprocessing(settings, model.preprocessing)
+    if images is None:
+        raise UserError(f"{config.run} does not say how its images are normalised")
+    side = images.resize_size if images.val_resizing == "res." else images.image_size
     assert side is not None
-    WRITERS[config.format](model, classes or numbered(model.num_classes), mean, std, side, out)
+    form = "safetensors" if (config.format, out.suffix) == ("state-dict", ".safetensors") else config.format
+    write_bytes(out, exported(model, form, classes or numbered(model.num_classes), images.mean, images.std, side))

@@ -1,114 +1,154 @@
-"""Files that are whole or absent, whenever the process or the machine stops."""
+"""Files and folders of a run: regular files of its own, whole or absent whenever the process or the machine stops, and
+written by one process at a time. ``open(path, mode, opener=regular)`` opens any of them."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+import platform
+import shutil
+import stat
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
-
-import torch
-from torch import Tensor
+from typing import BinaryIO, TextIO
 
 from tllib_ancon.errors import UserError
 
-PARTIAL = ".partial"
-"""Ending of a file that is being written."""
+try:
+    import fcntl
+except ImportError:  # Windows has no record locks: there, nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+LOCK, PARTIAL = ".lock", ".partial"
+"""The file that is locked; the ending of one that is being written."""
+
+PLANTED = "{} is a link or no regular file, which no run makes; move it away"
 
 
-class HashingFile:
-    """A file that is written from front to back, with the SHA-256 of what it got and its first error."""
+def regular(name: str, flags: int) -> int:
+    """The ``opener`` of ``open`` that follows no link and waits for no pipe that somebody put in the place of a file.
 
-    def __init__(self, file: BinaryIO):
-        self.file = file
-        self.sha256 = hashlib.sha256()
-        self.error: OSError | None = None
-
-    def write(self, data: bytes | memoryview) -> int:
-        try:
-            written = self.file.write(data)
-        except OSError as error:
-            self.error = self.error or error
+    Raises:
+        UserError: a link, a pipe, a folder or a device
+    """
+    try:
+        as_it_is = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(name, flags | as_it_is, 0o666)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
             raise
-        self.sha256.update(data)
-        return written
-
-    def flush(self) -> None:
-        self.file.flush()
+    raise UserError(PLANTED.format(name))
 
 
-def write_whole(path: Path, write: Callable[[HashingFile], object]) -> str:
+def refuse_links(*folders: Path) -> None:
+    """Refuse to write to a folder that is a link to another place.
+
+    Raises:
+        UserError: which one is
+    """
+    for folder in folders:
+        if folder.is_symlink():
+            raise UserError(PLANTED.format(folder))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file that :func:`regular` opens."""
+    with open(path, "rb", opener=regular) as file:
+        return file.read()
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file so that its name always stands for the whole old or the whole new content.
 
     The content goes to ``<path>.partial``, which reaches the disk and then takes the name; the folder reaches the disk
-    too. Returns the SHA-256 of the content.
+    too.
 
     Raises:
         UserError: it could not be written (why: no space, no permission); the old file is kept
     """
     temporary = path.with_name(path.name + PARTIAL)
-    hashing: HashingFile | None = None
     try:
-        with open(temporary, "wb") as file:
-            hashing = HashingFile(file)
-            write(hashing)
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "x+b") as file:
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except (OSError, RuntimeError) as error:  # torch.save hides the OSError of a full disk behind a RuntimeError
+    except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        reason = hashing.error if hashing is not None and hashing.error is not None else error
+        reason = error.__context__ if isinstance(error.__context__, OSError) else error  # torch.save hides a full disk
         raise UserError(
             f"{path} could not be written ({reason}); what it held before is kept. Make room or check the folder's "
             "permissions, then give the same command again"
         ) from error
-    return hashing.sha256.hexdigest()
 
 
-def write_bytes(path: Path, content: bytes) -> str:
-    """Write this content as :func:`write_whole` does; returns the SHA-256."""
-    return write_whole(path, lambda file: file.write(content))
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write this content as :func:`write_whole` does."""
+    write_whole(path, lambda file: file.write(content))
 
 
-def copy_whole(source: Path, path: Path) -> str:
-    """Copy a file as :func:`write_whole` writes one; returns the SHA-256."""
-
-    def copy(file: HashingFile) -> None:
-        with open(source, "rb") as original:
-            while block := original.read(2**20):
-                file.write(block)
-
-    return write_whole(path, copy)
+def copy_whole(source: Path, path: Path) -> None:
+    """Copy a file that :func:`regular` opens as :func:`write_whole` writes one."""
+    with open(source, "rb", opener=regular) as original:
+        write_whole(path, lambda file: shutil.copyfileobj(original, file, 2**20))
 
 
 def sync_folder(folder: Path) -> None:
     """Make renames within ``folder`` reach the disk, where the system lets a folder be opened."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """The SHA-256 of a file that :func:`regular` opens; ``path.resolve()`` is what any link leads to."""
+    with open(path, "rb", opener=regular) as file:
+        return sha256_of(file)
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """The SHA-256 of what is left to read of an open file."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
+    while block := file.read(2**20):
+        digest.update(block)
     return digest.hexdigest()
 
 
-def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the names and the bytes of tensors, whatever device they are on."""
-    digest = hashlib.sha256()
-    for name, tensor in state.items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def lock_folder(folder: Path) -> TextIO:
+    """Keep other processes from writing in an existing folder, until what this returns is closed.
+
+    It is a POSIX record lock on ``<folder>/.lock``, which the system takes back when the process ends, however it ends,
+    which data-loader workers do not inherit, and which works over NFS. The file says who holds or last held it.
+
+    Raises:
+        UserError: another process that lives holds the lock (which); as :func:`regular`
+    """
+    file = open(folder / LOCK, "a+", opener=regular)  # noqa: SIM115 (held until it is closed)
+    try:
+        if fcntl is not None:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            with file:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+            raise UserError(
+                f"{folder} is in use: {holder} is writing there; wait for it, end it, or choose another folder"
+            ) from None
+        warnings.warn(f"{folder} cannot be locked ({error}): let no two processes write there", stacklevel=2)
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {platform.node()}")
+    file.flush()
+    return file

@@ -1,27 +1,148 @@
-"""The domains that a configuration names, and what the record says of the files behind them."""
+"""What a run starts from: the images that a configuration names, their transforms, and a trained model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from tllib_ancon import evaluation
-from tllib_ancon.config import AdaptConfig
-from tllib_ancon.data.class_folders import class_folders, require_same_order
-from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.domains import as_domain, known_domains, missing_dataset, open_domain
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.data import cache
+from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
+from tllib_ancon.data.open import FOLDER, default_resizing, missing_dataset, open_domain
+from tllib_ancon.data.transforms import (
+    ImageTransform,
+    TransformOptions,
+    device_augmentation,
+    evaluation_transform,
+    train_transform,
+)
+from tllib_ancon.errors import UserError
+from tllib_ancon.given_paths import IMAGENET
+from tllib_ancon.models.checkpoints import load
+from tllib_ancon.models.classifier import Classifier, Preprocessing
+from tllib_ancon.models.networks import parse_options
 from tllib_ancon.training.files import sha256
-from tllib_ancon.training.passes import Predictions
-from tllib_ancon.training.pictures import PictureConfig
+from tllib_ancon.training.inference import Predictions
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.run import BEST, CONFIG, LATEST, RunDirectory
+
+ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
+"""Configurations that say which images, how they become tensors, and for which network."""
+
+SMALL = 64
+"""Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
+
+Transform = Callable[[Any], Any]
+"""What the data hold -> tensor (C, H, W)."""
+
+SizedConfig = TypeVar("SizedConfig", AdaptConfig, PretrainConfig, PredictConfig)
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """Image -> tensor, for training and for evaluation.
+
+    Attributes:
+        preprocessing: what the network expects of its images so, where mean and standard deviation are known
+    """
+
+    train: Transform
+    evaluation: Transform
+    preprocessing: Preprocessing | None = None
+
+
+def choose_transforms(
+    config: SizedConfig, preprocessing: Preprocessing | None, images: Domain, given: Transforms | None = None
+) -> tuple[SizedConfig, Transforms]:
+    """The configuration with what is not given of its images, and their transforms: the given ones; none for tensors;
+    else those that the network's metadata or the configuration tell. Of a network of which nothing is known a line says
+    what is assumed: all of an image is resized to ``image_size``; in training a small one is shifted, a large one
+    cropped.
+
+    Args:
+        config: what is read of it are the settings of :class:`~tllib_ancon.config.ImageConfig`
+        preprocessing: of the network, where it is known
+
+    Raises:
+        UserError: nothing says how the network takes images
+    """
+    if given is not None or images.holds_tensors:
+        config, known = with_preprocessing(config, preprocessing)
+        return config, replace(given or Transforms(as_it_is, as_it_is), preprocessing=known)
+    assumed: dict[str, Any] = {}
+    if preprocessing is None and config.crop_fraction is None:
+        size = config.image_size or ASSUMED["image_size"]
+        train = {"train_resizing": "cen.crop", "padding": 4} if size < SMALL else {"train_resizing": "default"}
+        values = {"image_size": size, "crop_fraction": 1.0, "val_resizing": "default", **train}
+        assumed = {name: value for name, value in values.items() if getattr(config, name) is None}
+    config, known = with_preprocessing(config.replace(**assumed), preprocessing)
+    if known is None:
+        raise UserError(
+            "nothing says how images are prepared for this network; pass `evaluation_transform`, to adapt also "
+            "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std`"
+        )
+    chosen = {entry.name: getattr(config, entry.name, None) for entry in fields(TransformOptions)}
+    chosen |= {"horizontal_flip": not config.no_hflip, "norm_mean": known.mean, "norm_std": known.std}
+    options = TransformOptions(**{name: value for name, value in chosen.items() if value is not None})
+    if assumed:
+        shown = ", ".join(f"{name}={value}" for name, value in assumed.items())
+        Progress(config.quiet).line(f"nothing says how this network was shown images; assumed: {shown}")
+    train_of = device_augmentation if config.device_augmentation else train_transform
+    return config, Transforms(train_of(options), evaluation_transform(options), known)
+
+
+def with_preprocessing(
+    config: SizedConfig, preprocessing: Preprocessing | None
+) -> tuple[SizedConfig, Preprocessing | None]:
+    """The configuration with what is not given of its images, and what the network then expects of them; None where
+    nothing tells mean and standard deviation.
+
+    Size and resizing are those that the network was built for or adapted with; else a dataset of TLLib's is resized as
+    TLLib does, and other images keep their ratio.
+    """
+    train_resizing, val_resizing = default_resizing(config.data or FOLDER)
+    defaults = {
+        "image_size": getattr(preprocessing, "image_size", None) or ASSUMED["image_size"],
+        "crop_fraction": getattr(preprocessing, "crop_fraction", None) or ASSUMED["crop_fraction"],
+        "train_resizing": train_resizing,
+        "val_resizing": getattr(preprocessing, "val_resizing", None) or val_resizing,
+        "resize_size": getattr(preprocessing, "resize_size", None),
+        "padding": 0,
+    }
+    config = config.replace(**{name: value for name, value in defaults.items() if getattr(config, name) is None})
+    mean, std = config.norm_mean, config.norm_std
+    if preprocessing is not None:
+        mean, std = mean or preprocessing.mean, std or preprocessing.std
+    if mean is None or std is None:
+        return config, None
+    crop_fraction = config.crop_fraction or ASSUMED["crop_fraction"]
+    return config, Preprocessing(mean, std, config.image_size, crop_fraction, config.val_resizing, config.resize_size)
+
+
+def as_it_is(image: Tensor) -> Tensor:
+    """The transform of images that are tensors already."""
+    return image
+
+
+def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
+    """The same domain, its images resized for these transforms and read from ``cache`` where it is set."""
+    both = (transforms.train, transforms.evaluation)
+    resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
+    if config.cache is None or not resizings:
+        return domain
+    return cache.cached(domain, config.cache, resizings, config.workers, Progress(config.quiet).bar)
 
 
 def open_images(
-    config: PictureConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
+    config: ImagesConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
 ) -> Domain:
     """The domain of these codes; with ``skip_corrupt`` without the images that cannot be decoded.
 
@@ -45,26 +166,10 @@ def open_images(
         workers=config.workers,
     )
     if config.skip_corrupt:
-        progress, count = Progress(config.quiet), len(opened) + len(opened.skipped)
-        progress.line(f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out")
-        for reason in opened.skipped:
-            progress.line(f"  {reason}")
+        count = len(opened) + len(opened.skipped)
+        left_out = f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out"
+        Progress(config.quiet).line("\n  ".join([left_out, *opened.skipped]))
     return opened
-
-
-def target_images(config: AdaptConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
-    """The images to adapt to: those that were given, or the domain that the configuration names.
-
-    Args:
-        images: see :func:`tllib_ancon.adapt`; None for the configuration's
-        labels: (N,) true classes for the record
-        classes: names of the model's classes, where they are known
-    """
-    if images is None:
-        if labels is not None:
-            raise UserError("`labels` belong to `images`; pass both, or neither")
-        return open_images(config, config.target, classes=classes)
-    return as_domain(images, labels=labels, classes=classes)
 
 
 def with_classes(target: Domain, num_classes: int) -> Domain:
@@ -82,7 +187,7 @@ def with_classes(target: Domain, num_classes: int) -> Domain:
     return target.with_class_names(names)
 
 
-def fingerprints(config: PictureConfig, *domains: Domain) -> dict[str, Any]:
+def fingerprints(config: ImagesConfig, *domains: Domain) -> dict[str, Any]:
     """What the files behind a configuration hold, for ``config.json``: a run continues on the same ones alone.
 
     Raises:
@@ -100,8 +205,17 @@ def fingerprints(config: PictureConfig, *domains: Domain) -> dict[str, Any]:
             domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
             for domain in domains
         },
-        **({"checkpoint_sha256": sha256(checkpoint)} if checkpoint.is_file() else {}),
+        **({"checkpoint_sha256": sha256(checkpoint.resolve())} if checkpoint.is_file() else {}),
     }
+
+
+def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the names and the bytes of tensors, whatever device they are on."""
+    digest = hashlib.sha256()
+    for name, tensor in state.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
@@ -116,21 +230,112 @@ def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
     return record
 
 
-def require_known_source(config: AdaptConfig) -> None:
-    """``source`` of an adaptation is only written down, and names a domain of the dataset all the same; no image of it
-    is needed.
+StartedConfig = TypeVar("StartedConfig", AdaptConfig, PredictConfig)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model that a stage starts from, and the run that trained it.
+
+    Attributes:
+        checkpoint: the file, or ``imagenet``
+        run: the run directory around it; None without one
+        recorded: that run's configuration; None without one
+        notes: what is to be said once the model is loaded
+    """
+
+    checkpoint: str
+    run: Path | None = None
+    recorded: Mapping[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The class names that the run recorded, in the order of the labels."""
+        names: list[str] | None = (self.recorded or {}).get("inputs", {}).get("classes")
+        return names
+
+
+def find_model(checkpoint: str) -> TrainedModel:
+    """The trained model that a checkpoint or a run directory names.
 
     Raises:
-        UserError: there is no such domain
+        UserError: there is no such file, or the run directory holds no checkpoint
     """
-    if config.root is None or config.data is None:
-        return
-    known = known_domains(config.root, config.data)
-    for code in config.source if known else ():
-        if code not in known:
-            raise unknown_name(f"source domain of {config.data}:", code, known)
+    if checkpoint == IMAGENET:
+        return TrainedModel(checkpoint)
+    path = Path(checkpoint)
+    if not (path.is_file() or path.is_dir()):
+        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
+    if path.is_dir():
+        path = _checkpoint_of(RunDirectory(path))
+    run = path.resolve().parent.parent
+    if not (run / CONFIG).is_file():
+        return TrainedModel(str(path))
+    return TrainedModel(str(path), run, RunDirectory(run).config())
 
 
-def columns(target: Domain) -> tuple[Any, Sequence[str] | None, Any]:
-    """Position in its list, file and label of each image; no files and no labels where there are none."""
-    return target.positions, target.paths, target.labels
+def _checkpoint_of(run: RunDirectory) -> Path:
+    """The checkpoint of a run, or of its last stage: the selected one, where one was selected."""
+    for name in (BEST, LATEST):
+        if (run.checkpoints / name).is_file():
+            return run.checkpoints / name
+    for stage in ("adapt", "pretrain"):
+        if (run.path / stage / CONFIG).is_file():
+            return _checkpoint_of(RunDirectory(run.path / stage))
+    raise UserError(f"{run.path} holds no checkpoint; give a checkpoint or a run directory")
+
+
+def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
+    """The configuration with what the model's run knows of model and images; of a checkpoint without a run one line
+    says what is assumed.
+
+    Raises:
+        UserError: a setting contradicts that run
+    """
+    if start.recorded is None and start.checkpoint != IMAGENET and not config.quiet:
+        assumed = [f"{name} {ASSUMED[name]}" for name in INHERITED if getattr(config, name) is None and name in ASSUMED]
+        if assumed:
+            line = f"{start.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
+            start.notes.append(line.replace("()", "none"))
+    return config.inherit(start.recorded, start.checkpoint)
+
+
+def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, num_classes: int = 0) -> Classifier:
+    """The model in a checkpoint.
+
+    Args:
+        num_classes: of the dataset. Default: the run's that trained it, else the checkpoint's
+
+    Raises:
+        UserError: an unreadable checkpoint, or one that does not fit (which tensors)
+    """
+    model = load(
+        start.checkpoint,
+        config.arch or ASSUMED["arch"],
+        num_classes or len(start.classes or ()) or None,
+        arch_options=parse_options(config.arch_option or ()),
+        pool=not config.no_pool,
+        bottleneck_dropout=config.bottleneck_dropout or 0.0,
+        scratch=config.scratch,
+        pretrained_weights=config.pretrained_weights,
+    )
+    while start.notes:
+        print(f"tllib-ancon: {start.notes.pop()}", file=sys.stderr)
+    return model
+
+
+def require_same_classes(start: TrainedModel, domain: Domain) -> None:
+    """Refuse a model of one of our runs on other classes than the domain's.
+
+    Raises:
+        UserError: as many classes, but others or in another order (which)
+    """
+    for label, (there, here) in enumerate(zip(start.classes or (), domain.classes, strict=False)):
+        if str(label) not in (there, here) and there != here:
+            raise UserError(
+                f"checkpoint {start.checkpoint} is of another dataset: its run {start.run} was trained with {there!r} "
+                f"as class {label}, which is {here!r} in domain {domain.name}"
+            )
+    folders = (start.recorded or {}).get("inputs", {}).get("class_folders", {})
+    require_same_order(class_folders(domain.paths, domain.labels), folders, domain.name, f"the run {start.run}")

@@ -1,27 +1,39 @@
-"""The predictions of a model on pictures: classes and probabilities."""
+"""The predictions of a model on images: classes and probabilities, in Python or in a file with a row an image."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import nn
 
-from tllib_ancon.config import PredictConfig
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.domains import as_domain
-from tllib_ancon.errors import UserError
-from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.training import pictures, starts
-from tllib_ancon.training.passes import device, evaluation_loader
-from tllib_ancon.training.pictures import Transform
-from tllib_ancon.training.reproducibility import using_threads
+from tllib_ancon.config import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.open import SUFFIXES, as_domain, read_image_list
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.given_paths import new_file
+from tllib_ancon.models.classifier import preprocessing_of, require_network
+from tllib_ancon.self_training import processes
+from tllib_ancon.text import csv_text, showable
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.devices import device, using_threads
+from tllib_ancon.training.files import lock_folder, refuse_links, sha256, write_whole
+from tllib_ancon.training.inputs import Transform
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.saved import read_arrays
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,7 @@ def predict(
             :class:`~tllib_ancon.training.adapt.AdaptationResult`; it is evaluated where it is, and its mode stays. Or a
             checkpoint or run directory
         images: as for :func:`tllib_ancon.adapt`
-        evaluation_transform: item -> tensor (C, H, W). Default: for pictures that of the model's timm or torchvision
+        evaluation_transform: item -> tensor (C, H, W). Default: for images that of the model's timm or torchvision
             metadata, or of its run directory; tensors are taken as they come
         **settings: of :class:`~tllib_ancon.config.PredictConfig`, such as ``batch_size=64`` or ``workers=2``
 
@@ -68,67 +80,291 @@ def predict(
     """
     config = PredictConfig(**{"quiet": True, **settings})
     with using_threads(config.threads):
-        return _predict(config, model, images, evaluation_transform)
-
-
-def _predict(
-    config: PredictConfig, model: nn.Module | str | Path, images: Any, evaluation_transform: Transform | None
-) -> Predictions:
-    if isinstance(model, nn.Module):
-        config.refuse_beside_a_model()
-        domain = as_domain(images, labels=False)
-        network, preprocessing = model, preprocessing_of(model)
-    else:
-        start = starts.find_start(str(model))
-        config = starts.inherited(config.replace(checkpoint=str(model)), start)
-        domain = as_domain(images, labels=False, classes=start.classes)
-        network = starts.start_classifier(config, start, len(start.classes) if start.classes else None)
-        network.to(device())
-        preprocessing = network.preprocessing
-    config = pictures.with_picture_defaults(config, preprocessing)
-    transform = evaluation_transform or pictures.image_transforms(config, preprocessing, domain).evaluation
-    chunks = probabilities(network, domain, transform, config.batch_size, config.workers)
-    return Predictions(_joined(chunks, len(domain)), np.asarray(domain.positions, dtype=np.int64), domain.paths)
-
-
-def _joined(chunks: Iterator[NDArray[np.float32]], count: int) -> NDArray[np.float32]:
-    """All rows, (N, K), in one array from the first batch on: small arrays that stay between the large ones of the
-    batches would keep the memory of these."""
-    first = next(chunks)
-    rows, done = np.empty((count, first.shape[1]), dtype=np.float32), 0
-    for chunk in chain([first], chunks):
-        rows[done : done + len(chunk)] = chunk
-        done += len(chunk)
-    return rows
+        network: nn.Module
+        if isinstance(model, str | Path):
+            start = inputs.find_model(str(model))
+            config = inputs.inherited(config.replace(checkpoint=str(model)), start)
+            domain = as_domain(images, labels=False, classes=start.classes)
+            classifier = inputs.load_classifier(config, start)
+            network, preprocessing = classifier.to(device()), classifier.preprocessing
+        else:
+            network = require_network(model)
+            config.refuse_beside_a_model()
+            domain, preprocessing = as_domain(images, labels=False), preprocessing_of(network)
+        transform = evaluation_transform or inputs.choose_transforms(config, preprocessing, domain)[1].evaluation
+        loader = ImageLoader(UnlabelledImages(domain, transform), config.batch_size, config.workers)
+        rows = np.empty((0, 0), dtype=np.float32)
+        for indices, values in probabilities(network, loader):  # into one array: small ones keep the batches' memory
+            rows = rows if len(rows) else np.empty((len(domain), values.shape[1]), dtype=np.float32)
+            rows[indices] = values
+    return Predictions(rows, np.asarray(domain.positions, dtype=np.int64), domain.paths)
 
 
 @torch.inference_mode()
 def probabilities(
-    network: nn.Module, domain: Domain, transform: Transform, batch_size: int, workers: int
-) -> Iterator[NDArray[np.float32]]:
-    """The probabilities of each batch, (B, K); the images come in the domain's order.
+    network: nn.Module, batches: Iterable[tuple[torch.Tensor, ...]]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """The indices (B,) and the probabilities (B, K) of each batch of (index, image).
 
     The network is evaluated where it is, and afterwards in the mode in which it was.
 
     Raises:
         UserError: its output is not (B, K)
     """
-    place = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
+    weights = next((tensor for tensor in network.parameters() if tensor.is_floating_point()), torch.empty(0))
     training = [module for module in network.modules() if module.training]
     network.eval()
     try:
-        for _, batch in evaluation_loader(domain, transform, batch_size, workers):
-            logits = network(_laid_out(batch.to(place, non_blocking=True)))
-            if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(batch):
+        for indices, images in batches:
+            images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
+            if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
+                images = images.contiguous(memory_format=torch.channels_last)
+            logits = network(images)
+            if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(images):
                 raise UserError("the model's output is not one row of logits an image, (B, K)")
-            yield logits.float().softmax(1).cpu().numpy()
+            yield indices.numpy(), logits.float().softmax(1).cpu().numpy()
     finally:
         for module in training:
             module.training = True
 
 
-def _laid_out(images: torch.Tensor) -> torch.Tensor:
-    """Images for the layout that convolutions are faster in on a CPU, whatever that of their weights."""
-    if images.ndim == 4 and images.device.type == "cpu":
-        return images.contiguous(memory_format=torch.channels_last)
-    return images
+CHUNK = 4096
+"""Images whose predictions are kept together: what is lost at most when the command is cut off."""
+
+BLACK = (64, 64)
+"""Size of the image that stands for one that cannot be read."""
+
+
+class Chunk(NamedTuple):
+    """Predictions on n images, in their order: their positions in the domain, (n,); their probabilities, (n, K)
+    float32, NaN for an image that cannot be read; and why it cannot, (n,), else an empty text."""
+
+    positions: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    errors: NDArray[np.str_]
+
+
+@dataclass
+class Table:
+    """What rows are written with: the images, the names of the classes, and whether each class has a column; and the
+    number of ``rows`` and of ``errors`` among them, once they are written."""
+
+    domain: Domain
+    classes: Sequence[str]
+    probabilities: bool
+    counts: dict[str, int] = field(default_factory=lambda: {"rows": 0, "errors": 0})
+
+    def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The same chunks."""
+        for chunk in chunks:
+            self.counts["rows"] += len(chunk.errors)
+            self.counts["errors"] += int((chunk.errors != "").sum())
+            yield chunk
+
+    @property
+    def header(self) -> list[str]:
+        more = [f"probability_{showable(name)}" for name in self.classes] if self.probabilities else []
+        return ["path", "class", "confidence", *more, "error"]
+
+    def names(self, chunk: Chunk) -> list[str]:
+        """The file of each image, or its number where it is none."""
+        paths, positions = self.domain.paths, self.domain.positions
+        return [str(int(positions[at])) if paths is None else paths[at] for at in chunk.positions.tolist()]
+
+    def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
+        """A row an image, of text that can be shown; without class and probabilities where it cannot be read."""
+        for name, row, error in zip(self.names(chunk), chunk.probabilities, chunk.errors, strict=True):
+            best = int(row.argmax())
+            found = [showable(self.classes[best]), float(row[best]), *(map(float, row) if self.probabilities else ())]
+            yield [showable(name), *([None] * len(found) if error else found), showable(str(error)) or None]
+
+
+def write_predictions(config: PredictionsConfig) -> dict[str, int]:
+    """Predict the classes of images and write a row for each.
+
+    Chunks of the predictions are kept beside the file until all are there; the same command goes on with those that are
+    missing. An image that cannot be read gets a row with its error. CSV and Parquet have names as showable text,
+    CSV with ``'`` before one that a spreadsheet would take for a formula; NPZ has paths as they are.
+
+    Args:
+        config: which model, which images, which file
+
+    Returns: the number of ``rows`` and of ``errors`` among them
+
+    Raises:
+        UserError: a model, folder or file that cannot be used (which, why, what to do)
+    """
+    with using_threads(config.threads):
+        out = _output(config)
+        start = inputs.find_model(str(config.checkpoint))
+        domain = _images(config, start.classes)
+        settings = inputs.inherited(config, start)
+        model = inputs.load_classifier(settings, start)
+        settings, transforms = inputs.choose_transforms(settings, model.preprocessing, domain)
+        table = Table(domain, start.classes or numbered(model.num_classes), config.probabilities)
+        images, total = TolerantImages(domain, transforms.evaluation), -(-len(domain) // CHUNK)
+        if out is None:
+            _to_standard_output(table, (chunk for _, chunk in _chunks(model, images, config, range(total))))
+            return table.counts
+        parts = _Parts(out, total, _fingerprint(settings, start.checkpoint, domain))
+        devices.on_main(parts.claim)()
+        mine = range(processes.rank(), total, processes.world_size())
+        missing = [number for number in mine if not parts.files[number].is_file()]
+        for number, chunk in _chunks(model, images, config, missing):
+            parts.keep(number, chunk)
+        devices.collect(None)  # waits for all
+        return devices.on_main(parts.assemble)(table)
+
+
+def _output(config: PredictionsConfig) -> Path | None:
+    """The file to write; None stands for standard output."""
+    if config.out == STANDARD_OUTPUT:
+        if devices.launched() > 1:
+            raise UserError("`out=-` is for one process; give a file")
+        return None
+    out = Path(config.out)
+    if out.suffix.lower() not in WRITERS:
+        raise UserError(
+            f"`out={out}`: its ending decides the format; expected {', '.join(WRITERS)}, or - for standard output"
+        )
+    if out.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
+        raise UserError("Parquet needs pyarrow; install it: pip install pyarrow")
+    return new_file(out, config.overwrite)
+
+
+def _images(config: PredictionsConfig, classes: list[str] | None) -> Domain:
+    """The images of a dataset, of a list or of a folder, or one image; nothing is read of their labels."""
+    root = Path(str(config.root))
+    if config.target:
+        return inputs.open_images(config, config.target, split="test", classes=classes).without_labels()
+    if config.data is not None and not root.is_file():
+        raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
+    if root.is_file() and not root.name.lower().endswith(SUFFIXES):
+        listed = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
+        return Domain.of_files(root.stem, listed.paths)
+    return as_domain(str(root), labels=False)
+
+
+class TolerantImages(UnlabelledImages):
+    """Items (index, image); (-1 - index, black) for an image that cannot be read."""
+
+    def __getitem__(self, key: int) -> tuple[int, Any]:
+        try:
+            return super().__getitem__(key)
+        except UserError:
+            return -1 - key, self.transformed(Image.new("RGB", BLACK), key)
+
+    def error(self, key: int) -> str:
+        """Why an image cannot be read: it is read once more."""
+        try:
+            self.domain.image(key)
+        except UserError as error:
+            return str(error).partition("; `skip_corrupt")[0]
+        return "it could not be read at first"
+
+
+def _chunks(
+    model: nn.Module, images: TolerantImages, config: PredictionsConfig, numbers: Sequence[int]
+) -> Iterator[tuple[int, Chunk]]:
+    """The chunks of these numbers, one after the other, by one set of loading processes."""
+    order: list[int] = []
+    loader = ImageLoader(images, config.batch_size, config.workers, order)
+    model.to(device())
+    with Progress(config.quiet).bar("predicting", len(numbers)) as bar:
+        for number in numbers:
+            order[:] = range(number * CHUNK, min((number + 1) * CHUNK, len(images)))
+            indices, values = map(np.concatenate, zip(*probabilities(model, loader), strict=True))
+            values[indices < 0] = np.nan
+            errors = [images.error(-1 - index) if index < 0 else "" for index in indices.tolist()]
+            yield number, Chunk(np.array(order), values, np.array(errors, dtype=str))
+            bar.update()
+
+
+class _Parts:
+    """The chunks of an output file, in a hidden folder beside it until all are there; their names tell which model,
+    images and settings they are of."""
+
+    def __init__(self, out: Path, total: int, fingerprint: str):
+        self.out, self.folder = out, out.with_name(f".{out.name}.parts")
+        self.files = [self.folder / f"{fingerprint}-{number:06d}.npz" for number in range(total)]
+
+    def claim(self) -> None:
+        """Take the folder for this command.
+
+        Raises:
+            UserError: another process writes there, or it is a link
+        """
+        refuse_links(self.folder)
+        self.folder.mkdir(exist_ok=True)
+        self.lock = lock_folder(self.folder)
+
+    def keep(self, number: int, chunk: Chunk) -> None:
+        write_whole(self.files[number], lambda file: np.savez(file, **chunk._asdict()))
+
+    def assemble(self, table: Table) -> dict[str, int]:
+        """Write the file out of all chunks, and remove them."""
+        write = WRITERS[self.out.suffix.lower()]
+        write_whole(self.out, lambda file: write(file, table, table.counted(self._kept())))
+        self.lock.close()
+        shutil.rmtree(self.folder)
+        return table.counts
+
+    def _kept(self) -> Iterator[Chunk]:
+        for path in self.files:
+            with reading(path, "predictions"):
+                yield Chunk(**read_arrays(path, Chunk._fields))
+
+
+def _fingerprint(config: PredictConfig, checkpoint: str, domain: Domain) -> str:
+    digest = sha256(Path(checkpoint).resolve()) if Path(checkpoint).is_file() else checkpoint
+    settings = {**config.to_dict(), **dict.fromkeys(("out", "overwrite", "quiet", "workers", "probabilities"))}
+    text = json.dumps([settings, digest, domain.fingerprint(), CHUNK], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _to_standard_output(table: Table, chunks: Iterator[Chunk]) -> None:
+    try:
+        sys.stdout.writelines(_csv(table, table.counted(chunks)))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _csv(table: Table, chunks: Iterable[Chunk]) -> Iterator[str]:
+    yield csv_text([table.header])
+    yield from (csv_text(table.rows(chunk)) for chunk in chunks)
+
+
+def _write_csv(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
+    file.writelines(text.encode() for text in _csv(table, chunks))
+
+
+def _write_parquet(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    kinds = {"path": pyarrow.string(), "class": pyarrow.string(), "error": pyarrow.string()}
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float32())) for name in table.header])
+    with ParquetWriter(file, schema) as writer:
+        for chunk in chunks:
+            columns = zip(zip(*table.rows(chunk), strict=True), schema.types, strict=True)
+            arrays = [pyarrow.array(values, kind) for values, kind in columns]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+
+
+def _write_npz(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
+    """``paths``, ``labels`` (-1 where there is none), ``probabilities``, ``errors`` and ``classes``; whoever reads them
+    needs as much memory as this."""
+    whole = Chunk(*map(np.concatenate, zip(*chunks, strict=True)))
+    np.savez_compressed(
+        file,
+        paths=np.array(table.names(whole)),
+        labels=np.where(whole.errors == "", np.nan_to_num(whole.probabilities).argmax(1), -1),
+        probabilities=whole.probabilities,
+        errors=whole.errors,
+        classes=np.array(table.classes),
+    )
+
+
+WRITERS: dict[str, Callable[[BinaryIO, Table, Iterable[Chunk]], None]]
+WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".npz": _write_npz}

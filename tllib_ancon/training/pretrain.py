@@ -1,27 +1,35 @@
-"""The one way to train a source model: by ERM, CDAN or MDD, from a configuration."""
+"""Train a source model on labelled images: by ERM, or by CDAN or MDD with the target's images."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon import toolkit
-from tllib_ancon.config import PretrainConfig
-from tllib_ancon.errors import UserError
-from tllib_ancon.models.backbones import Backbone, create_backbone, toolkit_backbone
-from tllib_ancon.models.loading import source_model
-from tllib_ancon.models.networks import parse_options
-from tllib_ancon.toolkit.interface import Toolkit
-from tllib_ancon.training import inputs, launch, pictures
-from tllib_ancon.training.adversarial import AdversarialTraining, create_cdan, create_mdd
-from tllib_ancon.training.erm import SourceOnly
-from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.reproducibility import make_reproducible, using_threads
-from tllib_ancon.training.run_directory import RunDirectory
-from tllib_ancon.training.source_training import SourceTraining
+import torch
+from torch import Tensor, nn
 
-ERM = "erm"
-CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
+from tllib_ancon import selection
+from tllib_ancon.config import PretrainConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import DomainImages, EpochSampler, ImageLoader, LabelledImages, UnlabelledImages, hold_out
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Classifier, preprocessing_of, shot_classifier
+from tllib_ancon.models.networks import create_backbone, parse_options
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.inference import evaluation_loader
+from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, require_images
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.run import BEST, LATEST, RunDirectory
+
+REFUSED = "between 0 and 1"
+"""What torch's binary cross-entropy says of a probability that is not finite."""
 
 
 def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[str, Any]:
@@ -39,75 +47,238 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
     """
     if config.log is None:
         raise UserError("training a source model needs a run directory; pass `log`")
-    if config.method != ERM and not config.target:
+    if config.method != "erm" and not config.target:
         raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
     if not config.source:
         raise UserError("`source` is needed: the domain to train on")
-    with using_threads(config.threads):
-        return _train(pictures.with_picture_defaults(config.with_assumed(), None), RunDirectory(config.log, part_of))
+    devices.join()
+    with devices.using_threads(config.threads):
+        config, progress = config.with_assumed(), Progress(config.quiet, config.verbose)
+        run, adversarial = RunDirectory(str(config.log), part_of), config.method != "erm"
+        domains = [inputs.open_images(config, config.source)]
+        if adversarial:
+            domains.append(inputs.open_images(config, config.target, classes=domains[0].classes))
+        found = find() if adversarial else None
+        record: dict[str, Any] = {"inputs": inputs.fingerprints(config, *domains)}
+        devices.make_reproducible(config.seed, config.deterministic)
+        options = parse_options(config.arch_option or ())
+        backbone = create_backbone(str(config.arch), not config.scratch, config.pretrained_weights, options, found)
+        config, transforms = inputs.choose_transforms(config, preprocessing_of(backbone), domains[0])
+        classes = domains[0].num_classes
+        if found is None:
+            size, pool, dropout = config.bottleneck_dim, not config.no_pool, config.bottleneck_dropout or 0.0
+            model = shot_classifier(backbone, classes, size, pool, backbone.pretrained, dropout)
+            source = inputs.cached(config, transforms, domains[0])
+            training: TrainingLoop = SourceOnly(model, source, config, run, transforms, progress)
+        else:
+            record["toolkit"] = found.name
+            network = CREATORS[config.method](found, backbone, classes, config)
+            source, target = (inputs.cached(config, transforms, domain) for domain in domains)
+            training = AdversarialTraining(network, source, target, config, run, transforms, progress)
+        settings = {"command": "pretrain", **config.to_dict(), **devices.recorded(), **record}
+        return training.make(settings, config.overwrite)
 
 
-def _train(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
-    training, record = (_source_only if config.method == ERM else _adversarial)(config, directory)
-    settings = {"command": "pretrain", **config.to_dict(), **launch.settings(), **record}
-    for note in directory.begin(settings, config.overwrite):
-        training.progress.line(note)
-    if directory.finished:
-        training.progress.line(f"{config.log} holds this run already, finished")
-    return directory.result(("selected", "last"), training.scores) if directory.finished else training()
+class SourceOnly(TrainingLoop):
+    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out.
+
+    Args:
+        model: what is trained
+        source: labelled images
+        options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
+        transforms: image -> tensor
+
+    Raises:
+        UserError: a source without labels or smaller than one batch
+    """
+
+    title = "source epoch"
+
+    def __init__(
+        self,
+        model: Classifier,
+        source: Domain,
+        options: PretrainConfig,
+        run: RunDirectory | None,
+        transforms: Transforms,
+        progress: Progress | None = None,
+    ):
+        require_batch_statistics(model, options.batch_size)
+        kept, held = hold_out(len(source), options.hold_out, options.seed)
+        train, held_out = source.subset(kept), source.subset(held if len(held) else kept)
+        loader = training_loader(LabelledImages(train, transforms.train, options.seed), options)
+        self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.pool)
+        self.held_out_labels = torch.from_numpy(held_out.require_labels().labels)
+        self.source_loss = source_loss(options)
+        steps = options.epochs * len(loader)
+        super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr), steps)
+
+    def _loss(self, batch: tuple[Tensor, Tensor]) -> Step:
+        images, labels = batch
+        logits, _ = self._outputs(images)
+        return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
+
+    def _score(self, metrics: dict[str, Any]) -> None:
+        logits = self._predict(self.held_out, metrics["epoch"]).logits
+        self._require_finite(logits, metrics["epoch"])
+        metrics["accuracy"] = 100 * float((logits.argmax(1).cpu() == self.held_out_labels).float().mean())
+
+    def _is_best(self) -> bool:
+        *earlier, last = (line["accuracy"] for line in self.metrics)
+        return bool(last > max(earlier, default=-1.0))
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "method": "erm",
+            "criterion": "accuracy on held-out source images",
+            "checkpoint": BEST,
+            "selected": max(self.metrics, key=lambda line: line["accuracy"]),
+            "last": self.metrics[-1],
+        }
 
 
-def _source_only(config: PretrainConfig, directory: RunDirectory) -> tuple[SourceTraining, dict[str, Any]]:
-    source = inputs.open_images(config, config.source)
-    record = {"inputs": inputs.fingerprints(config, source)}
-    make_reproducible(config.seed, config.deterministic)
-    backbone = _backbone(config)
-    model = source_model(
-        backbone,
-        source.num_classes,
-        _bottleneck(config),
-        pool=not config.no_pool,
-        bottleneck_dropout=config.bottleneck_dropout or 0.0,
-    )
-    transforms = pictures.picture_transforms(config, backbone.preprocessing)
-    source = pictures.cached(config, transforms, source)
-    progress = Progress(config.quiet, config.verbose)
-    return SourceOnly(model, source, config, directory, transforms.train, transforms.evaluation, progress), record
+Network = tuple[Any, AdversarialLoss]
+"""A classifier of the toolkit and the loss it is trained against."""
 
 
-def _adversarial(config: PretrainConfig, directory: RunDirectory) -> tuple[SourceTraining, dict[str, Any]]:
-    source = inputs.open_images(config, config.source)
-    target = inputs.open_images(config, config.target, classes=source.classes)
-    found = toolkit.find()
-    record = {"inputs": inputs.fingerprints(config, source, target), "toolkit": found.name}
-    make_reproducible(config.seed, config.deterministic)
-    backbone = _backbone(config, found)
-    transforms = pictures.picture_transforms(config, backbone.preprocessing)
-    source, target = (pictures.cached(config, transforms, domain) for domain in (source, target))
-    pool_layer = backbone.pool_layer(not config.no_pool)
-    network = CREATORS[config.method](found, backbone, source.num_classes, config, pool_layer)
-    training = AdversarialTraining(
-        network,
-        source,
-        target,
-        config,
-        directory,
-        transforms.train,
-        transforms.evaluation,
-        inputs.recorder(target),
-        Progress(config.quiet, config.verbose),
-    )
-    return training, record
+def create_cdan(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
+    """The classifier of TLLib's ``cdan.py`` and its loss with a domain discriminator.
+
+    Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018.
+    """
+    width = options.bottleneck_dim
+    model = toolkit.image_classifier(backbone, num_classes, width, not options.no_pool, backbone.pretrained)
+    return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
 
 
-def _backbone(config: PretrainConfig, found: Toolkit | None = None) -> Backbone:
-    """The backbone with its pre-trained weights; with a toolkit, that one's own network where it has it."""
-    arch, weights, options = str(config.arch), config.pretrained_weights, parse_options(config.arch_option or ())
-    if found is None:
-        return create_backbone(arch, not config.scratch, weights, options)
-    return toolkit_backbone(arch, found, not config.scratch, weights, options)
+def create_mdd(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
+    """The classifier of TLLib's ``mdd.py``, with its adversarial head, and the margin disparity discrepancy.
+
+    Source: Zhang et al., "Bridging Theory and Algorithm for Domain Adaptation", ICML 2019.
+    """
+    width = options.bottleneck_dim
+    model = toolkit.mdd_classifier(backbone, num_classes, width, not options.no_pool, backbone.pretrained)
+    return model, toolkit.mdd(options.margin)
 
 
-def _bottleneck(config: PretrainConfig) -> int:
-    assert config.bottleneck_dim is not None
-    return config.bottleneck_dim
+CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
+
+
+class AdversarialTraining(TrainingLoop):
+    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains.
+
+    Nothing is selected: ``latest.pth`` is the model, with the toolkit's key names. Of many processes each computes the
+    loss of all processes' samples.
+
+    Args:
+        network: of one of :data:`CREATORS`
+        source: labelled images
+        target: images; labels, if it has any, are for the record alone
+        options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
+        transforms: image -> tensor
+
+    Raises:
+        UserError: a source without labels; a domain smaller than one batch
+    """
+
+    title = "source epoch"
+
+    def __init__(
+        self,
+        network: Network,
+        source: Domain,
+        target: Domain,
+        options: PretrainConfig,
+        run: RunDirectory | None,
+        transforms: Transforms,
+        progress: Progress | None = None,
+    ):
+        self.options, (model, self.adversary) = options, network
+        self.reversal = GradientReversal(model, self.adversary)
+        self.record, target = inputs.recorder(target), target.without_labels()
+        seen = (
+            LabelledImages(source, transforms.train, options.seed),
+            UnlabelledImages(target, transforms.train, options.seed + 1),
+        )
+        loaders = [training_loader(images, options) for images in seen]
+        self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].pool)
+        groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
+        state: dict[str, Any] = {"loss": self.adversary, "reversal": self.reversal}
+        super().__init__(options, run, progress, model, loaders, groups, state=state)
+        self.adversary.to(self.device)
+        processes.broadcast(self.adversary.state_dict().values())
+
+    def _loss(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Step:
+        (images_s, labels_s), (_, images_t) = source, target
+        logits, features = self._outputs(torch.cat((images_s, images_t)))
+        transfer_loss = self._transfer_loss(logits, features)
+        self.reversal.step()
+        diagnostics = {"transfer_loss": transfer_loss.detach()}
+        if self.adversary.domain_accuracy is not None:
+            diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
+        labels_s = labels_s.to(logits.device, non_blocking=True)
+        source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
+        return source_loss + self.options.trade_off * transfer_loss, logits, diagnostics
+
+    def _transfer_loss(self, logits: Tensor, features: Tensor) -> Tensor:
+        """The toolkit's loss of the images of both domains, half and half, in all processes: its discriminator's batch
+        statistics and the weights of its samples are those of one large batch. CDAN's refuses what is not finite, with
+        an error of its own."""
+        rows = torch.cat((logits, features), 1)
+        source, target = (
+            torch.split(processes.gather_with_gradient(half), [logits.shape[1], features.shape[1]], 1)
+            for half in rows.chunk(2)
+        )
+        try:
+            loss: Tensor = self.adversary(*source, *target)
+            return loss
+        except RuntimeError as error:
+            if REFUSED not in str(error):
+                raise
+            raise FloatingPointError from error
+
+    def _update(self) -> None:
+        """The gradients of the loss, which lies outside the model, are averaged over processes here."""
+        processes.average(parameter.grad for parameter in self.adversary.parameters() if parameter.grad is not None)
+        super()._update()
+
+    def _score(self, metrics: dict[str, Any]) -> None:
+        predictions = self._predict(self.target, metrics["epoch"])
+        self._require_finite(predictions.logits, metrics["epoch"])
+        metrics |= selection.score_all(predictions.logits.softmax(1))
+        metrics |= {} if self.record is None else self.record(predictions)
+
+    def _is_best(self) -> bool:
+        return False
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "method": self.options.method,
+            "criterion": "none: the last epoch",
+            "checkpoint": LATEST,
+            "selected": self.metrics[-1],
+            "last": self.metrics[-1],
+        }
+
+
+def training_loader(images: DomainImages, options: PretrainConfig) -> ImageLoader:
+    """A loader in a new random order each epoch, of ``iters_per_epoch`` batches or one pass; the incomplete last batch
+    is dropped. Each of many processes has images of its own, and all as many.
+
+    Raises:
+        UserError: fewer images than one batch
+    """
+    shard = Shard.of_this_process(len(images))
+    require_images(images.domain.name, len(images), options.batch_size, f"one batch of {options.batch_size}")
+    length = options.iters_per_epoch and options.iters_per_epoch * options.batch_size
+    length = length or len(images) // shard.world_size
+    sampler = EpochSampler(shard.positions, len(images), images.seed, length, shard.rank)
+    return ImageLoader(images, options.batch_size, options.workers, sampler, drop_last=True)
+
+
+def source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss of labelled source images that a configuration asks for: ``(logits, labels) -> scalar``."""
+    if config.loss == "belief-matching":
+        return partial(belief_matching_loss, coefficient=config.belief_coefficient)
+    cross_entropy = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+    return lambda logits, labels: cross_entropy(logits.float(), labels)

@@ -1,10 +1,14 @@
-"""What a training loop measures, and what the person sees of it."""
+"""What a training loop measures, and where users see it: a bar, a line an epoch, a tracker."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,12 +16,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tllib_ancon import selection
+from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.self_training import processes
-from tllib_ancon.training.launch import is_first
+from tllib_ancon.training.devices import is_main
 
 
 class Meters:
-    """Running means of an epoch that stay on the device until they are read, by all processes at once."""
+    """Means over the steps of an epoch; they stay on the device until they are read, by all processes at once."""
 
     def __init__(self, device: torch.device):
         self.sums = {"loss": torch.zeros((), device=device)}
@@ -28,11 +33,9 @@ class Meters:
 
     def add(self, loss: Tensor, logits: Tensor, diagnostics: Mapping[str, Tensor]) -> None:
         self.steps += 1
-        self.sums["loss"] += loss.float()
-        for name, value in diagnostics.items():
-            if name == "threshold":
-                self.threshold = value
-            else:
+        self.threshold = diagnostics.get("threshold", self.threshold)
+        for name, value in {"loss": loss.float(), **diagnostics}.items():
+            if name != "threshold":
                 self.sums[name] = self.sums.get(name, 0) + value
         finite = loss.isfinite() & logits.isfinite().all()
         self.bad_step = torch.where((self.bad_step == 0) & ~finite, self.steps, self.bad_step)
@@ -51,8 +54,20 @@ class Meters:
         return {**values, "images_per_second": processes.world_size() * self.steps * batch_size / elapsed}
 
 
+SHOWN = (
+    ("loss", "loss", "{:.4f}"),
+    ("threshold", "δ", "{:.3f}"),
+    ("votes", "votes", "{:.0%}"),
+    ("infomax", "InfoMax", "{:.4f}"),
+    ("accuracy", "accuracy", "{:.2f} %"),
+    ("ece", "ECE", "{:.3f}"),
+    ("images_per_second", "images/s", "{:.0f}"),
+)
+"""Numbers in the line of an epoch that has them, with their label and form."""
+
+
 class Progress:
-    """A progress bar a training epoch and a line after it, on standard error; of many processes the first shows them.
+    """What a user sees of a training: a bar and a line an epoch on standard error, by the main process, and a tracker.
 
     Args:
         quiet (bool): show nothing. Default: False
@@ -60,81 +75,118 @@ class Progress:
     """
 
     def __init__(self, quiet: bool = False, verbose: bool = False):
-        self.quiet = quiet or not is_first()
+        self.quiet = quiet or not is_main()
         self.verbose = verbose
+        self.tracker: Tracker | None = None
 
     def bar(self, title: str, steps: int) -> tqdm[Any]:
         return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
 
-    def step(self, bar: tqdm[Any], step: int, values: dict[str, float]) -> None:
+    def step(self, bar: tqdm[Any], step: int, values: Mapping[str, float]) -> None:
         text = " ".join(f"{name} {value:.4g}" for name, value in values.items())
         bar.set_postfix_str(text, refresh=False)
-        if self.verbose and not self.quiet:
-            tqdm.write(f"{bar.desc} [{step}/{bar.total}] {text}", file=sys.stderr)
+        if self.verbose:
+            self.line(f"{bar.desc} [{step}/{bar.total}] {text}")
+
+    def epoch(self, title: str, metrics: Mapping[str, Any], total: int) -> None:
+        if self.tracker is not None:
+            self.tracker.log(metrics)
+        numbers = [f"{label} {form.format(metrics[name])}" for name, label, form in SHOWN if name in metrics]
+        self.line(f"{title} {metrics['epoch']}/{total}: {', '.join(numbers)}")
 
     def line(self, text: str) -> None:
         if not self.quiet:
             tqdm.write(text, file=sys.stderr)
 
 
-def epoch_summary(metrics: Mapping[str, Any], total: int) -> str:
-    """One line on an epoch: the numbers that exist among loss, δ, votes, criteria, accuracy, ECE and speed."""
-    shown = [
-        ("loss", "loss", "{:.4f}"),
-        ("threshold", "δ", "{:.3f}"),
-        ("votes", "votes", "{:.0%}"),
-        ("infomax", "InfoMax", "{:.4f}"),
-        ("accuracy", "accuracy", "{:.2f} %"),
-        ("ece", "ECE", "{:.3f}"),
-        ("images_per_second", "images/s", "{:.0f}"),
-    ]
-    numbers = [f"{label} {form.format(metrics[name])}" for name, label, form in shown if name in metrics]
-    return f"epoch {metrics['epoch']}/{total}: " + ", ".join(numbers)
+def source_model_preferred(result: Mapping[str, Any]) -> str:
+    """What to do where no epoch scores above the source model, as ``result.json`` of an adaptation tells."""
+    name = result["criterion"]
+    start, best = (result[which][name] for which in ("start", "selected"))
+    return (
+        f"no epoch scores above the source model ({name} {start:.4f}, {best:.4f} at best; {_end(name)}), and adapting "
+        "may have done harm: a smaller learning rate often helps, and a few dozen labels tell which model is better "
+        "(tllib-ancon certify)"
+    )
 
 
 def result_summary(result: Mapping[str, Any]) -> str:
-    """The start, the selected and the last model, a line each, and whether the criterion prefers the start to all.
+    """The source model, the selected and the last model, a line each, and whether the selected one scores above the
+    source model.
 
     Args:
         result: ``result.json`` of an adaptation; accuracy and ECE are shown where the target has labels
     """
-    name = result["criterion"]
-    chosen_by = f"selected by {name}" if name in selection.CRITERIA else f"selected ({name})"
-    models = {"start": result["start"]}
-    if "selected" in result:
-        models |= {chosen_by: result["selected"], "last": result["last"]}
-    lines = [_model_summary(title, metrics, name) for title, metrics in models.items()]
-    if name in selection.CRITERIA:
-        lines = [f"{name}{_scored(result)}: {_end(name)}", *lines, *_preferred_start(result, name)]
+    name, held_out = result["criterion"], result["held_out"]
+    has_score = name in selection.CRITERIA
+    chosen = f"selected by {name}" if has_score else f"selected ({name})"
+    if result["better_than_start"] is False:
+        chosen += ", no better than the start"
+    lines = []
+    if has_score:
+        scored = f"the {held_out} images held out" if held_out else "the images adapted on"
+        lines.append(f"{name} over {scored}: {_end(name)}")
+    for title, metrics in (("start", result["start"]), (chosen, result["selected"]), ("last", result["last"])):
+        measured = [f"{name} {metrics[name]:.4f}"] if has_score else []
+        if "accuracy" in metrics:
+            measured.append(f"accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}")
+        lines.append(f"{title} (epoch {metrics['epoch']}): {', '.join(measured)}".removesuffix(": "))
     return "\n".join(lines)
-
-
-def _scored(result: Mapping[str, Any]) -> str:
-    """Which images the criterion scores."""
-    number = result.get("held_out")
-    if number is None:
-        return ""
-    return f" over the {number} images held out" if number else " over the images adapted on"
 
 
 def _end(criterion: str) -> str:
     return "higher is better" if selection.CRITERIA[criterion].higher_is_better else "lower is better"
 
 
-def _preferred_start(result: Mapping[str, Any], criterion: str) -> list[str]:
-    """That the criterion prefers the start to every epoch, if it does."""
-    start, selected = (result.get(which, result["start"])[criterion] for which in ("start", "selected"))
-    if start == selected or selection.best_epoch([start, selected], criterion) == 1:
-        return []
-    direction = "fell below" if selected < start else "rose above"
-    return [
-        f"{criterion} {direction} the start's in every epoch ({start:.4f} at the start, {selected:.4f} at best; "
-        f"{_end(criterion)}): by this criterion the start model is better than the adapted ones"
-    ]
+PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
 
 
-def _model_summary(title: str, metrics: Mapping[str, Any], criterion: str) -> str:
-    measured = [f"{criterion} {metrics[criterion]:.4f}"] if criterion in selection.CRITERIA else []
-    if "accuracy" in metrics:
-        measured.append(f"accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}")
-    return f"{title} (epoch {metrics['epoch']}): {', '.join(measured)}".removesuffix(": ")
+class Tracker:
+    """Logs every number of an epoch by a tracker of Accelerate, which keeps its files in ``track/`` of the run
+    directory. One that fails is left out with one warning, and the run goes on.
+
+    Args:
+        name: ``tensorboard``, ``wandb`` or ``mlflow``
+        run: the run directory
+        settings: of the run, for the tracker's own record
+
+    Raises:
+        UserError: its package is missing
+    """
+
+    def __init__(self, name: str, run: Path, settings: Mapping[str, Any]):
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+        if not any(find_spec(package) for package in PACKAGES[name]):
+            raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
+        self.name = name
+        self._tracker: Any = None
+        folder, plain = run / "track", int | float | str | bool
+        place: dict[str, Any] = {"dir": str(folder)} if name == "wandb" else {"logging_dir": folder}
+        shown = {name: value if isinstance(value, plain) else str(value) for name, value in settings.items()}
+        with self._attempt():
+            folder.mkdir(parents=True, exist_ok=True)
+            tracker = LOGGER_TYPE_TO_CLASS[name](run.name, **place)
+            getattr(tracker, "start", lambda: None)()
+            tracker.store_init_configuration(shown)
+            self._tracker = tracker
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Log the numbers among the metrics of an epoch."""
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != "epoch"}
+        with self._attempt():
+            if self._tracker is not None:
+                self._tracker.log(numbers, step=metrics["epoch"])
+
+    def finish(self) -> None:
+        with self._attempt():
+            if self._tracker is not None:
+                self._tracker.finish()
+
+    @contextmanager
+    def _attempt(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # any error can come out of another service
+            self._tracker = None
+            warnings.warn(f"{self.name} tracks no longer: {one_line(error)}", stacklevel=4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.do_no_harm import estimates
-from tllib_ancon.training.saved_logits import SavedLogits, write_logits
+from tllib_ancon.errors import UserError
 
 
 def stored(folder: Path, right: float) -> Path:
@@ -16,14 +16,15 @@ def stored(folder: Path, right: float) -> Path:
     answers = np.where(np.arange(620) < right * 620, labels, (labels + 1) % 31)
     run = folder / "erm" / f"A-D{right}" / "self-training-seed0"
     run.mkdir(parents=True)
-    write_logits(run, "epoch-000", SavedLogits(np.arange(620), 30 * np.eye(31, dtype=np.float32)[answers], labels))
+    (run / "logits").mkdir()
+    np.savez(run / "logits" / "epoch-000.npz", logits=30 * np.eye(31, dtype=np.float32)[answers], labels=labels)
     return run
 
 
 def test_sure_and_right_predictions_are_counted_exactly(tmp_path: Path) -> None:
     found = list(estimates.distances(stored(tmp_path, 1.0), draws=3))
-    assert {one.good for one in found} == {True}
-    value = {(one.kind, one.estimate): one.value for one in found}
+    assert {one["start"] for one in found} == {"good start"}
+    value = {(one["kind"], one["estimate"]): one["value"] for one in found}
     for kind in estimates.KINDS:
         assert value[kind, "counts"] == pytest.approx(0, abs=1e-6)
         assert value[kind, "counts, as far as the likeliest agrees"] == pytest.approx(0, abs=1e-3)
@@ -33,9 +34,9 @@ def test_sure_and_right_predictions_are_counted_exactly(tmp_path: Path) -> None:
 def test_the_table_tells_good_starts_from_weak_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored(tmp_path, 1.0)
     stored(tmp_path, 0.5)
-    assert estimates.main([str(tmp_path), "--draws", "1"]) == 0
+    estimates.main([str(tmp_path), "--draws", "1"])
     header, _, *rows = capsys.readouterr().out.strip().splitlines()
     assert header.count("good start") == header.count("weak start") == 3
     assert len(rows) == len(estimates.ESTIMATES)
-    assert estimates.main([str(tmp_path / "none")]) == 2
-    assert "holds no erm/PAIR/self-training-seed*" in capsys.readouterr().err
+    with pytest.raises(UserError, match="holds no erm/PAIR/self-training-seed"):
+        estimates.main([str(tmp_path / "none")])

@@ -7,14 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.benchmarks import recorded
 from tests.layouts import write_list
 from tllib_ancon.cli.main import parse
 
 SCRIPT = recorded.BENCHMARKS / "gpu" / "run.sh"
-SHORT = (
+SHORT = [
     "deterministic",
     "deterministic-again",
     "float32",
@@ -23,7 +21,7 @@ SHORT = (
     "compile",
     "device-augmentation",
     "everything",
-)
+]
 
 
 def call(folder: Path, commands: dict[str, str], **environment: str) -> tuple[int, list[str]]:
@@ -33,7 +31,7 @@ def call(folder: Path, commands: dict[str, str], **environment: str) -> tuple[in
         (folder / name).chmod(0o755)
     variables = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **environment}
     done = subprocess.run(
-        [str(SCRIPT), "data", "out"], cwd=folder, env=variables, capture_output=True, text=True, timeout=120
+        [str(SCRIPT), "data", "out"], cwd=folder, env=variables, capture_output=True, text=True, timeout=240
     )
     return done.returncode, done.stdout.split()
 
@@ -81,16 +79,11 @@ def test_a_measurement_that_never_fits_a_call_fails(tmp_path: Path) -> None:
     assert (status, began[0]) == (1, "start")
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny")
-    for name in ("amazon", "dslr", "webcam"):
-        write_list(folder / "data" / "office31", name, images=40, classes=31)
-    return folder
-
-
-def test_runs_on_the_cpu_and_their_page(tiny: Path) -> None:
+def test_runs_on_the_cpu_and_their_page(tmp_path: Path) -> None:
     """A start, two deterministic adaptations and their comparison; the rest takes minutes."""
+    tiny = tmp_path
+    for name in ("amazon", "dslr", "webcam"):
+        write_list(tiny / "data" / "office31", name, images=40, classes=31)
     (tiny / "out" / "ended").mkdir(parents=True)
     for name in (*SHORT[2:], "office31", "report"):
         (tiny / "out" / "ended" / name).write_text("0\n")
@@ -101,16 +94,8 @@ def test_runs_on_the_cpu_and_their_page(tiny: Path) -> None:
         for name in ("python", "tllib-ancon")
     }
     roots = os.pathsep.join([str(recorded.BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
-    status, began = call(
-        tiny,
-        own,
-        NETWORK=network,
-        SHORT="--epochs 1 -b 8",
-        SPEED="",
-        WORKERS="0",
-        PYTHONPATH=roots,
-        OMP_NUM_THREADS="1",
-    )
+    environment = {"SHORT": "--epochs 1 -b 8", "SPEED": "", "WORKERS": "0", "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
+    status, began = call(tiny, own, NETWORK=network, **environment)
     assert (status, began) == (0, ["start", "deterministic", "deterministic-again", "bit-for-bit"])
     page = (tiny / "out" / "summary.md").read_text()
     assert "| bit-for-bit | done |" in page

@@ -1,1 +1,0 @@
-"""Corruptions of torchvision over any folder of images, where ImageNet-C is absent."""

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.digits import table, to_tllib
+from tests.benchmarks import recorded
+from tests.toolkit.conftest import requires_tllib
+from tllib_ancon.cli.main import parse
+from tllib_ancon.data.open import open_domain
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What ``mnist_usps.sh`` asks of ``tllib-ancon``, with its own defaults."""
+    made = recorded.commands("digits/mnist_usps.sh", ["digits", "out"], tmp_path_factory.mktemp("digits"))
+    assert {words[0] for words in made} == {"tllib-ancon"}
+    return [words[1:] for words in made]
+
+
+def of(command: str, commands: list[list[str]]) -> list[Any]:
+    """The configurations of one command, with every default filled in; of ``evaluate`` what was given."""
+    parsed = [parse(words) for words in commands if words[0] == command]
+    return [args.command.configured(args) if command in ("pretrain", "adapt") else args for args in parsed]
+
+
+def test_shots_protocol_is_kept(commands) -> None:
+    sources, adaptations, evaluations = (of(command, commands) for command in ("pretrain", "adapt", "evaluate"))
+    assert (len(sources), len(adaptations), len(evaluations)) == (3 * 2, 3 * 2 * 6, 3 * 2 * (1 + 6))
+    for args in (*sources, *adaptations):
+        assert (args.epochs, args.hold_out, args.batch_size, args.scratch, args.no_hflip) == (30, 0, 64, True, True)
+        assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
+    for args in sources:
+        assert (args.label_smoothing, args.arch) == (0.1, "shot_lenet")
+        assert (args.bottleneck_dim, args.bottleneck_dropout) == (256, 0.5)
+        assert args.source[0].endswith("_train")
+        assert (args.padding or 0, args.rotation) == ((4, 10) if args.source == ("usps_train",) else (0, 0))
+    assert {args.method for args in adaptations} == {*table.METHODS[1:]}
+    assert {args.seed for args in adaptations} == {0, 1, 2}
+    for args in adaptations:
+        assert (args.padding or 0, args.rotation, args.train_resizing) == (0, 0, "res.")
+        assert args.method != "shot" or args.to_dict()["shot_coefficient"] == 0.1
+        assert (args.dropout, args.adapted) == (True, "all-but-head")
+        assert args.target[0].endswith("_train")
+    for args in evaluations:
+        assert args.target[0] == f"{Path(args.root).name.lower()}_test"
+        assert args.checkpoint.endswith("checkpoints/latest.pth")
+
+
+def test_means_over_the_seeds_that_are_there(tmp_path: Path, capsys) -> None:
+    runs = [("MNIST-USPS", seed, "shot", 90.0 + 2 * seed) for seed in range(3)]
+    for pair, seed, method, accuracy in (*runs, ("USPS-MNIST", 0, "ancon", 80.0)):
+        (tmp_path / f"{pair}-seed{seed}").mkdir()
+        scores = {"accuracy": accuracy, "ece": 0.125}
+        (tmp_path / f"{pair}-seed{seed}" / f"{method}.json").write_text(json.dumps(scores))
+    assert table.main([str(tmp_path), "--csv", str(tmp_path / "runs.csv")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.index("| ancon | – | 80.00 (1 seed) |") > lines.index("| shot | 92.00 ± 2.00 (3 seeds) | – |")
+    assert "| shot, published by SHOT | 97.9 | 98.0 |" in lines
+    assert (tmp_path / "runs.csv").read_text().splitlines() == [
+        "pair,method,seed,accuracy,ece",
+        *(f"MNIST-USPS,shot,{seed},{accuracy},0.1250" for seed, accuracy in enumerate(("90.00", "92.00", "94.00"))),
+        "USPS-MNIST,ancon,0,80.00,0.1250",
+    ]
+    assert table.main([str(tmp_path / "other")]) == 2
+    assert "holds no PAIR-seedN/METHOD.json" in capsys.readouterr().err
+
+
+def arrays(number: int, side: int) -> dict[str, np.ndarray]:
+    """``number`` images a split; each is its number in every pixel, sorted by class."""
+    values = np.arange(2 * number, dtype=np.uint8).reshape(2, number, 1, 1) * np.ones((side, side), np.uint8)
+    labels = np.sort(np.arange(number) % 10)
+    return {"train_x": values[0], "train_y": labels, "test_x": values[1], "test_y": labels}
+
+
+def written(folder: Path, split: str) -> dict[int, int]:
+    """Value of every pixel of an image -> label."""
+    lines = (folder / f"USPS/image_list/usps_{split}.txt").read_text().splitlines()
+    entries = [line.rsplit(" ", 1) for line in lines]
+    assert [label for _, label in entries] != sorted(label for _, label in entries)
+    images = [np.unique(np.asarray(Image.open(folder / "USPS" / path))) for path, _ in entries]
+    assert all(len(values) == 1 for values in images)
+    return {int(value): int(label) for (value,), (_, label) in zip(images, entries, strict=True)}
+
+
+@pytest.mark.parametrize(("flat", "scale"), [(False, 1), (True, np.float32(255))])
+def test_every_image_is_written_with_its_label(tmp_path: Path, flat: bool, scale: float) -> None:
+    given = arrays(20, 16)
+    for name in ("train_x", "test_x"):
+        given[name] = given[name].reshape(20, -1) if flat else given[name]
+        given[name] = given[name] if scale == 1 else given[name] / scale
+    np.savez(tmp_path / "usps.npz", **given)
+    assert to_tllib.main([str(tmp_path), "--usps", str(tmp_path / "usps.npz")]) == 0
+    assert written(tmp_path, "train") == dict(enumerate(given["train_y"]))
+    assert written(tmp_path, "test") == dict(enumerate(given["test_y"], start=20))
+
+
+def test_splits_are_mixed_without_losing_an_image_and_digits_stand_in_the_middle(tmp_path: Path) -> None:
+    np.savez(tmp_path / "usps.npz", **arrays(20, 4))
+    command = [str(tmp_path), "--usps", str(tmp_path / "usps.npz"), "--resplit-usps", "7"]
+    assert to_tllib.main(command) == 0
+    train, test = written(tmp_path, "train"), written(tmp_path, "test")
+    assert (len(train), len(test)) == (33, 7)
+    assert {**train, **test} == dict(enumerate([*np.sort(np.arange(20) % 10)] * 2))
+    assert to_tllib.main([*command, "--usps-side", "20"]) == 0
+    image = np.asarray(Image.open(next((tmp_path / "USPS/usps_train_image").iterdir())))
+    assert image.shape == (28, 28)
+    assert image[:4].max() == image[:, 24:].max() == 0
+
+
+@requires_tllib
+def test_the_layout_is_tllibs(tmp_path: Path) -> None:
+    np.savez(tmp_path / "digits.npz", **arrays(20, 28))
+    source = str(tmp_path / "digits.npz")
+    assert to_tllib.main([str(tmp_path), "--mnist", source, "--usps", source, "--most", "5"]) == 0
+    for code, split in product(("MNIST", "USPS"), ("train", "test")):
+        domain = open_domain(tmp_path, "Digits", [code], split)
+        assert len(domain) == 5
+        assert all(Path(path).is_file() for path in domain.paths)
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        ({"train_y": None}, [], "but not train_y"),
+        ({"train_y": np.arange(20)}, [], "labels from 0 to 19"),
+        ({"train_x": np.zeros((20, 5, 6))}, [], "expected N squares"),
+        ({"train_x": np.full((20, 4, 4), 2.0)}, [], "expected bytes or [0, 1]"),
+        ({}, ["--resplit-usps", "40"], "1 to 39 of the 40"),
+        ({}, ["--usps", "none.npz"], "none.npz"),
+        (None, ["--resplit-usps", "5"], "need --usps"),
+        (None, [], "nothing to convert"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(tmp_path: Path, capsys, change, more: list[str], message: str) -> None:
+    given = []
+    if change is not None:
+        given = ["--usps", str(tmp_path / "usps.npz")]
+        content = {name: array for name, array in (arrays(20, 4) | change).items() if array is not None}
+        np.savez(tmp_path / "usps.npz", **content)
+    with pytest.raises(SystemExit, match="2"):
+        to_tllib.main([str(tmp_path / "out"), *given, *more])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

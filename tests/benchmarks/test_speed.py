@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.speed import epochs, images, large, predictions, step, votes
+from benchmarks.speed.__main__ import MEASUREMENTS, main
+from benchmarks.speed.timing import Row, in_turn, median_interval, ratio, row
+from tllib_ancon.self_training import AnchoredConfidence
+from tllib_ancon.self_training.ensemble import DenseVotes, SparseVotes
+
+SCENE = epochs.Scene("small CNN", "small_cnn", 16, 24, 8)
+
+
+def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkeypatch, capsys) -> None:
+    for name in MEASUREMENTS:
+        monkeypatch.setitem(MEASUREMENTS, name, lambda **_: [row("speed", [1.5, 2, 2.5], "x", at_least=3)])
+    assert main(["--out", str(tmp_path)]) == 0
+    assert "1.75 – 2.25" in (shown := capsys.readouterr().out)
+    assert shown.count("≥ 3  NOT MET") == 10
+    written = json.loads((tmp_path / "speed.json").read_text())
+    assert list(written["figures"]) == list(MEASUREMENTS)
+    assert written["figures"]["votes"][0]["met"] is False
+    assert main(["--only", "votes", "peak", "--out", str(tmp_path)]) == 0
+    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["votes", "peak"]
+
+
+def test_a_step_in_parts_learns_what_the_whole_step_learns_and_its_arithmetic_is_counted() -> None:
+    whole, parts = (step.TrainingStep("ancon", "small_cnn", 16, "cpu") for _ in range(2))
+    start = [parameter.clone() for parameter in parts.model.parameters()]
+    for _ in range(3):
+        whole()
+        parts.in_parts()
+    assert any(not torch.equal(*pair) for pair in zip(start, parts.model.parameters(), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(parts.model.parameters(), whole.model.parameters(), strict=True))
+    plain, added, judged, _ = step.measure(rounds=2)
+    assert judged.value == pytest.approx(1 + added.value / plain.value)
+    assert step.operations(lambda: torch.ones(64, 32) @ torch.ones(32, 16)) == 2 * 64 * 32 * 16
+    assert step.operations(step.TrainingStep("ancon", "small_cnn", 16, "cpu", bf16=True)) > 1e8
+
+
+def test_random_votes_are_the_same_for_both_stores_and_their_memory_is_counted() -> None:
+    sparse, dense = SparseVotes(50, 300), DenseVotes(50, 300)
+    for store in (sparse, dense):
+        votes.cast_votes(store, 300, epochs=3)
+    assert torch.equal(sparse.read(torch.arange(50)), dense.read(torch.arange(50)))
+    assert (dense.counts > 0).sum(1).max() > 1
+    assert votes.megabytes(SparseVotes(1000, 500)) == pytest.approx(1000 * (4 * (2 + 4) + 2) / 1e6)
+
+
+def test_images_from_the_cache_are_the_toolkits(monkeypatch) -> None:
+    monkeypatch.setattr(images, "DRAWN", 64)
+    rows = images.measure(rounds=1, workers=0)
+    assert all(row.value > 0 for row in rows)
+    assert [row.value for row in rows if row.unit == "%"] == [100]
+
+
+def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path: Path) -> None:
+    domain = images.draw_domain(tmp_path, 24)
+    loop = epochs.UsualLoop(SCENE, domain, tmp_path, workers=0)
+    ancon = AnchoredConfidence(24, epochs.NUM_CLASSES)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        indices, logits = torch.randperm(24, generator=generator)[:8], torch.randn(8, epochs.NUM_CLASSES)
+        torch.testing.assert_close(loop.targets(indices, logits), ancon(indices, logits))
+    start = [parameter.clone() for parameter in loop.model.parameters()]
+    loop()
+    assert loop.images == 24
+    assert any(not torch.equal(*pair) for pair in zip(start, loop.model.parameters(), strict=True))
+
+
+def test_epochs_are_compared_image_by_image_and_written_in_each_way() -> None:
+    ways = [epochs.Way("plain"), epochs.Way("fast", True, {"mixed_precision": "bf16"}, {"at_least": 3})]
+    usual, plain, fast = epochs.compare(SCENE, ways, rounds=1, workers=0)
+    assert (usual.unit, plain.unit, plain.at_least, fast.at_least) == ("images/s", "x", None, 3)
+    at_once, *ratios = epochs.compare_writes(replace(SCENE, arch="", batch_size=16), rounds=1, epochs=1)
+    assert at_once.value > 0.05
+    assert all(row.value > 0 for row in (usual, plain, fast, *ratios))
+
+
+def test_predict_says_what_the_usual_loop_says(tmp_path: Path) -> None:
+    usual, faster, difference = predictions.compare("test_resnet", images.draw_domain(tmp_path, 5), rounds=1, workers=0)
+    assert (usual.unit, faster.unit, faster.at_least) == ("images/s", "x", 1.5)
+    assert difference.met
+
+
+def test_a_large_target_is_measured(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(large, "SIZES", (1280, 640))
+    monkeypatch.setattr(large, "FILES", 300)
+    monkeypatch.setattr(large, "in_a_process", lambda work, *arguments: work(*arguments))
+    monkeypatch.setattr(large, "LIMITS", {("a list: opened", 640): 0})
+    assert main(["--large", "--out", str(tmp_path)]) == 0
+    assert "≤ 0  NOT MET" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "large.json").read_text())["figures"]["large"]
+    values = {row["name"]: row["value"] for row in rows}
+    assert len(values) == 2 * (2 + 4 + 5 + 5 + 2 + 2)
+    assert values["adapt: scored before it, N = 1,280"] < 150
+    assert values["adapt that continues: scored before it, N = 1,280"] < 20
+    assert values["adapt that continues: run directory, N = 1,280"] > 0.01
+    assert main(["--large", "predict", "--out", str(tmp_path)]) == 0
+    assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 4
+
+
+def test_candidates_take_turns_alternate_who_goes_first_and_are_timed_after_the_warm_up() -> None:
+    order: list[str] = []
+    in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2, warmup=1)
+    assert order in (list("abbaab"), list("baabba"))
+    times = iter([0, 100, 200, 203, 300, 305])
+    assert in_turn({"a": lambda: None}, rounds=2, warmup=1, clock=lambda: next(times)) == {"a": [3, 5]}
+
+
+def test_a_ratio_is_taken_within_each_round() -> None:
+    measured = ratio("a / b", [2.0, 30.0, 8.0], [1.0, 10.0, 2.0], at_most=2.5)
+    assert (measured.value, measured.low, measured.high, measured.interval) == (3.0, 2.5, 3.5, (2.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    ("interval", "limits", "end"),
+    [
+        (None, {"at_most": 1.02}, "≤ 1.02  met"),
+        ((1.0, 1.01), {"at_most": 1.02}, "1 – 1.01  ≤ 1.02  met"),
+        ((1.0, 1.05), {"at_most": 1.02}, "≤ 1.02  undecided"),
+        ((1.03, 1.05), {"at_most": 1.02}, "≤ 1.02  NOT MET"),
+        ((1.0, 1.05), {"at_least": 1.0}, "≥ 1  met"),
+        ((1.0, 1.05), {"at_least": 1.02}, "≥ 1.02  undecided"),
+        ((1.0, 1.05), {}, "1 – 1.05"),
+    ],
+)
+def test_a_line_says_whether_the_claim_holds(interval, limits: dict[str, float], end: str) -> None:
+    assert str(Row("step", 1.01, 0.9, 1.1, "x", **limits, interval=interval)).endswith(end)
+
+
+def test_the_interval_holds_the_median_about_as_often_as_it_says_on_a_machine_that_is_busy_for_a_while() -> None:
+    generator = np.random.default_rng(0)
+    held = 0
+    for _ in range(100):
+        noise = generator.normal(size=(50, 1)) + 0.1 * generator.normal(size=(50, 8))
+        low, high = median_interval(noise.ravel())
+        held += low <= 0 <= high
+    assert 84 <= held <= 99

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from tllib_ancon.data.cache import cached
+from tllib_ancon.data.domain import Domain
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Domain:
+    """Twelve images of 32² pixels of noise."""
+    generator = torch.Generator().manual_seed(0)
+    paths = []
+    for number in range(12):
+        pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
+        paths.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(pixels.numpy()).save(paths[-1])
+    return Domain.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
+
+
+@contextlib.contextmanager
+def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
+    yield SimpleNamespace(update=lambda: None)
+
+
+def with_cache(folder: Path, domain: Domain, *resizings: Any, workers: int = 0) -> Domain:
+    return cached(domain, folder, resizings, workers, no_bar)
+
+
+def touch(root: Path, *paths: str) -> Path:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    return root

@@ -1,0 +1,179 @@
+"""Class folders, any tree of images, and corruptions in ImageNet-C's layout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from torchvision.datasets import ImageFolder
+
+from tests.data.conftest import touch
+from tests.layouts import write_classes
+from tllib_ancon.data.open import imagenet_classes, open_domain
+from tllib_ancon.errors import UserError
+
+WNIDS = ["n03014705", "n01440764", "n02979186"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    names = ("bus/a.png", "bus/B.JPG", "bike/z/1.webp", "bike/a-b/2.tif", "bike/a/3.ppm", "bike/0.jpeg", "bike/x.txt")
+    return touch(tmp_path, *(f"web/{name}" for name in names), "dslr/bike/a.png", "dslr/bus/b.png")
+
+
+def test_images_order_and_labels_are_torchvisions(root: Path) -> None:
+    theirs = ImageFolder(root / "web")
+    for domain in (open_domain(root, "ImageFolder", ["web"]), open_domain(root / "web", "ImageFolder", ["."])):
+        assert list(zip(domain.paths, domain.labels.tolist(), strict=True)) == theirs.samples
+        assert domain.classes == theirs.classes
+        assert domain.name == "web"
+
+
+def test_domains_are_joined_and_given_classes_decide(root: Path) -> None:
+    domain = open_domain(root, "ImageFolder", ["dslr", "web"])
+    assert (domain.name, len(domain), domain.labels.tolist()) == ("dslr+web", 8, [0, 1, 0, 0, 0, 0, 1, 1])
+    classes = ["car", "bus", "bike"]
+    domain = open_domain(root, "ImageFolder", ["dslr"], classes=classes)
+    assert (domain.classes, domain.labels.tolist()) == (classes, [2, 1])
+
+
+def test_any_tree_without_labels(root: Path) -> None:
+    domain = open_domain(root, "Folder", ["."])
+    assert (len(domain), domain.labels, domain.classes) == (8, None, [])
+    assert list(domain.paths) == sorted(domain.paths, key=lambda path: path.rsplit("/", 1))
+    assert open_domain(root, "Folder", ["dslr"], classes=["a", "b"]).classes == ["a", "b"]
+    assert open_domain(root, "Folder", ["dslr"], num_classes=2).classes == ["0", "1"]
+
+
+def refused(root: Path, message: str, dataset: str = "ImageFolder", code: str = ".", **more: object) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        open_domain(root, dataset, [code], **more)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "code", "message"),
+    [
+        ("ImageFolder", "empty", "is empty; expected a folder a class"),
+        ("Folder", "empty", r"empty: no image here; known endings: \.jpg"),
+        ("ImageFolder", "hidden", r"class folder .*\.ipynb_checkpoints holds no image .*remove it"),
+        ("ImageFolder", "dslr/bike", "bike holds images and no folder a class; `data` Folder reads"),
+        ("ImageFolder", "cases", "which differ in case alone; rename one"),
+        ("Folder", "cases", "which differ in case alone; rename one"),
+        ("Folder", "names", "which differ in case alone; rename one"),
+        ("ImageFolder", "round", "is a link to a folder that it lies in"),
+        ("ImageFolder", "gone", r"gone is incomplete: 1 of 2 images are missing, .*gone\.png first; `skip_corrupt"),
+        ("ImageFolder", "pipe", r"1 of 2 images are no regular files, .*pipe\.png first"),
+        ("ImageFolder", "nested", "no folder in it holds an image; .*if 'dslr' is a domain, name it"),
+        ("ImageFolder", "dlsr", r"unknown domain of .*'dlsr'; did you mean 'dslr'\? Valid names: \., cases, dslr, "),
+    ],
+)
+def test_what_cannot_be_opened_says_why(root: Path, dataset: str, code: str, message: str) -> None:
+    touch(root, "cases/Bike/a.png", "cases/bike/b.png", "names/bike/a.png", "names/bike/A.PNG", "hidden/bike/a.png")
+    touch(root, "gone/bike/a.png", "pipe/bike/a.png", "round/bike/a.png", "nested/dslr/bike/a.png")
+    (root / "empty").mkdir()
+    (root / "hidden" / ".ipynb_checkpoints").mkdir()
+    (root / "gone" / "bike" / "gone.png").symlink_to(root / "nothing.png")
+    os.mkfifo(root / "pipe" / "bike" / "pipe.png")
+    (root / "round" / "bike" / "round").symlink_to(root / "round")
+    refused(root, message, dataset, code)
+
+
+def test_folders_of_other_names_are_refused_with_both_lists(root: Path) -> None:
+    message = r"web has other class folders than the classes, 'bus' first: bike, bus instead of bike, car"
+    refused(root, message, code="web", classes=["bike", "car"])
+    touch(root, "dslr/car/a.png")
+    with pytest.raises(UserError, match=r"dslr has other class folders than .*web, 'car' first: bike, bus, car inst"):
+        open_domain(root, "ImageFolder", ["web", "dslr"])
+    with pytest.raises(UserError, match=r"web has other class folders than .*dslr, 'car' first: bike, bus inst"):
+        open_domain(root, "ImageFolder", ["dslr", "web"])
+    assert len(open_domain(root, "ImageFolder", ["dslr", "web"], classes=["bike", "bus", "car"])) == 9
+
+
+def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
+    (root / "dslr" / "bike" / "link").symlink_to(outside)
+    for dataset in ("ImageFolder", "Folder"):
+        refused(root, "bike/link leads outside the dataset root; `allow_outside_root=True`", dataset, "dslr")
+        assert len(open_domain(root, dataset, ["dslr"], allow_outside=True)) == 3
+    (root / "dslr" / "bike" / "link").unlink()
+    (root / "dslr" / "bike" / "link.png").symlink_to(outside / "c.png")
+    refused(root, "link.png leads outside", code="dslr")
+    refused(root, "leads outside", code=f"../{outside.name}")
+
+
+@pytest.fixture
+def few_classes(tmp_path: Path) -> Path:
+    """Two images of three ImageNet classes, in two corruptions, and the list that names five of them."""
+    for code in ("frost/5", "fog/1"):
+        names = write_classes(tmp_path / code, WNIDS, images=2)
+    (tmp_path / "subset.txt").write_text("\n".join(names[:5]) + "\n\n")
+    return tmp_path
+
+
+def test_labels_follow_the_sorted_ids_of_all_classes(few_classes: Path) -> None:
+    subset = str(few_classes / "subset.txt")
+    domain = open_domain(few_classes, "ImageNetC", ["frost/5"], subset=subset)
+    assert (domain.num_classes, domain.classes[0], domain.classes[-1]) == (1000, "n01440764", "n15075141")
+    assert domain.classes == sorted(domain.classes)
+    expected = [(domain.classes.index(name), name) for name in (*[WNIDS[0]] * 2, *[WNIDS[1]] * 2, WNIDS[2])]
+    assert [(label, Path(path).parent.name) for label, path in zip(domain.labels, domain.paths, strict=True)] == (
+        expected
+    )
+    both = open_domain(few_classes, "ImageNetC", ["frost/5", "fog/1"], subset=subset)
+    assert (len(both), both.name) == (10, "frost/5+fog/1")
+
+
+def test_a_complete_set_needs_no_list(tmp_path: Path) -> None:
+    names = write_classes(tmp_path / "frost/5", ["n01440764"], images=1)
+    for name in imagenet_classes()[1:]:
+        (tmp_path / "frost/5" / name).mkdir()
+        (tmp_path / "frost/5" / name / "a.JPEG").hardlink_to(tmp_path / "frost/5" / names[0])
+    (tmp_path / "frost/5/n01440764/readme.txt").write_text("no image")
+    assert open_domain(tmp_path, "ImageNetC", ["frost/5"]).labels.tolist() == list(range(1000))
+    write_classes(tmp_path / "contrast/2", ["mug", "bike"], images=1)
+    refused(tmp_path, "bike is no WordNet id .*CorruptedImages", "ImageNetC", "contrast/2")
+
+
+@pytest.mark.parametrize(
+    ("subset", "code", "message"),
+    [
+        (None, "frost/5", r"997 of 1000 class folders are missing, n01443537 first.*`subset`"),
+        (None, "frst/5", "did you mean 'frost/5'"),
+        ("n01440764/000.JPEG\n../fog/1\n", "frost/5", r"subset.txt, line 2: expected class/name"),
+        ("n01440764\n", "frost/5", "line 1: expected class/name"),
+        ("\n/n01440764/000.JPEG", "frost/5", "line 2: expected class/name"),
+        ("a/b/c.JPEG", "frost/5", "line 1: expected class/name"),
+        ("n01440764/009.JPEG\n", "frost/5", r"line 1: .*n01440764/009.JPEG does not exist"),
+        ("\n", "frost/5", "frost/5: no image here"),
+        (b"\xff", "frost/5", "subset.txt cannot be read as UTF-8"),
+    ],
+)
+def test_faulty_corruptions(few_classes: Path, subset: str | bytes | None, code: str, message: str) -> None:
+    file = few_classes / "subset.txt"
+    if subset is not None:
+        file.write_bytes(subset.encode() if isinstance(subset, str) else subset)
+    refused(few_classes, message, "ImageNetC", code, subset=None if subset is None else str(file))
+
+
+def test_corruptions_that_are_not_there(few_classes: Path) -> None:
+    root = few_classes / "root"
+    root.mkdir()
+    refused(root, r"does not hold frost/5; the layout .* is corruption/severity/", "ImageNetC", "frost/5")
+    refused(root, "outside the dataset root", "CorruptedImages", "../frost/5")
+    refused(few_classes, "`subset` is for ImageNetC and CorruptedImages", "OfficeHome", "Ar", subset="list.txt")
+
+
+def test_corruptions_behind_links_that_lead_outside_the_root(few_classes: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_classes(root / "frost/5", ["bike"], images=1)
+    (root / "frost/5/bike/link.JPEG").symlink_to(tmp_path / "fog" / "1" / WNIDS[0] / "000.JPEG")
+    (tmp_path / "list.txt").write_text("bike/link.JPEG\n")
+    for subset in (None, str(tmp_path / "list.txt")):
+        message = r"bike/link.JPEG leads outside .*`allow_outside_root=True`"
+        refused(root, message, "CorruptedImages", "frost/5", subset=subset)
+        assert open_domain(root, "CorruptedImages", ["frost/5"], subset=subset, allow_outside=True).num_classes == 1
+    (root / "fog").symlink_to(tmp_path / "fog")
+    refused(root, "fog/1 leads outside", "CorruptedImages", "fog/1")
+    assert len(open_domain(root, "CorruptedImages", ["fog/1"], allow_outside=True)) == 6

@@ -1,0 +1,267 @@
+"""``ImageList`` and the toolkit's lists; class orders; what is not there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SHARED
+from tests.data.conftest import touch
+from tllib_ancon.data.domain import class_folders
+from tllib_ancon.data.images import Paths
+from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain, read_image_list
+from tllib_ancon.errors import UserError
+
+OFFICE = SHARED / "data" / "office31"
+
+
+def read(folder: Path, content: bytes | str, **options: object) -> list[tuple[str, int | None]]:
+    (folder / "list.txt").write_bytes(content.encode() if isinstance(content, str) else content)
+    paths, labels = read_image_list(folder / "list.txt", folder, **options)
+    names = [Path(path).relative_to(folder).as_posix() for path in paths]
+    return list(zip(names, [None] * len(names) if labels is None else labels.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a.png 0\nb/c.png 1\n", [("a.png", 0), ("b/c.png", 1)]),
+        ("a.png 0\n\n   \nb.png 1", [("a.png", 0), ("b.png", 1)]),
+        ("a.png 0\r\nb.png 1\r\n", [("a.png", 0), ("b.png", 1)]),
+        ("a.png\t0\nb.png \t 1", [("a.png", 0), ("b.png", 1)]),
+        ("my photo 1.png 0\n", [("my photo 1.png", 0)]),
+        ("übung/猫.png 3\n", [("übung/猫.png", 3)]),
+        ("a.png 0\na.png 0\n", [("a.png", 0), ("a.png", 0)]),
+        ("./a/../b.png 0\n", [("b.png", 0)]),
+        ("a.png\nmy photo.png\n", [("a.png", None), ("my photo.png", None)]),
+        (b"\xef\xbb\xbfa.png 0\n", [("a.png", 0)]),
+    ],
+)
+def test_lists_as_people_write_them(tmp_path: Path, content: bytes | str, expected: list[tuple[str, int]]) -> None:
+    assert read(tmp_path, content, num_classes=4) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty"),
+        ("\n \n", "empty"),
+        ("a.png 0\nb.png 4\n", r"list.txt, line 2: label 4 is out of range.*below 4"),
+        ("a.png 0\n\nb.png -2\n", r"line 3: label -2 is out of range"),
+        ("a.png 0\nb.png\n", r"line 2: no integer label"),
+        ("a.png\nb.png 0\n", r"line 1: no integer label at the end of 'a.png'"),
+        ("../a.png 0\n", r"line 1: .*outside the dataset root"),
+        ("/etc/passwd 0\n", r"line 1: .*outside the dataset root"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        ("a\0.png 0\n", "null"),
+    ],
+)
+def test_faulty_lists_name_the_line(tmp_path: Path, content: bytes | str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, content, num_classes=4)
+
+
+def test_lists_that_count_classes_from_one(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.png 1\nb.png 3\n", num_classes=3, first_label=1) == [("a.png", 0), ("b.png", 2)]
+    with pytest.raises(UserError, match="label 0 is out of range; it must be at least 1 and below 4"):
+        read(tmp_path, "a.png 0\n", num_classes=3, first_label=1)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_any_bytes_give_samples_or_a_clear_error(tmp_path: Path, content: bytes) -> None:
+    try:
+        listed = read(tmp_path, content, num_classes=10)
+    except UserError:
+        return
+    assert listed
+    assert all(label is None or 0 <= label < 10 for _, label in listed)
+
+
+def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tmp_path: Path, monkeypatch) -> None:
+    root, outside = tmp_path / "root", tmp_path / "rooter"
+    for folder in (root / "class", outside):
+        touch(folder, "a.png")
+    (root / "out").symlink_to(outside)
+    (root / "out.png").symlink_to(outside / "a.png")
+    (root / "in.png").symlink_to(root / "class" / "a.png")
+    (outside / "back").symlink_to(root / "class")
+    for path in ("class/a.png", "in.png", "missing/a.png", "out/back/a.png"):
+        assert read(root, f"{path} 0\n") == [(path, 0)]
+    for path in ("out.png", "out/a.png", "../rooter/a.png"):
+        with pytest.raises(UserError, match="`allow_outside_root=True`"):
+            read(root, f"{path} 0\n")
+    assert read(root, "out/a.png 0\n", allow_outside=True) == [("out/a.png", 0)]
+    followed, realpath = Counter(), os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path, **more: followed.update([path]) or realpath(path, **more))
+    read(root, "".join(f"class{number % 10}/{number}.png {number % 10}\n" for number in range(1000)))
+    assert followed.total() <= 11
+
+
+LETTERS = st.characters(exclude_characters="\0/", exclude_categories=["Cs"])
+NAMES = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=4)
+
+
+@given(st.lists(NAMES.map("/".join), max_size=20), st.sampled_from(["", "/data/root", "root"]), st.randoms())
+def test_paths_are_the_list_that_they_were_made_of(relative: list[str], root: str, random) -> None:
+    expected = [os.path.join(root, path) for path in relative]
+    paths = Paths(expected, root)
+    assert list(paths) == expected
+    assert paths[1:-1] == expected[1:-1]
+    assert [paths.relative(index) for index in range(len(paths))] == relative
+    positions = random.choices(range(len(paths)), k=5) if relative else []
+    assert list(paths.take(np.array(positions, dtype=int))) == [expected[position] for position in positions]
+
+
+def test_paths_hold_any_bytes_and_take_their_letters_and_sixteen_more() -> None:
+    strange = ["/root/a.png", "/rooter/b.png", "/c.png", os.fsdecode(b"/root/caf\xe9.png")]
+    assert list(Paths(strange, "/root")) == strange
+    names = [f"/root/class_{number % 100}/{number:06d}.jpg" for number in range(10_000)]
+    paths = Paths(names, "/root")
+    assert len(paths._text) + paths._starts.nbytes + paths._ends.nbytes <= sum(map(len, names)) + 16 * len(names)
+
+
+def labelled(**labels_by_folder: list[int]) -> tuple[Paths, np.ndarray]:
+    paths = [f"root/{folder}/x.png" for folder, labels in labels_by_folder.items() for _ in labels]
+    return Paths(paths), np.array([label for labels in labels_by_folder.values() for label in labels])
+
+
+@pytest.mark.parametrize(
+    ("images", "folders"),
+    [
+        (labelled(bike=[0, 0], bus=[1]), {"bike": 0, "bus": 1}),
+        (labelled(bike=[0] * 19 + [1], bus=[1] * 10), {"bike": 0, "bus": 1}),
+        (labelled(bike=[0, 0, 1], bus=[1]), {}),  # one folder, several classes
+        (labelled(bike=[0], bus=[0]), {}),  # one class, several folders
+        (labelled(images=[0, 0]), {}),
+        ((labelled(bike=[0], bus=[1])[0], None), {}),
+    ],
+)
+def test_folders_name_classes_where_each_class_has_one(images, folders: dict[str, int]) -> None:
+    assert class_folders(*images) == folders
+
+
+def write(root: Path, **lists: str) -> Path:
+    """Lists, and the images that they name."""
+    touch(root, *(f"image_list/{name}.txt" for name in lists))
+    for name, text in lists.items():
+        (root / "image_list" / f"{name}.txt").write_text(text)
+        lines = filter(None, text.splitlines()) if name != "classes" else ()
+        touch(root, *(line.rsplit(maxsplit=1)[0] for line in lines))
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    art = "art/a.png 0\nart/b.png 2\nart/c.png 2\n"
+    return write(tmp_path, art=art, photo="photo/a.png 1\n", wild="wild/a.png\nwild/b.png\n")
+
+
+def test_domains_are_joined_and_classes_named_or_counted(root: Path) -> None:
+    assert open_domain(root, "ImageList", ["art"]).classes == ["0", "1", "2"]
+    assert open_domain(root, "ImageList", ["photo"], num_classes=3).num_classes == 3
+    assert open_domain(root, "ImageList", ["wild", "art"], num_classes=3).labels is None
+    write(root, classes="bike\nbottle\n\nmug\n")
+    domain = open_domain(root, "ImageList", ["art", "photo"], num_classes=3)
+    assert (domain.name, len(domain), domain.classes) == ("art+photo", 4, ["bike", "bottle", "mug"])
+    assert domain.labels.tolist() == [0, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("classes", "more", "message"),
+    [
+        ("bike\nbottle\nmug\n", {"num_classes": 4}, r"`num_classes` 4, but .*classes.txt names 3 classes"),
+        ("bike\nbike\nmug\n", {}, r"classes.txt: expected one distinct class name a line"),
+        (b"bike\nb\xfcgel\nmug\n", {}, r"classes.txt cannot be read as UTF-8"),
+    ],
+)
+def test_class_names_that_do_not_fit(root: Path, classes: str | bytes, more: dict[str, int], message: str) -> None:
+    (root / "image_list" / "classes.txt").write_bytes(classes.encode() if isinstance(classes, str) else classes)
+    with pytest.raises(UserError, match=message):
+        open_domain(root, "ImageList", ["art"], **more)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "codes", "message"),
+    [
+        ("ImageList", ["fotos"], "did you mean 'photo'"),
+        ("ImageList", ["wild"], "classes.txt is missing"),
+        ("ImageList", ["art", "typo"], r"typo.txt: label 1000000000.*`num_classes`.*classes.txt"),
+        ("Offce31", ["A"], "did you mean 'Office31'"),
+        ("Pictures", ["A"], "CorruptedImages, Digits, DomainNet, Folder, ImageFolder, ImageList, .*, hf:NAME"),
+        ("ImageList", [], "no domain given"),
+        ("Office31", ["X"], "Valid names: A, D, W"),
+        ("Office31", ["A"], "does not hold Office31.*missing folders"),
+        ("ImageList", ["gone"], r"gone is incomplete: 1 of 2 images are missing, .*b\.png first; `skip_corr"),
+    ],
+)
+def test_what_is_not_there_is_named(root: Path, dataset: str, codes: list[str], message: str) -> None:
+    write(root, typo="art/a.png 0\nart/b.png 1000000000\n", gone="gone/a.png 0\ngone/b.png 1\n")
+    (root / "gone" / "b.png").unlink()
+    with pytest.raises(UserError, match=message):
+        open_domain(root, dataset, codes)
+
+
+def test_roots_that_hold_nothing_to_read(root: Path) -> None:
+    with pytest.raises(UserError, match="is not a folder"):
+        open_domain(root / "none", "ImageList", ["a"])
+    with pytest.raises(UserError, match=r"no image_list/\*\.txt here; .*Class folders are `data` ImageFolder"):
+        open_domain(root / "art", "ImageList", ["a"])
+    with pytest.raises(UserError, match=r"not one of its 3 images can be decoded; image .*a\.png: cannot be decoded"):
+        open_domain(root, "ImageList", ["art"], skip_corrupt=True)
+
+
+def test_orders_of_classes_must_agree(tmp_path: Path) -> None:
+    art, photo = "art/bike/a.png 0\nart/bus/b.png 1\n", "photo/bike/a.png 1\nphoto/bus/b.png 0\n"
+    write(tmp_path, art=art, photo=photo, more="more/car/a.png 2\nmore/bus/b.png 1\n")
+    with pytest.raises(UserError, match=r"'bike' has label 0 in art and 1 in photo \(2 classes differ\)"):
+        open_domain(tmp_path, "ImageList", ["art", "photo"])
+    write(tmp_path, classes="bike\nbus\ncar")
+    assert open_domain(tmp_path, "ImageList", ["art", "more"]).num_classes == 3
+    with pytest.raises(UserError, match=r"'bike' has label 1 in photo and 0 in .*classes\.txt"):
+        open_domain(tmp_path, "ImageList", ["photo"])
+
+
+def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp_path: Path) -> None:
+    found = {
+        name: open_domain(write(tmp_path / name, art=text), "ImageList", ["art"], num_classes=2).fingerprint()
+        for name, text in {
+            "one": "a.png 0\nb.png 1\n",
+            "same": "a.png 0\n\n./b.png\t1\n",
+            "order": "b.png 1\na.png 0\n",
+            "label": "a.png 0\nb.png 0\n",
+            "path": "a.png 0\nc.png 1\n",
+        }.items()
+    }
+    assert found.pop("same") == found["one"] == ("afad5d501e93c09d5a7aa9fc4cb310e34ad36cab197e48149f5e2005331842f6")
+    assert len(set(found.values())) == 4
+
+
+@pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
+@pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
+def test_office31(code: str, images: int) -> None:
+    domain = open_domain(OFFICE, "Office31", [code])
+    assert (len(domain), domain.num_classes, domain.classes[0]) == (images, 31, "back_pack")
+    assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
+
+
+def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:
+    touch(tmp_path, "photos/a.png", "web/bike/a.png", "lists/image_list/x.txt")
+    for path, guess in {"photos": "Folder", "web": "ImageFolder", "lists": "ImageList"}.items():
+        assert f"looks like {guess}: pass `data` {guess}. Names: ImageList, ImageFolder, Folder, ImageNetC" in str(
+            missing_dataset(tmp_path / path)
+        )
+    assert "looks like" not in str(missing_dataset(tmp_path / "none"))
+
+
+def test_the_default_resizing_follows_the_dataset() -> None:
+    for name in ("Office31", "ImageList", "Digits", "ImageNetC", "CorruptedImages"):
+        assert default_resizing(name) == ("default", "default")
+    for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10", ""):
+        assert default_resizing(name) == ("keep-ratio", "keep-ratio")

@@ -1,0 +1,304 @@
+"""Whole runs of every method and option on the stand-in for a GPU, indices on the CPU as the loader gives them.
+
+Each run scores the source model, takes steps (forward, backward, optimiser) and scores and keeps the adapted model. It
+ends where the same run on the CPU ends, up to rounding: the devices differ in which of PyTorch's and of this package's
+ways they take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
+from tests.domains_on_disk import write_domain
+from tests.self_training.neighborhoods import few_neighbors
+from tllib_ancon import methods
+from tllib_ancon.config import PretrainConfig
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.state_dicts import load_state_dict
+from tllib_ancon.self_training.elr import EarlyLearningRegularization
+from tllib_ancon.self_training.ensemble import DenseVotes, SparseVotes
+from tllib_ancon.self_training.shot import CentroidPseudoLabels
+from tllib_ancon.settings import choices_of
+from tllib_ancon.training.adapt import AdaptationResult, adapt
+from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.predict import predict
+from tllib_ancon.training.pretrain import pretrain
+
+CLASSES, SIDE, IMAGES = 3, 8, 14
+ROUNDING, PIXELS, HALF = 1e-4, 2e-2, 5e-2
+"""Of float32; where images are interpolated elsewhere, two of 255 levels; of half precision."""
+FIXED = {
+    "data": "ImageList", "target": ("dark",), "image_size": SIDE, "resize_size": SIDE, "train_resizing": "res.",
+    "val_resizing": "res.", "epochs": 1, "batch_size": 6, "workers": 0, "quiet": True,
+}  # fmt: skip
+
+
+class Network(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Dropout(0.1), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES),
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("domains")
+    for seed, name in enumerate(("dark", "bright")):
+        write_domain(root, name, IMAGES, seed=seed, side=SIDE)
+    return root
+
+
+def run(domains: Path, log: Path | None = None, **settings: Any) -> AdaptationResult:
+    torch.manual_seed(0)
+    given = {**FIXED, "root": str(domains), "norm_mean": (0.4,) * 3, "norm_std": (0.2,) * 3}
+    given |= few_neighbors(settings.get("method", "ancon"), 2, 2) | ({} if log is None else {"log": str(log)})
+    return adapt(Network(), **{**given, **settings})
+
+
+def same(one: AdaptationResult, other: AdaptationResult, tolerance: float = ROUNDING) -> None:
+    expected, found = ({k: v.cpu() for k, v in result.model.state_dict().items()} for result in (one, other))
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    for line in (*one.metrics, *other.metrics):
+        line.pop("images_per_second", None)
+    torch.testing.assert_close(other.metrics, one.metrics, rtol=tolerance, atol=tolerance)
+
+
+def on_device(domains: Path, **settings: Any) -> AdaptationResult:
+    with StandIn():
+        found = run(domains, **settings)
+        assert {device_of(tensor) for tensor in found.model.state_dict().values()} == {DEVICE}
+    return found
+
+
+def choices() -> dict[str, dict[str, Any]]:
+    """Each value of an option that is no number with the first method that takes it."""
+    found: dict[tuple[str, Any], str] = {}
+    for method in methods.names():
+        for option, field in methods.settings(method).items():
+            for value in choices_of(field) or ((True, False) if field.annotation is bool else ()):
+                with contextlib.suppress(UserError):
+                    methods.resolve(method, {option: value})
+                    found.setdefault((option, value), method)
+    return {
+        f"{method} {option}={value}": {"method": method, option: value} for (option, value), method in found.items()
+    }
+
+
+NRC = {"method": "nrc+ancon"}
+RUNS: dict[str, dict[str, Any]] = {
+    **{method: {"method": method} for method in methods.names()},
+    **choices(),
+    "cached sparse": {**NRC, "search": "cached", "storage": "sparse"},
+    "cached dropout": {**NRC, "search": "cached", "confidence": "mc-dropout"},
+    "device augmentation": {**NRC, "device_augmentation": True, "train_resizing": "default", "resize_size": 12},
+    "rotated on the device": {"device_augmentation": True, "rotation": 10.0, "padding": 2, "channels_last": True},
+    "accumulated": {**NRC, "accumulation_steps": 2, "fused": True, "dropout": True},
+    "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c", "deterministic": True},
+    "snd": {**NRC, "criterion": "snd", "hold_out": 0.2, "adapted": "all"},
+    "nothing held out": {**NRC, "hold_out": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_method_option_and_way_to_train(domains: Path, name: str) -> None:
+    tolerance = PIXELS if "device_augmentation" in RUNS[name] else ROUNDING
+    same(run(domains, **RUNS[name]), on_device(domains, **RUNS[name]), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("method", "precision"),
+    [("gce+ancon", "fp16"), ("nrc+ancon-auto", "bf16"), ("shot+elr", "fp16"), ("aad+ancon", "bf16")],
+)
+def test_autocast(domains: Path, method: str, precision: str, recwarn: pytest.WarningsRecorder) -> None:
+    found = on_device(domains, method=method, mixed_precision=precision, channels_last=True).model.state_dict()
+    expected = run(domains, method=method, channels_last=True).model.state_dict()
+    assert all(tensor.isfinite().all() for tensor in found.values())
+    torch.testing.assert_close({k: v.cpu() for k, v in found.items()}, dict(expected), rtol=HALF, atol=HALF)
+    assert any(not torch.equal(found[name].cpu(), expected[name]) for name in expected)
+    assert not [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)]
+
+
+def test_predictions_and_models_are_kept(domains: Path, tmp_path: Path) -> None:
+    kept = {"method": "nrc+ancon", "storage": "sparse", "save_predictions": True, "save_epochs": True}
+    run(domains, tmp_path / "cpu", **kept)
+    on_device(domains, log=tmp_path / "device", **kept)
+    expected, found = (np.load(tmp_path / name / "predictions.npz") for name in ("cpu", "device"))
+    assert set(found.files) == set(expected.files) >= {"logits", "features", "votes", "labels"}
+    for name in ("logits", "features", "votes"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-2, atol=1e-3)
+    for name in ("epoch-000.pth", "epoch-001.pth", "best.pth", "latest.pth"):
+        assert (tmp_path / "device" / "checkpoints" / name).is_file()
+
+
+class Cut(Exception):
+    pass
+
+
+def cut_off(domains: Path, log: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    """A run that ends after its first epoch."""
+    train = Adaptation._train_epoch
+
+    def train_epoch(self: Adaptation, epoch: int) -> Any:
+        if epoch == 2:
+            raise Cut
+        return train(self, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Adaptation, "_train_epoch", train_epoch)
+        with pytest.raises(Cut):
+            run(domains, log, **settings)
+
+
+DEVICES: dict[str, Callable[[], Any]] = {"cpu": contextlib.nullcontext, "device": StandIn}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "settings"),
+    [
+        ("cpu", "device", {"method": "nrc+ancon", "search": "cached", "storage": "sparse"}),
+        ("device", "cpu", {"method": "shot+elr"}),
+        ("device", "cpu", {"method": "nrc+ancon", "search": "cached", "storage": "sparse"}),
+        ("device", "device", {"method": "aad+ancon-auto"}),
+        ("device", "device", {"method": "ancon", "mixed_precision": "fp16"}),
+    ],
+)
+def test_a_run_continues_on_another_device(
+    domains: Path, tmp_path: Path, first: str, second: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**settings, "epochs": 2}
+    with DEVICES[first]():
+        cut_off(domains, tmp_path / "cut", monkeypatch, **settings)
+    if "mixed_precision" in settings:
+        state = torch.load(tmp_path / "cut" / "checkpoints" / "state.pth", weights_only=True)
+        assert state["snapshot"]["parts"]["scaler"]["scale"] > 1
+    with DEVICES[second]():
+        continued = run(domains, tmp_path / "cut", **settings)
+    with DEVICES[first]():
+        same(run(domains, **settings), continued, 0.0 if first == second else ROUNDING)
+
+
+def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains: Path, monkeypatch, recwarn) -> None:
+    steps: list[tuple[bool, int]] = []
+    step = Adaptation._step
+
+    def with_a_first_gradient_too_large(self: Adaptation, *args: Any) -> Any:
+        if not steps:
+            self.accelerator.scaler._init_scale = 1e38
+        result = step(self, *args)
+        if len(steps) == 0:
+            self.accelerator.scaler.update(1.0)
+        steps.append((self.accelerator.optimizer_step_was_skipped, self.schedule.last_epoch))
+        return result
+
+    monkeypatch.setattr(Adaptation, "_step", with_a_first_gradient_too_large)
+    on_device(domains, mixed_precision="fp16", epochs=2)
+    assert steps == [(True, 0), (False, 1), (False, 2), (False, 3)]
+    assert not [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)]
+
+
+TRAININGS: dict[str, dict[str, Any]] = {
+    "erm": {"label_smoothing": 0.1, "channels_last": True, "device_augmentation": True},
+    "belief matching": {"loss": "belief-matching"},
+    "cdan": {"method": "cdan"},
+    "cdan, randomized, entropy": {"method": "cdan", "randomized": True, "randomized_dim": 16, "entropy": True},
+    "mdd": {"method": "mdd"},
+    **{
+        f"{method} {p}": {"method": method, "mixed_precision": p}
+        for method in ("cdan", "mdd")
+        for p in ("fp16", "bf16")
+    },
+}
+
+
+def train(domains: Path, log: Path, **settings: Any) -> dict[str, Tensor]:
+    network = {"arch": "small_cnn", "scratch": True, "bottleneck_dim": 8, "image_size": 16, "resize_size": 16}
+    more = {"root": str(domains), "source": ("bright",), "log": str(log), "iters_per_epoch": 3, "batch_size": 4}
+    result = pretrain(PretrainConfig(**{**FIXED, "no_hflip": True, **network, **more, **settings}))
+    return load_state_dict(log / "checkpoints" / result["checkpoint"])
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_source_trainings_and_predictions(domains: Path, tmp_path: Path, name: str) -> None:
+    with StandIn():
+        found = train(domains, tmp_path / "device", **TRAININGS[name])
+    assert all(tensor.isfinite().all() for tensor in found.values())
+    if "mixed_precision" not in TRAININGS[name]:
+        expected = train(domains, tmp_path / "cpu", **TRAININGS[name])
+        torch.testing.assert_close(dict(found), dict(expected), rtol=1e-3, atol=1e-3)
+        with StandIn():
+            predicted = predict(tmp_path / "cpu", domains / "dark").probabilities
+        np.testing.assert_allclose(predicted, predict(tmp_path / "cpu", domains / "dark").probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_steps_with_indices_on_the_device(method: str) -> None:
+    """Twelve classes, so that sparse votes are widened there."""
+    samples, classes, width, steps = 20, 12, 5, 12
+
+    def losses(device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+        torch.manual_seed(0)
+        options = few_neighbors(method, 3, 2) | ({"storage": "sparse"} if "ancon" in method else {})
+        sizes: dict[str, Any] = {"num_samples": samples, "num_classes": classes, "feature_dim": width}
+        made = methods.create(method, **sizes, total_steps=steps, **options).to(device)
+        made.initialize(
+            0, torch.arange(samples), torch.randn(samples, width).to(device), torch.randn(20, 12).to(device)
+        )
+        values, gradients = [], []
+        for _ in range(steps):
+            indices, features = torch.randperm(samples)[:8].to(device), torch.randn(8, width).to(device)
+            logits = (4 * torch.randn(8, classes)).to(device).requires_grad_()
+            loss = made(indices, logits, features)
+            loss.backward()
+            values.append(loss.detach().cpu())
+            gradients.append(logits.grad.cpu())
+        return values, gradients
+
+    expected = losses(CPU)
+    with StandIn():
+        found = losses(DEVICE)
+    torch.testing.assert_close(found, expected)
+
+
+# A tensor that is left on the wrong device ends the run: each case breaks one line of the package on purpose.
+
+
+def one_hot_on_cpu(labels: Tensor, num_classes: int) -> Tensor:
+    return torch.zeros(len(labels), num_classes).scatter_(1, labels.unsqueeze(1), 1.0)
+
+
+def slots_read_on_the_cpu(self: SparseVotes, indices: Tensor) -> Tensor:
+    votes = torch.zeros(len(indices), self.num_classes)
+    return votes.scatter_add_(1, self.classes[indices].long().clamp(min=0), self.counts[indices].float())
+
+
+BROKEN: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
+    "indices": (DenseVotes, "read", lambda self, i: self.counts.index_select(0, i).float(), {"method": "ancon"}),
+    "slots": (SparseVotes, "read", slots_read_on_the_cpu, {"method": "ancon", "storage": "sparse"}),
+    "state": (EarlyLearningRegularization, "register_buffer", object.__setattr__, {"method": "elr"}),
+    "method": (methods.Method, "to", lambda self, device: self, {"method": "nrc"}),
+    "labels": (CentroidPseudoLabels, "forward", lambda self, i: self.labels.cpu()[i], {"method": "shot"}),
+    "a copy": (Tensor, "cpu", lambda x: x.to("cpu", non_blocking=True), {"method": "nrc", "search": "cached"}),
+    "made": ("tllib_ancon.self_training.anchored", "one_hot", one_hot_on_cpu, {"method": "ancon"}),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_tensor_on_the_wrong_device_ends_the_run(domains: Path, case: str, monkeypatch) -> None:
+    owner, name, broken, settings = BROKEN[case]
+    if isinstance(owner, str):
+        monkeypatch.setattr(f"{owner}.{name}", broken)
+    else:
+        monkeypatch.setattr(owner, name, broken)
+    run(domains, **settings)  # on the CPU nothing is wrong
+    with StandIn(), pytest.raises((RuntimeError, TypeError), match=r"same device|no values yet"):
+        run(domains, **settings)

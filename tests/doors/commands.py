@@ -1,0 +1,254 @@
+"""Scenes of the commands that use a finished run, of the help texts, and of the Python contract."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import multiprocessing
+import os
+import re
+import shlex
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import torch
+from torch import nn
+
+import tllib_ancon
+from tests.domains_on_disk import write_domain
+from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
+from tests.doors.telling import content, folder, values
+from tests.doors.world import FILES, Said, World, command, finished
+from tllib_ancon import AdaptConfig, PretrainConfig, methods
+from tllib_ancon.certification import DisagreementTest
+
+
+@scene
+def usual_settings(world: World) -> Iterable[str]:
+    return sorted(world.usual)
+
+
+@scene
+def labels_of_the_target(world: World) -> Iterator[str]:
+    """Weights are the same by the bit with right labels, with wrong ones and with none."""
+    weights = []
+    for name, ending in (("right", None), ("wrong", " 0"), ("none", "")):
+        root = Path(shutil.copytree(world.domains, world.folder / f"labels-{name}"))
+        if ending is not None:
+            listed = root / "image_list" / "dark.txt"
+            lines = listed.read_text().splitlines()
+            listed.write_text("".join(line.rpartition(" ")[0] + ending + "\n" for line in lines))
+        line = world.words(f"adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 --log {world.folder / name}")
+        finished(*(str(root) if word == str(world.domains) else word for word in line))
+        weights.append(list(content(world.folder / name / "checkpoints" / "best.pth", exact=True)))
+        yield from (f"{name}: {line}" for line in folder(world.folder / name) if not line.startswith(("ch", "co")))
+    assert weights[0] == weights[1] == weights[2]
+
+
+@scene
+def two_processes(world: World) -> Iterable[str]:
+    log = world.folder / "two"
+    line = "adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 -b 8 --method nrc+ancon --save-predictions --log"
+    words = [*world.words(line), log]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "accelerate", "timm", "torchmetrics"])
+    started = [context.Process(target=_rank, args=(rank, port, world.folder, words)) for rank in (0, 1)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(240)
+    said = [f"{rank}: {line}" for rank in (0, 1) for line in (world.folder / f"{rank}.txt").read_text().splitlines()]
+    return [*said, *(line for line in folder(log) if line not in world.usual)]
+
+
+def _rank(rank: int, port: int, folder: Path, words: list[object]) -> None:
+    torch.set_num_threads(1)
+    launched = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in launched.items()}, MASTER_ADDR="127.0.0.1")
+    (folder / f"{rank}.txt").write_text("\n".join(command(*words).lines()))
+
+
+@scene
+def page(world: World) -> Iterator[str]:
+    """The page of ``certify``, as a browser asks for it."""
+    log = world.folder / "asked"
+    finished(*world.words("adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 --lr 0.1 --log"), log)
+    said, words = Said(), ("certify", log, "-j", 0, "--page", "--port", 0)
+    thread = threading.Thread(target=command, args=words, kwargs={"said": said})
+    thread.start()
+    while "http://" not in said.out.getvalue():
+        assert thread.is_alive(), said.lines()
+        time.sleep(0.01)
+    address = re.search(r"http://\S+/", said.out.getvalue())[0]
+    for path in ("", "page.js", "page.css", "image/0", "image/999", "../wrong/state", "state"):
+        yield from _asked(address, path)
+    answered = json.loads(urlopen(address + "state").read())["answered"]
+    for path, body in (
+        ("answer", {"answered": answered, "answer": "another"}),
+        ("answer", {"answered": answered, "answer": 0}),
+        ("undo", {"answered": answered + 1}),
+        ("answer", {"answered": answered, "answer": "blue"}),
+        ("answer", ["no", "request"]),
+        ("finish", {}),
+    ):
+        yield from _asked(address, path, json.dumps(body).encode())
+    thread.join(240)
+    yield from (f"page: {line}".replace(address, "ADDRESS") for line in said.lines())
+
+
+def _asked(address: str, path: str, body: bytes | None = None) -> Iterator[str]:
+    try:
+        answer = urlopen(Request(address + path, body), timeout=240)
+    except HTTPError as refused:
+        answer = refused
+    kind, said = answer.headers["content-type"], answer.read()
+    name = f"{'GET' if body is None else 'POST'} {path}{(body or b'').decode()} -> {answer.status} {kind}"
+    yield name if kind != "application/json" else f"{name}: {' '.join(values(json.loads(said)))}"
+
+
+@scene
+def benchmark_and_report(world: World) -> Iterator[str]:
+    root, plan, out = world.folder / "office", FILES / "plan.toml", world.folder / "runs"
+    root.mkdir()
+    for seed, name in enumerate(("Art", "Clipart", "Product")):
+        write_domain(root, name, 60, seed=seed, brightness=1 - 0.25 * seed)
+    tiny = ["--scratch", "--bottleneck-dim", 8, "--both-batch-size", 16, "-j", 0, "--resize-size", 16]
+    words = ["benchmark", plan, root, "--out", out, *tiny]
+    yield from (f"dry: {line}" for line in command(*words, "--dry-run").lines())
+    printed = finished(*words, "--print-commands").out.getvalue().splitlines()
+    yield from printed
+    for line in printed:
+        finished(*shlex.split(line)[1:], "--quiet")
+    yield from (f"benchmark: {line}" for line in command(*words).lines())
+    yield from (f"benchmark.json: {line}" for line in content(out / "benchmark.json"))
+    for name, more in (("report", []), ("beside", ["--paper", "officehome"])):
+        said = finished("report", out, *more, "--out", world.folder / name)
+        yield said.out.getvalue().splitlines()[-1]
+        yield from (line for line in folder(world.folder / name) if not more or line.startswith("report.md"))
+
+
+@scene
+def demo(world: World) -> Iterable[str]:
+    """On data that lie there already: a few noisy pictures of ten classes."""
+    out = world.folder / "demo"
+    for seed, name in enumerate(("rendered", "handwritten")):
+        (out / "data").mkdir(parents=True, exist_ok=True)
+        write_domain(out / "data", name, 96, seed=seed, brightness=1 - 0.4 * seed, side=32)
+    said = command(
+        "demo", "--out", out, "--seeds", 0, 1, "--source-epochs", 2, "--epochs", 2, "--jobs", 1, "--quiet", "--full"
+    )
+    timed = [re.sub(r"^out: \d+ s;", "out: … s;", line) for line in said.lines()]
+    return [
+        *timed,
+        *sorted(path.name for path in out.iterdir()),
+        *(f"summary.json: {line}" for line in content(out / "summary.json")),
+    ]
+
+
+@scene
+def helps(world: World) -> Iterator[str]:
+    """Of every flag its names, its value, range and default; a star before those of the short text."""
+    listed = re.findall(r"^    (\w+)", command("--help").out.getvalue(), re.MULTILINE)
+    with patch.dict(os.environ, COLUMNS="1000"):
+        for words in ([], *([name] for name in listed), ["script", "cdan.py", "--method", "ancon"]):
+            short, full = (command(*words, flag).out.getvalue() for flag in ("--help", "--help-all"))
+            known = {entry.split("  ")[0] for entry in _entries(short)}
+            yield full.splitlines()[0]
+            for entry in _entries(full):
+                names, _, text = entry.partition("  ")
+                note = re.search(r"\([^()]*\)$", text)
+                yield f"{'*' if names in known else ' '} {names} {note[0] if note else ''}".rstrip()
+
+
+def _entries(text: str) -> list[str]:
+    joined = re.sub(r"\n {20,}", "  ", text)
+    return [line.strip() for line in joined.splitlines() if re.match(r" {2,4}\S", line)]
+
+
+@scene
+def contract(world: World) -> Iterator[str]:
+    yield f"names = {sorted(tllib_ancon.__all__)}"
+    yield f"methods = {methods.names()}"
+    parts = [getattr(tllib_ancon, name) for name in sorted(tllib_ancon.__all__)]
+    for part in [*parts, methods.create, methods.Method, methods.Visit, DisagreementTest]:
+        if callable(part) and part is not tllib_ancon.UserError:
+            yield _signature(part)
+    yield from values(AdaptConfig().to_dict(), "AdaptConfig()")
+    for method in ("erm", "cdan", "mdd"):
+        yield from values(PretrainConfig(method=method).to_dict(), f"PretrainConfig({method})")
+    yield from values(_parts(), "parts")
+    yield from _adapted_in_memory()
+    test = DisagreementTest(0.05, 0.0, disagreements=30, images=100)
+    for number in range(12):
+        test.update(1 if number != 3 else 0)
+        yield f"DisagreementTest: {number + 1} answers, {test.verdict}, {test.settled}, {test.interval}"
+
+
+def _signature(part: Any) -> str:
+    parameters = inspect.signature(part).parameters.values()
+    shown = (str(p).partition(":")[0] + ("" if p.default is p.empty else f"={_name(p.default)}") for p in parameters)
+    return f"{part.__name__}({', '.join(shown)})"
+
+
+def _name(default: Any) -> str:
+    return default.__name__ if callable(default) else repr(default)
+
+
+def _parts() -> dict[str, Any]:
+    """What the parts of a training loop say about the same twelve images, visited four times."""
+    indices = torch.arange(12)
+    logits = [torch.sin(torch.arange(36.0).reshape(12, 3) * (1 + visit)) * 3 for visit in range(4)]
+    features = torch.cos(torch.arange(60.0).reshape(12, 5))
+    ancon = tllib_ancon.AnchoredConfidence(12, 3)
+    paper = tllib_ancon.AnchoredConfidence(12, 3, smoothing=0.5, convention="paper", weighting="entropy")
+    auto = tllib_ancon.AdaptiveSmoothing(12, 3)
+    elr = tllib_ancon.EarlyLearningRegularization(12, 3)
+    nrc = tllib_ancon.NeighborhoodReciprocity(12, 3, 5, neighbors=2, expanded_neighbors=2)
+    nrc.initialize(indices, features, logits[0])
+    told: dict[str, Any] = {"visits": []}
+    for visit in logits:
+        told["visits"].append(
+            {
+                "ancon": ancon(indices, visit),
+                "paper": paper(indices, visit),
+                "auto": auto(indices, visit),
+                "threshold": float(ancon.threshold),
+                "votes": ancon.ensemble.votes(indices),
+                "elr": float(elr(indices, visit)),
+                "nrc": float(nrc(indices, features, visit)),
+                "gce": float(tllib_ancon.generalized_cross_entropy(visit, ancon(indices, visit), q=0.8)),
+            }
+        )
+    probabilities, labels = logits[0].softmax(1), indices % 3
+    for name in ("infomax", "corr_c", "mean_entropy"):
+        told[name] = getattr(tllib_ancon, name)(probabilities)
+    told["ece"] = tllib_ancon.expected_calibration_error(probabilities, labels)
+    return told
+
+
+def _adapted_in_memory() -> Iterator[str]:
+    """Own network, own data set."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network.append(nn.Linear(8, 3))
+    generator = torch.Generator().manual_seed(1)
+    images = torch.utils.data.TensorDataset(torch.randn(40, 3, 8, 8, generator=generator))
+    result = tllib_ancon.adapt(network, images, method="ancon", epochs=2, batch_size=8, seed=0, workers=0, quiet=True)
+    yield f"AdaptationResult: {sorted(name for name in vars(result) if not name.startswith('_'))}"
+    yield from values(result.metrics, "adapt(network, images).metrics")
+    yield from values(dict(result.model.state_dict()), "adapt(network, images).model")
+    found = tllib_ancon.predict(result.model, images)
+    shown = {name: np.asarray(getattr(found, name)) for name in ("probabilities", "labels", "indices")}
+    yield from values({**shown, "paths": found.paths}, "predict(model, images)")

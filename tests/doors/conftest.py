@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doors.world import World
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))

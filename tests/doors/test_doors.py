@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doors.commands import SCENES
+from tests.doors.record import path, told
+from tests.doors.telling import differences
+from tests.doors.world import World
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_package_does_what_it_did(name: str, world: World) -> None:
+    found = differences(path(name).read_text().splitlines(), told(name, world))
+    assert not found, "\n".join(found[:40]) + "\nif this is meant: python -m tests.doors.record, and read the diff"

@@ -1,0 +1,121 @@
+"""Where scenes are played: a folder with two small domains, and the command line in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import signal
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tests.domains_on_disk import small_arguments, write_domains
+from tests.doors import telling
+from tllib_ancon.cli.main import main
+
+FILES = Path(__file__).with_name("files")
+
+
+@dataclass
+class Said:
+    """What a command printed, also while it runs, and its exit status."""
+
+    out: io.StringIO = field(default_factory=io.StringIO)
+    err: io.StringIO = field(default_factory=io.StringIO)
+    status: int | str | None = None
+
+    def lines(self) -> list[str]:
+        printed = [f"{name}: {line}" for name in ("out", "err") for line in getattr(self, name).getvalue().splitlines()]
+        return [f"status = {self.status}", *printed]
+
+
+def command(*words: object, said: Said | None = None) -> Said:
+    """``tllib-ancon WORDS``"""
+    said = said or Said()
+    with contextlib.redirect_stdout(said.out), contextlib.redirect_stderr(said.err):
+        try:
+            said.status = main([str(word) for word in words])
+        except SystemExit as stop:
+            said.status = stop.code
+    return said
+
+
+def finished(*words: object) -> Said:
+    said = command(*words)
+    assert said.status == 0, said.err.getvalue()
+    return said
+
+
+@contextlib.contextmanager
+def interrupted_after(lines: int, metrics: Path) -> Iterator[None]:
+    """In this context Ctrl-C is pressed once so many epochs are on the disk."""
+    left = threading.Event()
+
+    def press() -> None:
+        while not left.wait(0.001):
+            if metrics.is_file() and metrics.read_bytes().count(b"\n") >= lines:
+                return os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join()
+
+
+@dataclass
+class World:
+    folder: Path
+
+    @cached_property
+    def domains(self) -> Path:
+        """``bright``, which is the source, and ``dark``."""
+        root = self.folder / "domains"
+        root.mkdir()
+        return write_domains(root)
+
+    @cached_property
+    def images(self) -> list[str]:
+        """The words of every command on them."""
+        return small_arguments(self.domains)
+
+    @cached_property
+    def source(self) -> Path:
+        """A run directory."""
+        log = self.folder / "source"
+        finished("pretrain", *self.images, "--epochs", 6, "--log", log)
+        return log
+
+    @cached_property
+    def usual(self) -> set[str]:
+        """The lines that tell the settings of an adaptation by AnCon."""
+        log = self.folder / "usual"
+        finished(*self.words("adapt IMAGES -t dark --checkpoint SOURCE --epochs 4"), "--log", log)
+        return {line for line in telling.folder(log) if line.startswith("config.json")}
+
+    def words(self, line: str) -> list[str]:
+        """The words of a command, of which some stand for what is here."""
+        places = {"IMAGES": shlex.join(self.images), "DOMAINS": self.domains, "SOURCE": self.source, "FILES": FILES}
+        for name, place in places.items():
+            line = line.replace(name, str(place))
+        return shlex.split(line)
+
+    @contextlib.contextmanager
+    def own_folder(self) -> Iterator[Path]:
+        """A new one, in which commands run in this context."""
+        before, own = Path.cwd(), Path(tempfile.mkdtemp(dir=self.folder))
+        os.chdir(own)
+        try:
+            yield own
+        finally:
+            os.chdir(before)
+
+    def steady(self, lines: Iterable[str]) -> list[str]:
+        return telling.steady(lines, {FILES: "FILES", self.folder: "HERE"})

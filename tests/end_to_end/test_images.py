@@ -1,0 +1,117 @@
+"""A run does not depend on how its images are loaded: as which kind of dataset, from a cache, by how many processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.domains_on_disk import CLASSES, small_arguments
+from tests.end_to_end.killable import differences
+from tllib_ancon.cli.main import main
+from tllib_ancon.data.loading import WorkerPool
+from tllib_ancon.training.run import RunDirectory
+
+CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8", "--override"]
+ON_DEVICE = "--device-augmentation"
+SIZES = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "--no-hflip"]
+SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The workers of each pool that was started."""
+    numbers, start = [], WorkerPool._start
+    monkeypatch.setattr(WorkerPool, "_start", lambda self: numbers.append(self.workers) or start(self))
+    return numbers
+
+
+def weights(log: Path, name: str = "latest.pth") -> dict[str, torch.Tensor]:
+    return torch.load(log / "checkpoints" / name, weights_only=True)
+
+
+def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, started) -> None:
+    found, cache = {}, ["--cache", str(tmp_path / "cache")]
+    for name, more in {
+        "in workers": [],
+        "in workers, cached": [*cache, "-j", "2"],
+        "on device": [ON_DEVICE],
+        "on device, cached": [ON_DEVICE, *cache, "-j", "1"],
+    }.items():
+        assert main(adapt(name, *CROPS, *more)) == 0
+        found[name] = weights(tmp_path / name)
+    assert differences(found["in workers"], found["in workers, cached"]) == []
+    assert differences(found["on device"], found["on device, cached"]) == []
+    assert differences(found["on device"], found["in workers"]) != []
+    for name, values in found["on device"].items():
+        assert torch.allclose(values, found["in workers"][name], rtol=0.01, atol=0.01)
+    assert started == [2, 1]  # an adaptation has as many as it was told, for all its loaders
+
+
+def test_an_evaluation_does_not_depend_on_a_cache(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+    arguments = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
+    for name, more in (("without", []), ("with", ["--cache", str(tmp_path / "cache")])):
+        checkpoint = ["-t", "dark", "--checkpoint", str(source_checkpoint), "--json", str(tmp_path / f"{name}.json")]
+        assert main(["evaluate", *arguments, *checkpoint, *more]) == 0
+    assert len(list((tmp_path / "cache").glob("16px-*"))) == 1
+    assert json.loads((tmp_path / "with.json").read_text()) == json.loads((tmp_path / "without.json").read_text())
+
+
+def test_training_on_two_domains_has_as_many_workers_for_each(domains: Path, tmp_path: Path, started) -> None:
+    more = ["-t", "dark", "--method", "cdan", "-j", "1", "--epochs", "2", "-i", "2", *CROPS[:-1], ON_DEVICE]
+    assert main(["pretrain", *small_arguments(domains), *more, "--log", str(tmp_path / "run")]) == 0
+    assert started == [1, 1]
+
+
+def adapted(images: list[str], checkpoint: Path, log: Path, *more: str) -> Path:
+    assert main(["adapt", *images, "--checkpoint", str(checkpoint), *SIZES, *SHORT, "--log", str(log), *more]) == 0
+    return log
+
+
+def test_the_same_images_are_the_same_run_as_every_kind_of_dataset(
+    domains: Path, source_checkpoint: Path, tmp_path: Path
+) -> None:
+    """All in the order of their class folders."""
+    (tmp_path / "dark").symlink_to(domains / "dark")
+    images = sorted((domains / "dark").rglob("*.png"))
+    (tmp_path / "image_list").mkdir()
+    lines = (f"dark/{path.parent.name}/{path.name} {CLASSES.index(path.parent.name)}\n" for path in images)
+    (tmp_path / "image_list" / "dark.txt").write_text("".join(lines))
+    (tmp_path / "image_list" / "classes.txt").write_text("\n".join(CLASSES))
+    root, linked = str(tmp_path), ["-t", "dark", "--allow-outside-root"]
+    whole = adapted([root, "-d", "ImageList", *linked], source_checkpoint, tmp_path / "whole")
+    kinds = {
+        "ImageFolder": [root, "-d", "ImageFolder", *linked],
+        "Folder": [str(domains / "dark"), "-d", "Folder", "-t", "."],
+    }
+    try:
+        import datasets
+    except ImportError:
+        pass
+    else:
+        names = sorted(CLASSES)
+        features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=names))
+        columns = {"image": list(map(str, images)), "label": [names.index(path.parent.name) for path in images]}
+        datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
+        kinds["hf"] = [root, "-d", "hf:saved", "-t", "train"]
+    for kind, words in kinds.items():
+        more = ["--cache", str(tmp_path / "cache"), "--skip-corrupt", "-j", "1", "--save-predictions"]
+        run = adapted(words, source_checkpoint, tmp_path / kind, *more)
+        ours, theirs = (weights(path, "best.pth") for path in (run, whole))
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs), kind
+        ours, theirs = (RunDirectory(path).result()["selected"] for path in (run, whole))
+        assert ("accuracy" in ours) == (kind != "Folder")
+        assert all(ours[name] == theirs[name] for name in {"infomax", "loss", "accuracy", "ece"} & ours.keys()), kind
+        assert json.loads((run / "config.json").read_text())["inputs"]["classes"] == list(CLASSES)
+
+
+def test_class_folders_of_another_dataset_are_refused(source_checkpoint: Path, tmp_path: Path, refused) -> None:
+    for name in ("mug", "bike", "car"):
+        (tmp_path / "other" / name).mkdir(parents=True)
+        (tmp_path / "other" / name / "a.png").touch()
+    start = ["--checkpoint", str(source_checkpoint), *SIZES, *SHORT, "--log", str(tmp_path / "run")]
+    shown = refused(["adapt", str(tmp_path), "-d", "ImageFolder", "-t", "other", *start])
+    assert "'bike' first: bike, car, mug instead of red, green, blue" in shown
+    assert "--data is missing: which dataset lies in" in refused(["adapt", str(tmp_path), "-t", "other", *start])

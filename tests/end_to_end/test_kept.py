@@ -1,0 +1,194 @@
+"""What a run keeps beside its model: predictions, logits and models of its epochs; and another choice among these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.domains_on_disk import small_arguments
+from tllib_ancon.cli.main import main
+from tllib_ancon.data.loading import hold_out
+from tllib_ancon.selection import CRITERIA
+from tllib_ancon.training import saved as saved_arrays
+from tllib_ancon.training.saved import FILE, read_predictions
+
+UNIFORM = ("--weighting", "uniform", "-b", "43", "--lr", "3")
+"""Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
+
+
+def result_of(run: Path) -> dict[str, object]:
+    return json.loads((run / "result.json").read_text())
+
+
+@pytest.mark.parametrize("method", ["self-training", "gce+ancon", "shot"])
+def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: Path, method: str) -> None:
+    run = tmp_path / "run"
+    assert main(adapt("run", "--save-predictions", "--method", method)) == 0
+    saved = read_predictions(run)
+    assert saved.indices.tolist() == list(range(48))
+    assert saved.labels.tolist() == [number % 3 for number in range(48)]
+    assert (saved.logits.shape, saved.features.shape, saved.features.dtype) == ((48, 3), (48, 8), np.float16)
+    accuracy = 100 * (saved.logits.argmax(1) == saved.labels).mean()
+    assert accuracy == pytest.approx(result_of(run)["selected"]["accuracy"])
+    assert (saved.votes is not None) == ("ancon" in method)
+    best = torch.load(run / "checkpoints" / "best.pth", weights_only=True)
+    norm, direction = (best[f"head.parametrizations.weight.original{number}"] for number in (0, 1))
+    weight, features = norm * direction / direction.norm(dim=1, keepdim=True), saved.features.astype(np.float32)
+    torch.testing.assert_close(
+        torch.from_numpy(features) @ weight.T, torch.from_numpy(saved.logits), rtol=5e-3, atol=5e-3
+    )
+
+
+def test_the_selected_model_its_votes_and_the_logits_of_every_epoch_are_those_reported(
+    kept: Path, domains: Path, tmp_path: Path
+) -> None:
+    result, metrics = result_of(kept), [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
+    words = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
+    best, scored = str(kept / "checkpoints" / "best.pth"), tmp_path / "scores.json"
+    assert main(["evaluate", *words, "-t", "dark", "--checkpoint", best, "--json", str(scored)]) == 0
+    scores = json.loads(scored.read_text())
+    assert scores["accuracy"] == result["selected"]["accuracy"]
+    assert scores["ece"] == pytest.approx(result["selected"]["ece"], abs=1e-6)
+    saved, (adapted, held_out) = read_predictions(kept), hold_out(48, 0.1, seed=0)
+    assert result["selected_epoch"] < 3
+    assert saved.votes.dtype == np.uint16
+    assert (saved.votes[held_out].sum(1) == 0).all()
+    assert (saved.votes[adapted].sum(1) == result["selected_epoch"]).all()
+    found = sorted((kept / "logits").iterdir())
+    assert [path.name for path in found] == [f"epoch-{epoch:03d}.npz" for epoch in range(4)]
+    for path, line in zip(found, metrics, strict=True):
+        with np.load(path) as arrays:
+            accuracy = 100 * (arrays["logits"].argmax(1) == arrays["labels"]).mean()
+        assert accuracy == pytest.approx(line["accuracy"])
+
+
+def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_continues(
+    kept: Path, adapt, tmp_path: Path, monkeypatch
+) -> None:
+    keep = ("--epochs", "3", *UNIFORM, "--save-epochs", "--save-predictions", "--save-logits")
+    with monkeypatch.context() as patch:
+        patch.setattr(saved_arrays, "write_arrays", lambda *_: {}["stop"])
+        with pytest.raises(KeyError, match="stop"):
+            main(adapt("run", *keep))
+    assert main(adapt("run", *keep)) == 0
+    expected, found = read_predictions(kept), read_predictions(tmp_path / "run")
+    for name, array in vars(expected).items():
+        np.testing.assert_array_equal(getattr(found, name), array)
+    assert len(list((tmp_path / "run" / "logits").iterdir())) == 4
+
+
+def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_votes_stay_fractions(
+    copied: Path, adapt, tmp_path: Path
+) -> None:
+    """Of a target without labels."""
+    (copied / "dark" / "red" / "003.png").write_bytes(b"no picture")
+    target = copied / "image_list" / "dark.txt"
+    target.write_text("".join(line.split()[0] + "\n" for line in target.read_text().splitlines()))
+    assert main(adapt("run", "--save-predictions", "--skip-corrupt", "--prediction", "soft", root=copied)) == 0
+    saved = read_predictions(tmp_path / "run")
+    assert (saved.labels, saved.votes.dtype) == (None, np.float32)
+    assert saved.indices.tolist() == [number for number in range(48) if number != 3]
+    listed = target.read_text().splitlines()
+    assert list(saved.paths) == [str(copied / listed[position]) for position in saved.indices]
+
+
+def test_overwriting_without_the_flags_leaves_no_old_file(adapt, refused, tmp_path: Path) -> None:
+    run, keep = tmp_path / "run", ("--save-predictions", "--save-logits", "--save-epochs")
+    assert main(adapt("run", *keep)) == 0
+    (run / FILE).write_bytes(b"changed")
+    assert "is not the file that the run wrote" in refused(adapt("run", *keep))
+    assert main(adapt("run", "--epochs", "1", "--overwrite")) == 0
+    assert not (run / FILE).exists()
+    assert not [*run.glob("logits/*"), *run.glob("checkpoints/epoch-*")]
+
+
+def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_path: Path, capsys) -> None:
+    """At this rate InfoMax would take the first."""
+    assert main(adapt("run", "--save-predictions", *UNIFORM, "--criterion", "last", "-b", "48")) == 0
+    run = tmp_path / "run"
+    assert result_of(run)["selected_epoch"] == 2
+    best, latest = ((run / "checkpoints" / name).read_bytes() for name in ("best.pth", "latest.pth"))
+    assert best == latest
+    assert (read_predictions(run).votes.sum(1) == 2).all()
+    assert "selected (last) (epoch 2): accuracy" in capsys.readouterr().out
+
+
+# Another choice among the epochs
+
+
+def rewrite(run: Path, copy: Path, without: Collection[str] = (), **scores: list[float]) -> Path:
+    """A run directory with other scores of its epochs."""
+    copy.mkdir()
+    (copy / "config.json").write_text((run / "config.json").read_text())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    changed = [line | {name: values[number] for name, values in scores.items()} for number, line in enumerate(lines)]
+    left = [{name: value for name, value in line.items() if name not in without} for line in changed]
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in left))
+    return copy
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_written_model_is_the_one_the_criterion_prefers(kept: Path, tmp_path: Path, criterion: str, capsys) -> None:
+    scores = [0.9 if CRITERIA[criterion].higher_is_better else 0.1, 0.5, 0.4, 0.6]
+    copy = rewrite(kept, tmp_path / "copy", **{criterion: scores})
+    (copy / "checkpoints").symlink_to(kept / "checkpoints")
+    expected = 3 if CRITERIA[criterion].higher_is_better else 2
+    out = tmp_path / "chosen.pth"
+    assert main(["evaluate", "--select", str(copy), "--criterion", criterion, "--out", str(out)]) == 0
+    assert out.read_bytes() == (kept / "checkpoints" / f"epoch-{expected:03d}.pth").read_bytes()
+    assert f"epoch {expected}, by {criterion}" in capsys.readouterr().out
+
+
+def test_the_table_and_the_largest_change(kept: Path, tmp_path: Path, capsys) -> None:
+    scores = {
+        "infomax": [0.9, 0.1, 0.2, 0.3],
+        "corr_c": [0.0, 0.1, 0.2, 0.3],
+        "mean_entropy": [0.0, 0.2, 0.1, 0.3],
+        "marginal_entropy": [0.0, 0.2, 0.1, 0.3],
+        "snd": [0.0, 0.2, 0.1, 0.1],
+        "nuclear_norm": [0.0, 0.2, 0.3, 0.1],
+        "aetta": [0.0, 0.4, 0.3, 0.1],
+        "accuracy": [50.0, 60.0, 61.5, 63.25],
+    }
+    assert main(["evaluate", "--select", str(rewrite(kept, tmp_path / "copy", **scores))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    chosen = {line.split()[0]: line.split()[1] for line in lines if line.split()[:1] and line.split()[0] in CRITERIA}
+    assert chosen == dict(zip(CRITERIA, "3122121", strict=True))
+    assert any(line.startswith("3.25 for infomax, corr_c, mean_entropy; 3.25 for all") for line in lines)
+
+
+@pytest.mark.parametrize("without", [("accuracy", "ece"), ("corr_c",)])
+def test_what_a_run_has_not_is_left_out_of_the_table(kept: Path, tmp_path: Path, capsys, without) -> None:
+    assert main(["evaluate", "--select", str(rewrite(kept, tmp_path / "copy", without))]) == 0
+    shown = capsys.readouterr().out
+    assert "infomax" in shown
+    assert without[0] not in shown
+
+
+def test_a_model_that_was_not_kept_cannot_be_written(kept: Path, tmp_path: Path, refused) -> None:
+    words = ["evaluate", "--select", str(rewrite(kept, tmp_path / "copy")), "--out", str(tmp_path / "x.pth")]
+    assert "did not keep the model of epoch" in refused(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"[]"),
+        ("config.json", b"{"),
+        ("metrics.jsonl", b'{"epoch": 1, "infomax": 0.5}\n{"epoch": 2, "inf'),
+        ("metrics.jsonl", b"[1]\n"),
+        ("metrics.jsonl", b'{"epoch": 1, "infomax": "high"}\n'),
+        ("metrics.jsonl", b"\xff"),
+        ("result.json", b""),
+        ("result.json", b"[]"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(kept: Path, tmp_path: Path, refused, name: str, content: bytes) -> None:
+    copy = rewrite(kept, tmp_path / "copy")
+    (copy / name).write_bytes(content)
+    assert str(copy / name) in refused(["evaluate", "--select", str(copy), "--out", str(tmp_path / "chosen.pth")])

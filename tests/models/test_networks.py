@@ -1,0 +1,285 @@
+"""Networks by name, what SHOT's layers make of them, and what is asked for without being possible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tests.domains_on_disk import small_arguments, write_domains
+from tests.end_to_end.test_hostile_files import Bomb
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.checkpoints import load
+from tllib_ancon.models.classifier import (
+    BottleneckClassifier,
+    Preprocessing,
+    adaptation_mode,
+    choose_adapted_parameters,
+    preprocessing_of,
+    shot_classifier,
+)
+from tllib_ancon.models.networks import (
+    SmallCNN,
+    create_backbone,
+    create_network,
+    names,
+    parse_options,
+)
+
+IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+BOTH = [create_backbone, create_network]
+
+
+@pytest.fixture
+def model() -> BottleneckClassifier:
+    torch.manual_seed(0)
+    return shot_classifier(SmallCNN(), num_classes=5, bottleneck_dim=16)
+
+
+@pytest.fixture
+def lenet() -> BottleneckClassifier:
+    torch.manual_seed(0)
+    return shot_classifier(create_backbone("shot_lenet"), 10, dropout=0.5)
+
+
+# SHOT's layers
+
+
+def test_logits_and_features_in_any_mode(model: BottleneckClassifier) -> None:
+    for mode in (True, False):
+        logits, features = model.train(mode).predict(IMAGES)
+        assert (logits.shape, features.shape) == ((4, 5), (4, model.features_dim))
+    assert len(model.train()(IMAGES)) == 2
+    assert model.eval()(IMAGES).shape == (4, 5)
+
+
+def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu(model: BottleneckClassifier) -> None:
+    torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
+    assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
+    assert (model.eval().predict(IMAGES)[1] < 0).any()
+
+
+@pytest.mark.parametrize(("finetune", "backbone_rate"), [(True, 0.001), (False, 0.01)])
+def test_rates_of_tllib(model: BottleneckClassifier, finetune: bool, backbone_rate: float) -> None:
+    model.finetune = finetune
+    groups = model.get_parameters(0.01)
+    assert [group["lr"] for group in groups] == pytest.approx([backbone_rate, 0.01, 0.01])
+    for group, part in zip(groups, (model.backbone, model.bottleneck, model.head), strict=True):
+        assert list(map(id, group["params"])) == list(map(id, part.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("which", "learning"),
+    [
+        ("all", {"backbone", "bottleneck", "head"}),
+        ("all-but-head", {"backbone", "bottleneck"}),
+        ("norm-affine", {"backbone", "bottleneck"}),
+    ],
+)
+def test_adapted_parameters(model: BottleneckClassifier, which: str, learning: set[str]) -> None:
+    choose_adapted_parameters(model, which)
+    chosen = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {name.split(".")[0] for name in chosen} == learning
+    if which == "norm-affine":
+        owners = {type(model.get_submodule(name.rsplit(".", 1)[0])) for name in chosen}
+        assert owners == {nn.BatchNorm1d, nn.BatchNorm2d}
+    assert sum(len(group["params"]) for group in model.get_parameters()) == len(chosen)
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool) -> None:
+    from timm.layers import DropPath
+    from torchvision.ops import StochasticDepth
+
+    layers = nn.BatchNorm1d(2), nn.Dropout(0.5), DropPath(0.5), StochasticDepth(0.5, "row"), nn.Dropout2d()
+    model = adaptation_mode(nn.Sequential(*layers).eval(), dropout)
+    assert [module.training for module in model] == [True, dropout, dropout, dropout, dropout]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "side"),
+    [("mobilenetv2_100", {"drop_rate": 0.5}, 64), ("test_vit", {"attn_drop_rate": 0.5, "patch_drop_rate": 0.5}, 160)],
+)
+def test_dropout_inside_a_network_is_off_too(name: str, options: dict[str, float], side: int) -> None:
+    model = adaptation_mode(shot_classifier(create_backbone(name, pretrained=False, options=options), 3, 8))
+    images = torch.randn(4, 3, side, side)
+    assert torch.equal(model(images)[0], model(images)[0])
+
+
+# Digits
+
+
+def test_shots_lenet_gives_800_features_in_the_published_order(lenet: BottleneckClassifier) -> None:
+    """Convolution, pooling, ReLU; convolution, dropout, pooling, ReLU."""
+    functional = nn.functional
+    first, second = (layer for layer in lenet.backbone.layers if isinstance(layer, nn.Conv2d))
+    maps = functional.max_pool2d(functional.conv2d(DIGITS, first.weight, first.bias), 2).relu()
+    maps = functional.max_pool2d(functional.conv2d(maps, second.weight, second.bias), 2).relu()
+    features = lenet.eval().backbone(DIGITS)
+    assert features.shape == (8, 800)
+    torch.testing.assert_close(features, maps.reshape(len(DIGITS), -1))
+    assert sum(parameter.numel() for parameter in lenet.backbone.parameters()) == 20 * 26 + 50 * 501
+
+
+def test_half_of_the_features_are_dropped_in_training_alone_or_if_adaptation_is_asked_to(lenet) -> None:
+    assert 0.4 < (lenet.train().predict(DIGITS)[1] == 0).float().mean() < 0.6
+    assert (lenet.eval().predict(DIGITS)[1] != 0).all()
+    for dropout in (False, True):
+        adaptation_mode(lenet, dropout)
+        assert bool((lenet.predict(DIGITS)[1] == 0).any()) == dropout
+
+
+def test_a_checkpoint_is_loaded_with_its_dropout(lenet: BottleneckClassifier, tmp_path: Path) -> None:
+    torch.save(lenet.state_dict(), tmp_path / "model.pth")
+    loaded = load(tmp_path / "model.pth", "shot_lenet", bottleneck_dropout=0.3)
+    assert loaded.bottleneck[-1].p == 0.3
+    assert set(loaded.state_dict()) == set(lenet.state_dict())
+    assert torch.equal(loaded.eval()(DIGITS), lenet.eval()(DIGITS))
+    assert len(load(tmp_path / "model.pth", "shot_lenet").bottleneck) == 2
+
+
+def test_dropout_needs_a_bottleneck_that_has_none(lenet: BottleneckClassifier) -> None:
+    with pytest.raises(UserError, match=r"`bottleneck_dropout=0.2`: this model has dropout there already"):
+        lenet.drop_features(0.2)
+    lenet.bottleneck = nn.Identity()
+    with pytest.raises(UserError, match="this model has no bottleneck"):
+        lenet.drop_features(0.2)
+    with pytest.raises(UserError, match="checkpoint imagenet has no bottleneck"):
+        load("imagenet", "resnet18", scratch=True, bottleneck_dropout=0.2)
+
+
+def test_an_adaptation_inherits_the_dropout_of_its_source_model(tmp_path: Path) -> None:
+    run, words = tmp_path / "run", ["run", *small_arguments(write_domains(tmp_path)), "-t", "dark", "--epochs", "1"]
+    lengths = ["--adapt-epochs", "1", "--adapt-batch-size", "16", "--log", str(run)]
+    assert main([*words, *lengths, "--bottleneck-dropout", "0.4"]) == 0
+    assert json.loads((run / "adapt" / "config.json").read_text())["bottleneck_dropout"] == 0.4
+
+
+# Networks by name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("small_cnn", "resnet18", "test_resnet", "test_vit", "mobilenetv3_small_050"),
+        *("torchvision/mobilenet_v3_small", "torchvision/swin_t"),
+    ],
+)
+def test_backbones_become_classifiers(name: str) -> None:
+    side = 160 if name == "test_vit" else 64
+    model = shot_classifier(create_backbone(name, pretrained=False), 3, 8).eval()
+    assert model(torch.zeros(2, 3, side, side)).shape == (2, 3)
+
+
+def test_preprocessing_is_that_of_the_networks_library() -> None:
+    vit = create_network("test_vit")
+    assert preprocessing_of(vit) == Preprocessing((0.5,) * 3, (0.5,) * 3, 160, 0.95)
+    assert preprocessing_of(create_network("test_vit", options={"img_size": 64})).image_size == 64
+    imagenet = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 224)
+    assert preprocessing_of(create_network("torchvision/resnet18")) == imagenet
+    assert preprocessing_of(nn.Flatten()) is None
+    backbone = create_backbone("small_cnn")
+    assert shot_classifier(backbone, 3, 8).preprocessing == Preprocessing((0.5,) * 3, (0.5,) * 3)
+    with pytest.raises(RuntimeError):
+        shot_classifier(backbone, 3, 8, pool=False)(torch.zeros(2, 3, 16, 16))
+
+
+def test_every_name_is_known() -> None:
+    known = names()
+    assert len(known) == len(set(known))
+    assert {"small_cnn", "dtn", "resnet50", "mobilenetv2_100", "torchvision/swin_t"} <= set(known)
+
+
+def test_options_are_python_values_and_reach_timm() -> None:
+    parsed = parse_options(["pad_type=same", "drop_rate=0.1", "scales=(1, 2)"])
+    assert parsed == {"pad_type": "same", "drop_rate": 0.1, "scales": (1, 2)}
+    backbone = create_backbone("mobilenetv2_100", pretrained=False, options={"pad_type": "same"})
+    assert "Same" in type(backbone.conv_stem).__name__
+    with pytest.raises(UserError, match="KEY=VALUE"):
+        parse_options(["same"])
+
+
+def test_local_weights_need_no_classifier(tmp_path: Path) -> None:
+    full = create_backbone("test_resnet", pretrained=False)
+    weights = {**full.state_dict(), "head.fc.weight": torch.zeros(1000, 3)}
+    save_file(weights, tmp_path / "weights.safetensors")
+    backbone = create_backbone("test_resnet", weights_file=tmp_path / "weights.safetensors")
+    assert backbone.pretrained
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in backbone.state_dict().items())
+
+
+@pytest.mark.parametrize("build", BOTH)
+def test_no_option_of_a_network_reads_a_file(build: Any, tmp_path: Path) -> None:
+    file, victim = tmp_path / "bomb.pth", tmp_path / "victim"
+    torch.save(Bomb(victim), file)
+    for option, value in {
+        "checkpoint_path": str(file),
+        "pretrained_cfg": {"file": str(file)},
+        "pretrained_cfg_overlay": {"file": str(file)},
+        "cache_dir": str(tmp_path),
+        "pretrained_model_args": {"a": str(file)},
+        "num_classes": 3,
+        "pretrained": True,
+    }.items():
+        with pytest.raises(UserError, match=f"`arch_option` {option} is not of the network test_resnet"):
+            build("test_resnet", pretrained=True, options={option: value})
+    for value in (str(file), {"a": [str(file)]}, ("https://x",), "C:\\weights", "weights.pth"):
+        with pytest.raises(UserError, match=r"`arch_option` act_layer: .* names a file or an address"):
+            build("test_resnet", pretrained=False, options={"act_layer": value})
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("test_resnet", {"features_only": True}, r"features_only.*gives a list where one vector an image is expected"),
+        ("test_resnet", {"in_chans": 1}, r"cannot be called on images of shape \(2, 3, 160, 160\).*in_chans"),
+        ("test_resnet", {"global_pool": ""}, r"global_pool.*gives \(2, \d+, \d+, \d+\) of torch.float32 where one"),
+        ("test_resnet", {"act_layer": "none_such"}, "test_resnet cannot be built"),
+        ("test_resnet", {"no_such": 1}, r"does not accept .*no_such"),
+        ("small_cnn", {"pad_type": "same"}, "`arch_option` is for timm models; small_cnn takes none, got pad_type"),
+        ("resnet18", {"pad_type": "same"}, "resnet18 takes none"),
+        ("torchvision/swin_t", {"pad_type": "same"}, "torchvision/swin_t takes none"),
+        ("resnet51", {}, "did you mean"),
+        ("resnet50.a1_in1", {}, r"unknown weights of resnet50 'a1_in1'; did you mean 'a1_in1k'"),
+        ("torchvision/squeezenet1_1", {}, "squeezenet1_1 has no linear head to replace"),
+    ],
+)
+def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        create_backbone(name, pretrained=False, options=options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("options", [{"features_only": True}, {"in_chans": 1}, {"global_pool": ""}])
+def test_options_that_leave_no_logits_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        load("imagenet", "test_resnet", arch_options=options, scratch=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: shot_classifier(SmallCNN(), 10**12), r"`num_classes` 10{12}: .* 2\.6e\+14 weights; at most 4194304"),
+        (lambda: shot_classifier(SmallCNN(), 31, 10**9), r"`bottleneck_dim` 10{9}: .* 1\.3e\+11 .* at most 8388608"),
+        (lambda: create_network("resnet18", 10**12), "`num_classes` 1000000000000"),
+        (lambda: create_backbone("small_cnn", weights_file="none.pth"), "none.pth does not exist"),
+    ],
+)
+def test_sizes_are_limited_before_memory_is_asked_for(build: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        build()
+
+
+def test_tokens_cannot_be_pooled() -> None:
+    from tllib_ancon.pooling import AveragePool
+
+    with pytest.raises(UserError, match=r"returns \(2, 197, 8\)"):
+        AveragePool()(torch.zeros(2, 197, 8))

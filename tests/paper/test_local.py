@@ -1,0 +1,286 @@
+"""The runs of a plan on this machine: in which order, with which shares, and what becomes of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import Interrupted, UserError
+from tllib_ancon.paper import local
+from tllib_ancon.paper.local import LOG, EngineConfig, Failure, Local, finished, shares, visible_gpus
+from tllib_ancon.paper.plan import Run
+from tllib_ancon.training.files import lock_folder
+
+SOURCES = [Run("source/a", "pretrain", {"root": "a"}), Run("source/b", "pretrain", {"root": "b"})]
+ADAPTATIONS = [
+    Run(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{'ab'[number % 2]}") for number in range(4)
+]
+EIGHT = [str(number) for number in range(8)]
+
+
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, status: int):
+        self.returncode = status
+
+    def poll(self) -> int:
+        return self.returncode
+
+
+def execute(runs: Sequence[Run], out: Path, shares=({},), say=print) -> list[Failure]:
+    return Local(shares).execute(runs, ".", out, say)
+
+
+class Commands(list):
+    """The words of each command that was run; a command whose last word is in ``broken`` fails."""
+
+    broken: frozenset[str] = frozenset()
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    made = Commands()
+    runs = {tuple(run.words): run for run in (*SOURCES, *ADAPTATIONS)}
+
+    def start_nothing(command, **streams):
+        words = command[4:]
+        made.append(words)
+        if words[-1] in made.broken:
+            streams["stdout"].write("" if words[-1] == "3" else "a traceback\nthe reason\n")
+            return Ended(2)
+        (tmp_path / runs[tuple(words)].name / "result.json").write_text("{}")
+        return Ended(0)
+
+    monkeypatch.setattr(local.subprocess, "Popen", start_nothing)
+    return made
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path, jobs: int) -> None:
+    said: list[str] = []
+    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * jobs, said.append) == []
+    assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
+    assert sorted(words[-1] for words in commands[2:]) == ["0", "1", "2", "3"]
+    assert sorted(said)[0] == "[1/6] source/a"
+    assert len(said) == 6
+    assert all(finished(run, tmp_path) for run in (*SOURCES, *ADAPTATIONS))
+
+
+def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -> None:
+    commands.broken = frozenset("a13")
+    for name in ("erm/1", "erm/3"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / LOG).write_text("of an earlier attempt\n")
+    failures = execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * 2)
+    assert failures == [
+        Failure("source/a", "exit status 2: the reason"),
+        Failure("erm/0", "needs source/a, which failed"),
+        Failure("erm/1", "exit status 2: the reason"),
+        Failure("erm/2", "needs source/a, which failed"),
+        Failure("erm/3", "exit status 2: no output"),
+    ]
+    assert sorted(words[-1] for words in commands) == ["1", "3", "a", "b"]
+    assert "earlier attempt\na traceback" in (tmp_path / "erm/1" / LOG).read_text()
+
+
+def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
+    settings = {"data": "Office31", "source": ("A",), "root": str(tmp_path / "none"), "log": str(tmp_path / "log")}
+    (failure,) = execute([Run("source/none", "pretrain", settings)], tmp_path)
+    assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from tllib_ancon.paper.local import Command
+from tllib_ancon.paper.plan import Run
+class Words(Run):
+    words = sys.argv[2:]
+print(Command(Words("run", "pretrain", {}), Path(sys.argv[1]), {}).process.pid, flush=True)
+time.sleep(120)
+"""
+
+
+def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_path: Path) -> None:
+    log, domains = tmp_path / "run", write_domains(tmp_path)
+    words = ["pretrain", *small_arguments(domains), "-j", "1", "--epochs", "100000", "--log", str(log)]
+    command = [sys.executable, "-c", PARENT, str(tmp_path), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        started = psutil.Process(int(parent.stdout.readline()))
+        while not (log / "metrics.jsonl").is_file():
+            assert started.is_running()
+            time.sleep(0.05)
+        workers = started.children()
+        parent.kill()
+    _, left = psutil.wait_procs([started, *workers], timeout=20)
+    assert not left
+    lock_folder(log).close()
+
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(120)"
+
+
+@pytest.fixture
+def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[subprocess.Popen[bytes]]]:
+    """Make three runs, two at a time, whose commands sleep, and send this process signals, one after the other."""
+
+    def sleeping(numbers: Sequence[int], code: str, said: list[str]) -> list[subprocess.Popen[bytes]]:
+        start, started = subprocess.Popen, []
+
+        def start_sleeping(command, **streams):
+            started.append(start([sys.executable, "-c", code], **streams))
+            if len(started) == 2:
+                for place, number in enumerate(numbers):
+                    threading.Timer(1 + 2 * place, os.kill, (os.getpid(), number)).start()
+            return started[-1]
+
+        monkeypatch.setattr(local.subprocess, "Popen", start_sleeping)
+        before = [signal.signal(number, signal.default_int_handler) for number in set(numbers)]
+        with pytest.raises(Interrupted, match=signal.Signals(numbers[0]).name):
+            execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)
+        for number, handler in zip(set(numbers), before, strict=True):
+            assert signal.signal(number, handler) == signal.default_int_handler
+        return started
+
+    return sleeping
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_driver_that_gets_a_signal_alone_ends_its_commands_and_says_so(sleeping, number: signal.Signals) -> None:
+    said: list[str] = []
+    started = sleeping([number], "import time; time.sleep(120)", said)
+    assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
+    assert said[-1] == f"{number.name}: the running commands end their step; once more ends them at once"
+
+
+def test_a_second_signal_kills_the_commands(sleeping) -> None:
+    started = sleeping([signal.SIGINT, signal.SIGINT], STUBBORN, [])
+    assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
+
+
+def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, monkeypatch) -> None:
+    def refuse(file, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+
+    monkeypatch.setattr(local, "open", refuse, raising=False)
+    (failure,) = execute(SOURCES[:1], tmp_path)
+    assert failure.reason.startswith(f"{tmp_path / 'source/a' / LOG}: No space left on device")
+    assert commands == []
+
+
+@pytest.mark.parametrize("plant", [lambda path: path.symlink_to("outside"), os.mkfifo])
+def test_a_log_that_was_planted_fails_the_run(commands, tmp_path: Path, plant, within_a_minute: None) -> None:
+    log = tmp_path / "source/a" / LOG
+    log.parent.mkdir(parents=True)
+    plant(log)
+    (failure,) = execute(SOURCES[:1], tmp_path)
+    assert failure.reason.startswith(f"{log} is a link or no regular file")
+    assert not (log.parent / "outside").exists()
+
+
+# Shares of the machine
+
+
+@pytest.mark.parametrize(
+    ("settings", "visible", "expected"),
+    [
+        ({}, EIGHT, EIGHT),
+        ({"jobs": 3}, EIGHT, EIGHT[:3]),
+        ({"gpus_per_run": 2}, EIGHT, ["0,1", "2,3", "4,5", "6,7"]),
+        ({"gpus_per_run": 3}, EIGHT, ["0,1,2", "3,4,5"]),
+        ({"gpus_per_run": 0.5}, ["0", "1"], ["0", "1", "0", "1"]),
+        ({"gpus_per_run": 0.5, "jobs": 2}, ["0", "1"], ["0", "1"]),
+        ({"gpus_per_run": 0.3}, ["0"], ["0"] * 3),
+        ({"gpus_per_run": 0.1}, ["0"], ["0"] * 10),
+        ({"gpus_per_run": 0.7}, ["0", "1"], ["0", "1"]),
+        ({"jobs": 4}, ["0"], ["0"] * 4),
+        ({"jobs": 5}, ["0", "1"], ["0", "1", "0", "1", "0"]),
+        ({"gpus_per_run": 2}, ["GPU-a", "GPU-b", "GPU-c"], ["GPU-a,GPU-b"]),
+        ({"gpus_per_run": 0, "jobs": 2}, EIGHT, ["", ""]),
+        ({}, [], [None] * 16),
+        ({"cpus_per_run": 5}, [], [None] * 3),
+        ({"cpus_per_run": 17}, [], [None]),
+        ({"jobs": 3}, [], [None] * 3),
+    ],
+)
+def test_each_run_has_gpus_and_threads_of_its_own(settings, visible: list[str], expected: list[str | None]) -> None:
+    found = shares(EngineConfig(**settings), visible, cores=16)
+    assert [share.get("CUDA_VISIBLE_DEVICES") for share in found] == expected
+    assert {share["OMP_NUM_THREADS"] for share in found} == {str(settings.get("cpus_per_run", 1))}
+
+
+@pytest.mark.parametrize(
+    ("settings", "visible", "message"),
+    [
+        ({"gpus_per_run": 1}, [], "`gpus_per_run` 1: a run needs as many, and this machine has 0"),
+        ({"gpus_per_run": 9}, EIGHT, "`gpus_per_run` 9: a run needs as many, and this machine has 8"),
+        ({"gpus_per_run": 2, "jobs": 5}, EIGHT, "`gpus_per_run` 2: each of 5 runs at a time needs as many"),
+        ({"jobs": 0}, [], "`jobs` must be at least 1"),
+        ({"gpus_per_run": 1.5}, [], "a whole number or below 1, got 1.5"),
+        ({"gpus_per_run": float("nan")}, [], "`gpus_per_run` must be at least 0"),
+        ({"gpus_per_run": -1}, [], "`gpus_per_run` must be at least 0"),
+        ({"cpus_per_run": 0}, [], "`cpus_per_run` must be at least 1"),
+        ({"engine": "rey"}, [], "did you mean 'ray'"),
+        ({"engine": "ray", "jobs": 2}, [], "`jobs` is for `engine=local`"),
+        ({"address": "auto"}, [], "`address` auto needs `engine=ray`"),
+    ],
+)
+def test_settings_that_are_refused(settings, visible: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        shares(EngineConfig(**settings), visible, 16)
+
+
+def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-b,9")
+    assert visible_gpus() == ["5", "GPU-b"]
+
+
+def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_use, seen = [], []
+
+    class Running(Ended):
+        def poll(self) -> int:
+            in_use.remove(self.gpu)
+            return 0
+
+    def start(command, env, **_):
+        assert {name: env.get(name) for name in os.environ.keys() - {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"}} == {
+            name: value for name, value in os.environ.items() if name not in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+        }
+        process = Running(0)
+        process.gpu = env["CUDA_VISIBLE_DEVICES"]
+        assert process.gpu not in in_use
+        in_use.append(process.gpu)
+        seen.append(process.gpu)
+        return process
+
+    monkeypatch.setattr(local.subprocess, "Popen", start)
+    engine = Local([{"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": "1"} for gpu in "01"])
+    assert engine.at_a_time == 2
+    runs = [Run(f"source/{number}", "pretrain", {"root": "."}) for number in range(20)]
+    assert engine.execute(runs, ".", tmp_path, lambda line: None) == []
+    assert len(seen) == 20
+    assert set(seen) == {"0", "1"}
+
+
+def test_ray_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.delitem(sys.modules, "tllib_ancon.paper.ray", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["benchmark", "office31", str(tmp_path), "--engine", "ray"]) == 2
+    assert "--engine ray needs Ray: pip install ray" in capsys.readouterr().err

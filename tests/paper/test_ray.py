@@ -1,0 +1,288 @@
+"""A real Ray cluster of two nodes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.domains_on_disk import write_domains
+from tests.end_to_end.killable import differences
+from tests.paper.test_local import Ended
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import Interrupted, UserError
+from tllib_ancon.paper import local
+from tllib_ancon.paper.local import LOG, EngineConfig, Failure, Local, finished
+from tllib_ancon.paper.plan import Run
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
+ray_engine = pytest.importorskip("tllib_ancon.paper.ray")
+METHODS = ("self-training", "ancon", "gce+elr")
+TINY = {
+    "data": "ImageList",
+    "source": ("bright",),
+    "arch": "small_cnn",
+    "scratch": True,
+    "bottleneck_dim": 8,
+    "train_resizing": "res.",
+    "val_resizing": "res.",
+    "resize_size": 16,
+    "batch_size": 16,
+    "workers": 0,
+    "epochs": 1,
+    "quiet": True,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Its first node has two CPUs; a test adds the second. It ignores SIGINT, as what a script starts in the background
+    does."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        handler = signal.getsignal(signal.SIGTERM)  # the cluster's own ends the process
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_name": "first"})
+        signal.signal(signal.SIGINT, interrupted)
+        yield made
+        made.shutdown()
+        signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_domains(tmp_path_factory.mktemp("data"))
+
+
+def source(data: Path, out: Path, seed: int, **settings: Any) -> Run:
+    name = f"source/erm-bright-seed{seed}"
+    return Run(name, "pretrain", {"root": str(data), **TINY, "seed": seed, "log": str(out / name), **settings})
+
+
+def adaptation(data: Path, out: Path, start: Run, method: str) -> Run:
+    seed = start.settings["seed"]
+    name = f"erm/bright-dark/{method}-seed{seed}"
+    checkpoint = str(out / start.name / "checkpoints" / "best.pth")
+    own = {"target": ("dark",), "method": method, "seed": seed, "checkpoint": checkpoint, "log": str(out / name)}
+    return Run(name, "adapt", {"root": str(data), **TINY, **own}, start.name)
+
+
+def table(data: Path, out: Path) -> list[Run]:
+    """A source model and three adaptations."""
+    out.mkdir()
+    start = source(data, out, 0)
+    return [start, *(adaptation(data, out, start, method) for method in METHODS)]
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a run leaves but how fast it was, and where it lies."""
+
+    def comparable(value: Any) -> Any:
+        if isinstance(value, dict):
+            hidden = ("images_per_second", "sha256")
+            return {name: comparable(entry) for name, entry in value.items() if name not in hidden}
+        return [comparable(entry) for entry in value] if isinstance(value, list) else value
+
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    checkpoints = {path.name: torch.load(path, weights_only=True) for path in (folder / "checkpoints").glob("*.pth")}
+    assert {"best.pth", "latest.pth"} <= checkpoints.keys()
+    result = json.loads((folder / "result.json").read_text())
+    threads = json.loads((folder / "config.json").read_text())["threads"]
+    return comparable(
+        {**checkpoints, "metrics": [json.loads(line) for line in lines], "result": result, "threads": threads}
+    )
+
+
+def on_this_cluster(cluster: Any, **settings: Any) -> Any:
+    return ray_engine.connected(EngineConfig(engine="ray", address=cluster.address, **settings))
+
+
+def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
+    cluster: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
+    second = cluster.add_node(num_cpus=1, node_name="second")
+    runs, said = table(data, tmp_path / "ray"), []
+    lost = threading.Thread(target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False})
+
+    def lose_the_second_node(line: str) -> None:
+        said.append(line)
+        if len(said) > 1 and line.endswith("on second") and not lost.ident:
+            lost.start()
+
+    with on_this_cluster(cluster) as engine:
+        assert engine.at_a_time == 3
+        assert engine.execute(runs, str(data), tmp_path / "ray", lose_the_second_node) == []
+    lost.join()
+    assert all(finished(run, tmp_path / "ray") for run in runs)
+    cut = next(line for line in said[1:] if line.endswith("on second")).removesuffix(" on second")
+    assert f"{cut} on first" in said, "the run of the lost node began again"
+    begun = [re.match(r"\[(\d+)/4\] (\S+) on (first|second)$", line).groups() for line in said]
+    assert {name for _, name, _ in begun} == {run.name for run in runs}
+    assert {number for number, _, _ in begun} == {str(number) for number in range(1, 5)}
+
+    def start_here(command, **streams):
+        with contextlib.redirect_stdout(streams["stdout"]), contextlib.redirect_stderr(streams["stderr"]):
+            return Ended(main(command[4:]))
+
+    monkeypatch.setattr(local.subprocess, "Popen", start_here)
+    assert Local([{}]).execute(table(data, tmp_path / "local"), str(data), tmp_path / "local", print) == []
+    for run in runs:
+        found, expected = outcome(tmp_path / "ray" / run.name), outcome(tmp_path / "local" / run.name)
+        found, expected = (_placeless(value, tmp_path) for value in (found, expected))
+        assert found["threads"] == 1
+        assert differences(found, expected) == []
+
+
+def _placeless(value: Any, folder: Path) -> Any:
+    """Without the names of the two folders."""
+    if isinstance(value, dict):
+        return {name: _placeless(entry, folder) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_placeless(entry, folder) for entry in value]
+    return re.sub(rf"{re.escape(str(folder))}/(ray|local)", "", value) if isinstance(value, str) else value
+
+
+def test_what_starts_from_a_failed_run_is_not_tried(cluster: Any, data: Path, tmp_path: Path) -> None:
+    broken = source(data, tmp_path, 0, bottleneck_dim=-1)
+    said: list[str] = []
+    with on_this_cluster(cluster) as engine:
+        failures = engine.execute(
+            [broken, adaptation(data, tmp_path, broken, "ancon")], str(data), tmp_path, said.append
+        )
+    assert failures[0].run == broken.name
+    assert failures[0].reason.startswith("exit status 2: tllib-ancon: error: --bottleneck-dim")
+    assert failures[1] == Failure("erm/bright-dark/ancon-seed0", f"needs {broken.name}, which failed")
+    assert said == [f"[1/2] {broken.name} on first"]
+
+
+def commands_in(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(folder) in " ".join(process.cmdline()) and "tllib_ancon.orphan" in process.cmdline():
+                found.append(process)
+    return found
+
+
+def wait_for(condition: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_sigterm_reaches_the_commands(cluster: Any, data: Path, tmp_path: Path) -> None:
+    run = source(data, tmp_path, 0, epochs=100_000)
+    metrics = tmp_path / run.name / "metrics.jsonl"
+
+    def terminate_in_the_middle() -> None:
+        try:
+            wait_for(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) > 2, 200)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with on_this_cluster(cluster) as engine:
+        threading.Thread(target=terminate_in_the_middle).start()
+        with pytest.raises(Interrupted):
+            engine.execute([run], str(data), tmp_path, print)
+        assert commands_in(tmp_path) == []
+    assert "stopped by SIGTERM" in (tmp_path / run.name / LOG).read_text()
+    assert len(metrics.read_text().splitlines()) > 2
+
+
+def test_a_cancellation_that_is_lost_is_repeated_and_many_are_one_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled: list[str] = []
+    monkeypatch.setattr(ray_engine.ray, "cancel", cancelled.append)
+    left = iter([["a", "b"], ["b"], []])
+    monkeypatch.setattr(ray_engine.ray, "wait", lambda tasks, num_returns, timeout: ([], next(left)))
+    ray_engine.OnRay.end(None, ["a", "b"])
+    assert cancelled == ["a", "b", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("first_is_cut_off", [False, True])
+def test_many_cancellations_are_one_sigterm_that_is_not_lost(first_is_cut_off: bool, monkeypatch) -> None:
+    class Command:
+        sent = looks = 0
+        process = property(lambda self: self)
+
+        def poll(self) -> int | None:
+            self.looks += 1
+            assert self.looks < 20, "the command is not signalled again"
+            return 0 if self.looks > 9 and self.sent > first_is_cut_off else None
+
+        def terminate(self) -> None:
+            self.sent += 1
+            if first_is_cut_off and self.sent == 1:
+                raise KeyboardInterrupt
+
+    cancellations = iter([False, True, True, False, True])
+
+    def interrupted(seconds: float) -> None:
+        if next(cancellations, False):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_engine.time, "sleep", interrupted)
+    command = Command()
+    with pytest.raises(KeyboardInterrupt):
+        ray_engine.await_end(command)
+    assert command.sent == 1 + first_is_cut_off
+
+
+def test_more_than_the_nodes_have(cluster: Any) -> None:
+    with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many, the most are 0"):
+        on_this_cluster(cluster, gpus_per_run=2).__enter__()
+    with pytest.raises(UserError, match="`cpus_per_run` 64: no node of the cluster has as many for a run"):
+        on_this_cluster(cluster, cpus_per_run=64).__enter__()
+
+
+def test_a_folder_that_a_node_does_not_share(cluster: Any, data: Path, tmp_path: Path) -> None:
+    own = f"mount -t tmpfs none {tmp_path} && exec {sys.executable} -m ray.scripts.scripts start"
+    command = f"{own} --address {cluster.address} --num-cpus 1 --node-name apart --block"
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets a process have no mounts of its own")
+    node = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with on_this_cluster(cluster) as engine:
+            wait_for(lambda: any(found["NodeName"] == "apart" and found["Alive"] for found in ray.nodes()))
+            message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
+            with pytest.raises(UserError, match=re.escape(message)):
+                engine.execute([source(data, tmp_path, 0)], str(data), tmp_path, print)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        node.terminate()
+        node.wait()
+
+
+@pytest.mark.parametrize("address", ["listens", "nonsense"])
+def test_an_address_that_nobody_answers(address: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr("tllib_ancon.paper.ray.ANSWER_WITHIN", 10.0)
+    monkeypatch.setattr(
+        "tllib_ancon.training.inputs.open_images", lambda *_: pytest.fail("asked before the data is read")
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        given = f"127.0.0.1:{server.getsockname()[1]}" if address == "listens" else address
+        assert main(["benchmark", "office31", str(data), "--engine", "ray", "--address", given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tllib-ancon: error: --address {given}: ")

@@ -1,0 +1,220 @@
+"""Losses beside their equations in plain Python, or beside the values that the authors' code gave."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tests.self_training.naive import softmax
+from tllib_ancon import methods
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import (
+    EarlyLearningRegularization,
+    NeighborhoodReciprocity,
+    cross_entropy,
+    generalized_cross_entropy,
+    information_maximization,
+)
+from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
+
+
+def naive_gce(logits: list[float], target: list[float], q: float) -> float:
+    agreement = sum(p * t for p, t in zip(softmax(logits), target, strict=True))
+    return (1 - agreement**q) / q
+
+
+def digamma(x: float) -> float:
+    """By recurrence to a large argument and the asymptotic series."""
+    if x < 12:
+        return digamma(x + 1) - 1 / x
+    return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - 1 / (252 * x**6)
+
+
+def naive_belief_matching(logits: list[float], target: list[float], coefficient: float, prior: float) -> float:
+    alpha = [math.exp(value) for value in logits]
+    likelihood = sum(t * (digamma(a) - digamma(sum(alpha))) for t, a in zip(target, alpha, strict=True))
+    divergence = math.lgamma(sum(alpha)) - math.lgamma(prior * len(alpha))
+    for a in alpha:
+        divergence += math.lgamma(prior) - math.lgamma(a) + (a - prior) * (digamma(a) - digamma(sum(alpha)))
+    assert divergence > -1e-9
+    return coefficient * divergence - likelihood
+
+
+def rows(low: float, high: float) -> st.SearchStrategy[list[list[float]]]:
+    return st.lists(st.lists(st.floats(low, high, width=32), min_size=3, max_size=3), min_size=4, max_size=4)
+
+
+@settings(deadline=None)
+@given(rows(-20, 20), rows(0, 5), st.floats(0.05, 1))
+def test_gce_against_a_naive_transcription(logits, targets, q) -> None:
+    expected = torch.tensor([naive_gce(*row, q) for row in zip(logits, targets, strict=True)])
+    for reduction, reduce in (("none", torch.clone), ("mean", torch.mean), ("sum", torch.sum)):
+        found = generalized_cross_entropy(torch.tensor(logits), torch.tensor(targets), q, reduction)
+        torch.testing.assert_close(found, reduce(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ce", "gce", "elr", "nrc", "nrc_ancon"])
+def test_losses_as_recorded_from_the_authors_code(golden: dict[str, np.ndarray], name: str) -> None:
+    num_samples, num_classes, feature_dim = (int(golden[size]) for size in "NKD")
+    elr = EarlyLearningRegularization(num_samples, num_classes)
+    nrc = NeighborhoodReciprocity(num_samples, num_classes, feature_dim, reciprocal=False)
+    nrc.initialize(torch.arange(num_samples), *(torch.from_numpy(golden[f"{x}_init"]) for x in ("features", "logits")))
+    loss = {
+        "ce": lambda step, logits: cross_entropy(logits, step["smooth"]),
+        "gce": lambda step, logits: generalized_cross_entropy(logits, step["smooth"]),
+        "elr": lambda step, logits: elr(step["idx"], logits),
+        "nrc": lambda step, logits: nrc(step["idx"], step["features"], logits),
+        "nrc_ancon": lambda step, logits: nrc(step["idx"], step["features"], logits, step["y_bar_before"]),
+    }[name]
+    for number in range(int(golden["steps"])):
+        step = {key: torch.as_tensor(value[number]) for key, value in golden.items() if value.ndim}
+        found = loss(step, step["logits"].requires_grad_())
+        found.backward()
+        torch.testing.assert_close(found.detach(), step[name], rtol=1e-5, atol=0)
+        if name != "nrc_ancon":
+            atol = 1e-8 if name in ("gce", "elr") else 1e-7
+            torch.testing.assert_close(step["logits"].grad, step[f"{name}_grad"], rtol=1e-5, atol=atol)
+
+
+@pytest.mark.parametrize("q", [0.01, 0.8, 1.0])
+def test_gce_of_an_agreement_that_underflows(q: float) -> None:
+    logits = torch.tensor([[0.0, 200.0]], requires_grad=True)
+    loss = generalized_cross_entropy(logits, torch.tensor([[1.0, 0.0]]), q)
+    assert float(loss.detach()) == pytest.approx((1 - math.exp(-200 * q)) / q, rel=1e-5)
+    loss.backward()
+    slope = math.exp(-200 * q)
+    torch.testing.assert_close(logits.grad, torch.tensor([[-slope, slope]]), rtol=1e-4, atol=1e-30)
+    loss = generalized_cross_entropy(logits, torch.zeros(1, 2), q)  # of a target without mass
+    assert float(loss.detach()) == pytest.approx(1 / q)
+    assert torch.equal(torch.autograd.grad(loss, logits)[0], torch.zeros(1, 2))
+
+
+@settings(deadline=None)
+@given(rows(-4, 5), rows(0, 2), st.floats(0, 1), st.floats(0.25, 4))
+def test_belief_matching_against_a_naive_transcription(logits, targets, coefficient, prior) -> None:
+    expected = sum(naive_belief_matching(*row, coefficient, prior) for row in zip(logits, targets, strict=True)) / 4
+    found = belief_matching_loss(torch.tensor(logits), torch.tensor(targets), coefficient, prior)
+    assert float(found) == pytest.approx(expected, rel=1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize(("coefficient", "prior"), [(1.0, 1.0), (0.1, 2.0)])
+def test_belief_matching_is_smallest_at_the_posterior(coefficient: float, prior: float) -> None:
+    """The bound is tight at Dir(β + y / coefficient), so the gradient is 0 there."""
+    posterior = torch.full((1, 4), prior)
+    posterior[0, 2] += 1 / coefficient
+    logits = posterior.log().requires_grad_()
+    loss = belief_matching_loss(logits, torch.tensor([2]), coefficient, prior)
+    loss.backward()
+    torch.testing.assert_close(logits.grad, torch.zeros(1, 4), rtol=0, atol=1e-5)
+    assert belief_matching_loss(logits.detach() + 0.1, torch.tensor([2]), coefficient, prior) > loss
+
+
+@pytest.mark.parametrize("size", [30.0, 1e3, 6e4])
+def test_belief_matching_is_finite_for_any_logits(size: float) -> None:
+    logits = torch.tensor([[size, -size, 0.0]], requires_grad=True)
+    for classes in (0, 1, 2):
+        loss = belief_matching_loss(logits, torch.tensor([classes]))
+        assert loss.isfinite()
+        assert torch.autograd.grad(loss, logits)[0].isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "options"), [("self-training", {}), ("ancon", {"smoothing": 0.0})])
+def test_belief_matching_replaces_the_cross_entropy(name: str, options: dict[str, float]) -> None:
+    given = {"confidence": "belief-matching", "belief_coefficient": 0.5, **options}
+    logits, method = torch.randn(5, 3), methods.create(name, num_samples=5, num_classes=3, **given)
+    loss = method(torch.arange(5), logits, torch.zeros(5, 1))
+    torch.testing.assert_close(loss, belief_matching_loss(logits, logits.argmax(1), 0.5))
+
+
+@pytest.mark.parametrize("loss", [generalized_cross_entropy, belief_matching_loss])
+def test_targets_are_weights_without_gradient_or_classes(loss: Callable[..., Tensor]) -> None:
+    logits, classes = torch.randn(5, 4, requires_grad=True), torch.tensor([3, 0, 1, 1, 2])
+    weights = nn.functional.one_hot(classes, 4).float().requires_grad_()
+    found = loss(logits, weights)
+    found.backward()
+    assert (logits.grad is None, weights.grad) == (False, None)
+    for dtype in (torch.int64, torch.int32):
+        assert torch.equal(loss(logits, classes.to(dtype)), found)
+    for precision in (torch.float16, torch.bfloat16):
+        half = logits.detach().to(precision)
+        torch.testing.assert_close(loss(half, classes), loss(half.float(), classes))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_information_maximization_against_a_naive_transcription(logits: list[list[float]]) -> None:
+    def entropy(row: list[float]) -> float:
+        return -sum(p * math.log(p + 1e-5) for p in row)
+
+    predictions = [softmax(row) for row in logits]
+    mean = [sum(row[k] for row in predictions) / len(logits) for k in range(3)]
+    found = information_maximization(torch.tensor(logits))
+    assert float(found) == pytest.approx(sum(map(entropy, predictions)) / len(logits) - entropy(mean), abs=1e-5)
+    assert -math.log(3) - 1e-4 <= float(found) <= 1e-4
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_dropout_is_the_mean_over_all_masks_in_the_limit() -> None:
+    features, head = torch.randn(4, 3, generator=generator(1)), nn.Linear(3, 5)
+    p = 0.2
+    expected = torch.zeros(4, 5)
+    for mask in itertools.product([0.0, 1.0], repeat=3):
+        chance = (1 - p) ** sum(mask) * p ** (3 - sum(mask))
+        expected += chance * head(features * torch.tensor(mask) / (1 - p)).softmax(1).detach()
+    found = mc_dropout_probabilities(features, head, passes=5000, p=p, generator=generator())
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.02)
+    none = mc_dropout_probabilities(features, head, passes=2, p=0.0)
+    torch.testing.assert_close(none, head(features).softmax(1).detach())
+
+
+def test_dropout_is_the_mean_over_few_passes_whose_generator_leaves_the_global_one_alone() -> None:
+    features, head, masks = torch.randn(4, 3), nn.Linear(3, 5), generator(7)
+    drawn = [torch.empty(4, 3).bernoulli_(0.5, generator=masks) for _ in range(3)]
+    before = torch.get_rng_state()
+    found = mc_dropout_probabilities(features.requires_grad_(), head, passes=3, generator=generator(7))
+    assert torch.equal(torch.get_rng_state(), before)
+    expected = sum(head(features * mask * 2).softmax(1).detach() / 3 for mask in drawn)
+    torch.testing.assert_close(found, expected)
+    assert not found.requires_grad
+    half = mc_dropout_probabilities(features.half(), nn.Linear(3, 5).half(), passes=3)
+    assert half.dtype == torch.float32
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+L, ZEROS, CLASSES = torch.zeros(2, 3), torch.zeros(2, 3), torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("loss", "arguments", "options", "message"),
+    [
+        (generalized_cross_entropy, (L, ZEROS), {"q": 0.0}, "`q` must be above 0"),
+        (generalized_cross_entropy, (L, ZEROS), {"q": 1.5}, "`q` must be above 0 .* 1, got 1.5"),
+        (generalized_cross_entropy, (L, ZEROS), {"reduction": "men"}, "did you mean 'mean'"),
+        (generalized_cross_entropy, (L, torch.zeros(2, 4)), {}, "targets have shape"),
+        (generalized_cross_entropy, (L, torch.zeros(2)), {}, "dtype torch.float32"),
+        (generalized_cross_entropy, (L, [0, 1]), {}, "targets are a list"),
+        (generalized_cross_entropy, (L, torch.tensor([0, 3])), {}, "outside"),
+        (generalized_cross_entropy, (torch.zeros(3), torch.zeros(3)), {}, "logits have shape"),
+        (belief_matching_loss, (L, CLASSES), {"coefficient": -1.0}, "coefficient"),
+        (belief_matching_loss, (L, CLASSES), {"prior": 0.0}, "prior"),
+        (information_maximization, (torch.zeros(3),), {}, "logits have shape"),
+        (mc_dropout_probabilities, (L, nn.Linear(3, 5)), {"passes": 0}, "`passes` must be at least 1"),
+        (mc_dropout_probabilities, (L, nn.Linear(3, 5)), {"p": 1.0}, "`p` must be .* below 1"),
+        (mc_dropout_probabilities, (torch.zeros(2, 3, 1, 1), nn.Linear(3, 5)), {}, "features have shape"),
+    ],
+)
+def test_what_is_refused(loss: Callable[..., Tensor], arguments, options, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        loss(*arguments, **options)

@@ -1,0 +1,287 @@
+"""NRC and AaD, and the searches for neighbours that they rest on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.self_training.naive import softmax
+from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, Visits, losses, mixed, random_visits
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
+from tllib_ancon.self_training.neighbors import CachedSearch, ExactSearch, nearest
+
+
+def dot(first: list[float], second: list[float]) -> float:
+    return sum(a * b for a, b in zip(first, second, strict=True))
+
+
+def clamp(row: list[float]) -> list[float]:
+    return [min(max(p, 1e-4), 1 - 1e-4) for p in row]
+
+
+def divergence(score: list[float], prediction: list[float]) -> float:
+    return sum(s * math.log(s) - s * p for s, p in zip(score, prediction, strict=True))
+
+
+def naive_nrc(visits: Visits, mixing: str | None, reciprocal: bool = True, weight: float = 0.4) -> list[float]:
+    """With four neighbours and three of each."""
+    memory, values = NaiveMemory(*visits.first), []
+    for indices, features, logits, anchors in visits.steps:
+        memory.update(indices, features, logits)
+        predictions = [clamp(softmax(row)) for row in logits.tolist()]
+        total = 0.0
+        for index, prediction, votes in zip(indices.tolist(), predictions, anchors.tolist(), strict=True):
+            for near in memory.nearest(index, 4):
+                beyond = memory.nearest(near, 3)
+                affinity = float(beyond.count(index)) if reciprocal and index in beyond else 0.1
+                total += affinity * divergence(clamp(mixed(mixing, votes, memory.scores[near], weight)), prediction)
+                for other in beyond:
+                    total += 0.1 * divergence(clamp(mixed(mixing, votes, memory.scores[other], weight)), prediction)
+        mean = [sum(row[k] for row in predictions) / len(predictions) for k in range(K)]
+        values.append(total / len(predictions) + sum(m * math.log(m + 1e-5) for m in mean))
+    return values
+
+
+def naive_aad(visits: Visits, mixing: str | None, beta: float, total_steps: int, weight: float) -> list[float]:
+    """With four neighbours."""
+    memory, values = NaiveMemory(*visits.first), []
+    for step, (indices, features, logits, anchors) in enumerate(visits.steps):
+        memory.update(indices, features, logits)
+        predictions = [softmax(row) for row in logits.tolist()]
+        alpha = (1 + 10 * min(step / total_steps, 1)) ** -beta
+        total = 0.0
+        for i, (index, votes) in enumerate(zip(indices.tolist(), anchors.tolist(), strict=True)):
+            for near in memory.nearest(index, 4):
+                total -= dot(predictions[i], mixed(mixing, votes, memory.scores[near], weight))
+            total += alpha * sum(dot(predictions[i], other) for j, other in enumerate(predictions) if j != i)
+        values.append(total / len(predictions))
+    return values
+
+
+@pytest.mark.parametrize("reciprocal", [True, False])
+@pytest.mark.parametrize("mixing", MIXINGS)
+def test_nrc_against_a_naive_transcription(mixing: str | None, reciprocal: bool) -> None:
+    visits = random_visits(seed=3)
+    nrc = NeighborhoodReciprocity(N, K, D, 4, 3, reciprocal=reciprocal, mixing=mixing or "authors", anchor_weight=0.4)
+    found, expected = losses(nrc, visits, mixing is not None), naive_nrc(visits, mixing, reciprocal)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("beta", "total_steps", "weight"), [(5.0, 8, 0.3), (0.75, 3, 0.6), (0.0, None, 0.3)])
+@pytest.mark.parametrize("mixing", MIXINGS)
+def test_aad_against_a_naive_transcription(mixing: str | None, beta: float, total_steps, weight: float) -> None:
+    visits = random_visits(seed=6)
+    aad = AttractingDispersing(N, K, D, 4, beta, total_steps, weight, mixing or "normalized")
+    found = losses(aad, visits, mixing is not None)
+    expected = naive_aad(visits, mixing, beta, total_steps or 1, weight)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_aad_against_finite_differences() -> None:
+    """The memory holds the batch already, and has to stand still."""
+    visits = random_visits(seed=3, num_steps=1)
+    indices, features, logits, anchors = visits.steps[0]
+    aad = AttractingDispersing(N, K, D, beta=0.0)
+    losses(aad, visits)
+    aad.memory._write = lambda *_: None
+    logits.requires_grad_()
+    aad(indices, features, logits, anchors).backward()
+    for i, k in [(0, 0), (3, 2), (11, 3)]:
+        step = torch.zeros_like(logits.detach())
+        step[i, k] = 1e-2
+        up, down = (float(aad(indices, features, logits.detach() + sign * step, anchors)) for sign in (1, -1))
+        assert float(logits.grad[i, k]) == pytest.approx((up - down) / 2e-2, abs=2e-4)
+
+
+def test_anchors_get_no_gradient() -> None:
+    visits = random_visits(seed=5)
+    indices, *rest = visits.steps[0]
+    inputs = [tensor.float().requires_grad_() for tensor in rest]
+    nrc = NeighborhoodReciprocity(N, K, D)
+    nrc.initialize(*visits.first)
+    nrc(indices, *inputs).backward()
+    assert [tensor.grad is not None for tensor in inputs] == [False, True, False]
+    assert not any(buffer.requires_grad for buffer in nrc.buffers())
+
+
+def test_as_many_neighbours_as_there_are() -> None:
+    with pytest.warns(UserWarning, match="neighbors=5 but a sample has only 2 others") as warned:
+        nrc = NeighborhoodReciprocity(3, K, D, neighbors=5, expanded_neighbors=2, search="cached")
+    assert len(warned) == 1
+    nrc.initialize(torch.arange(3), torch.randn(3, D), torch.randn(3, K))
+    assert nrc(torch.tensor([2]), torch.randn(1, D), torch.randn(1, K)).isfinite()
+
+
+def test_a_bad_first_pass() -> None:
+    for count, shift, width, message in [
+        (N - 1, 0, D, f"{N - 1} of {N} samples"),
+        (0, 0, D, f"0 of {N} samples"),
+        (N, 1, D, "outside"),
+        (N, 0, D + 1, "features have shape"),
+    ]:
+        given = torch.arange(count) + shift, torch.randn(count, width), torch.randn(count, K)
+        with pytest.raises(UserError, match=message):
+            NeighborhoodReciprocity(N, K, D).initialize(*given)
+
+
+@pytest.mark.parametrize("make", [NeighborhoodReciprocity, AttractingDispersing])
+def test_a_bad_step(make) -> None:
+    part = make(N, K, D)
+    with pytest.raises(UserError, match="initialize"):
+        part(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
+    part.initialize(*random_visits(seed=0).first)
+    for last, features, logits, anchors, message in [
+        (N, D, K, K, "outside"),
+        (1, D + 1, K, K, "features have shape"),
+        (1, D, K + 1, K, "logits have shape"),
+        (1, D, K, K + 1, "anchors have shape"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            part(torch.tensor([0, last]), *(torch.rand(2, width) for width in (features, logits, anchors)))
+
+
+# The searches
+
+
+SEARCH = pytest.mark.parametrize("search", [ExactSearch, CachedSearch])
+
+
+def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(num_samples, feature_dim, generator=generator))
+
+
+def expand_and_bmm(indices: Tensor, bank: Tensor, k: int, kk: int) -> tuple[Tensor, Tensor]:
+    """The usual search: the whole bank once per sample, k + 1 best, the first dropped."""
+    near = (bank[indices] @ bank.T).topk(k + 1).indices[:, 1:]
+    copies = bank.unsqueeze(0).expand(len(indices), -1, -1)
+    return near, torch.bmm(bank[near], copies.mT).topk(kk + 1).indices[:, :, 1:]
+
+
+def same(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+@settings(deadline=None)
+@given(st.integers(2, 200), st.integers(1, 7), st.integers(1, 2**13), st.integers(0, 2**16))
+def test_nearest_takes_the_largest_products_but_not_its_own(size, k, memory_budget, seed) -> None:
+    k, bank, own = min(k, size - 1), random_bank(size, 3, seed), torch.randperm(size)[:9]
+    found = nearest(bank[own], bank, k, own, memory_budget)
+    for row, sample in zip(found.tolist(), own.tolist(), strict=True):
+        products = [float(torch.dot(bank[sample], other)) for other in bank]
+        expected = sorted((p for j, p in enumerate(products) if j != sample), reverse=True)[:k]
+        assert [products[j] for j in row] == pytest.approx(expected, abs=1e-6)
+        assert len({*row, sample}) == k + 1
+
+
+@SEARCH
+@pytest.mark.parametrize("memory_budget", [1, 10_000, 2**30])
+def test_search_finds_what_expand_and_bmm_finds(search, memory_budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the way that an accelerator goes, where each neighbour counts as distinct."""
+    bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
+    part, expected = search(700, 16, 5, 4, memory_budget), expand_and_bmm(indices, bank, 5, 4)
+    part.initialize(bank)
+    assert same(part(indices, bank), expected)
+    every_one = lambda near: (near.flatten(), torch.arange(near.numel()).view_as(near))  # noqa: E731
+    monkeypatch.setattr(neighbors, "_distinct", every_one)
+    assert same(part(indices, bank), expected)
+
+
+def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, mm = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
+    ExactSearch(640, 8, 5, 5, memory_budget=30_000)(torch.arange(50), random_bank(640, 8))
+    assert len(sizes) > 2
+    assert max(sizes) <= 30_000
+
+
+def test_a_copy_is_a_neighbour_and_the_sample_itself_never_is() -> None:
+    bank = random_bank(70, 8)
+    bank[:3] = bank[0]
+    bank[5] = 0
+    near, expanded = ExactSearch(70, 8, 4, 4)(torch.arange(70), bank)
+    assert set(near[0, :2].tolist()) == {1, 2}
+    assert not (near == torch.arange(70).unsqueeze(1)).any()
+    assert not (expanded == near.unsqueeze(2)).any()
+
+
+@pytest.mark.parametrize("num_samples", [2, 6, 63, 64, 65, 300])
+def test_cached_search_is_exact_while_the_bank_stands_still_and_learns_what_it_visits(num_samples: int) -> None:
+    bank, k, everyone = random_bank(num_samples, 12), min(5, num_samples - 1), torch.arange(num_samples)
+    cached, exact = CachedSearch(num_samples, 12, k, k), ExactSearch(num_samples, 12, k, k)
+    cached.initialize(bank)
+    assert (cached.lists.dtype, cached.lists.shape[1]) == (torch.int32, min(4 * k, num_samples - 1))
+    indices = torch.randperm(num_samples)[:20]
+    assert same(cached(indices, bank), exact(indices, bank))
+    moved = random_bank(num_samples, 12, seed=1)
+    assert same(cached(everyone, moved), exact(everyone, moved))
+
+
+def move(bank: Tensor, indices: Tensor, amount: float) -> None:
+    moved = bank[indices] + amount * random_bank(len(indices), bank.shape[1], seed=int(indices[0]))
+    bank[indices] = torch.nn.functional.normalize(moved)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0.01, 2), st.integers(0, 2**16))
+@example(0.9867185344023073, 1076)
+def test_cached_search_never_misses_reciprocity(amount: float, seed: int) -> None:
+    bank, cached, exact = random_bank(100, 12, seed), CachedSearch(100, 12, 5, 5), ExactSearch(100, 12, 5, 5)
+    cached.initialize(bank)
+    for indices in torch.randperm(100, generator=torch.Generator().manual_seed(seed)).split(20):
+        move(bank, indices, amount)
+        best = (bank[indices].double() @ bank.double().T).sort(1, descending=True).values[:, 1:7]
+        assume(bool((best.diff(dim=1).abs() > 1e-6).all()))  # else rounding decides which is nearer
+        near, expanded = exact(indices, bank)
+        cached_near, cached_expanded = cached(indices, bank)
+        assert torch.equal(near, cached_near)  # 12 dimensions: the sketch holds them all
+        in_turn = (expanded == indices.view(-1, 1, 1)).any(2)
+        assert (cached_expanded == indices.view(-1, 1, 1)).any(2)[in_turn].all()
+        assert not (cached_expanded == cached_near.unsqueeze(2)).any()
+        assert all(len(set(row)) == 5 for row in cached_expanded.flatten(0, 1).tolist())
+
+
+def test_cached_search_recalls_nearly_all_of_a_slowly_moving_bank() -> None:
+    centres = 2 * random_bank(10, 100, seed=1)
+    bank = torch.nn.functional.normalize(centres.repeat(60, 1) + random_bank(600, 100))
+    cached, exact = CachedSearch(600, 100, 5, 5), ExactSearch(600, 100, 5, 5)
+    cached.initialize(bank)
+    hits = []
+    for indices in torch.randperm(600, generator=torch.Generator().manual_seed(0)).split(50):
+        move(bank, indices, 0.2)
+        for found, wanted in zip(cached(indices, bank), exact(indices, bank), strict=True):
+            hits.append((found.unsqueeze(-1) == wanted.unsqueeze(-2)).any(-1).float().mean())
+    assert torch.stack(hits).mean() > 0.8
+
+
+def flat_bank(seed: int) -> Tensor:
+    """300 features in 64 of 100 dimensions."""
+    plane = torch.linalg.qr(random_bank(100, 64, seed))[0]
+    return torch.nn.functional.normalize(random_bank(300, 64, seed) @ plane.T)
+
+
+def test_cached_search_takes_its_directions_anew_when_they_are_due_also_after_a_checkpoint(monkeypatch) -> None:
+    monkeypatch.setattr(CachedSearch, "REFRESH", 3)
+    cached, restored, exact = CachedSearch(300, 100, 5, 5), CachedSearch(300, 100, 5, 5), ExactSearch(300, 100, 5, 5)
+    cached.initialize(flat_bank(seed=0))
+    bank, indices = flat_bank(seed=1), torch.arange(30)
+    wanted = exact(indices, bank)[0]
+    assert [torch.equal(cached(indices, bank)[0], wanted) for _ in range(2)] == [False, False]
+    restored.load_state_dict(cached.state_dict())
+    for search in (cached, restored):
+        assert [torch.equal(search(indices, bank)[0], wanted) for _ in range(2)] == [True, True]
+    assert torch.equal(restored.directions, cached.directions)
+
+
+def test_lists_of_neighbours_out_of_range_are_refused() -> None:
+    search = CachedSearch(20, 3, 2, 2)
+    for sample in (-1, 20):
+        state = search.state_dict() | {"lists": torch.full_like(search.lists, sample)}
+        with pytest.raises(UserError, match="not those of 20 samples"):
+            search.load_state_dict(state)

@@ -1,0 +1,32 @@
+"""A small network and a few images: adaptations of a tenth of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import tllib_ancon
+
+EPOCHS, IMAGES = 4, 24
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).eval()
+
+
+def adapt(model: nn.Module | None = None, images: int = IMAGES, labels: bool = True, **settings: Any) -> Any:
+    data = TensorDataset(torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0)))
+    quick = {"epochs": EPOCHS, "batch_size": 4, "workers": 0, "quiet": True, "seed": 0}
+    true = [number % 3 for number in range(images)] if labels else None
+    return tllib_ancon.adapt(model or network(), data, labels=true, **{**quick, **settings})
+
+
+def without(metrics: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """The metrics of each epoch but for these, and for how fast it was."""
+    left_out = ("images_per_second", *names)
+    return [{name: value for name, value in line.items() if name not in left_out} for line in metrics]

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.test_state import Bomb
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import UserError
+from tllib_ancon.training import saved
+from tllib_ancon.training.inference import Predictions
+from tllib_ancon.training.saved import SavedPredictions, keep_logits, keep_predictions, read_predictions, write_arrays
+
+LOGITS = np.arange(12, dtype=np.float32).reshape(4, 3)
+FULL = SavedPredictions(
+    indices=np.arange(4),
+    logits=LOGITS,
+    labels=np.array([0, 1, 2, 0]),
+    features=np.ones((4, 2), np.float16),
+    votes=np.full((4, 3), 65535, np.uint16),
+    paths=np.array(["a.png", "ü/\udcff.png", "c", "d"]),
+)
+
+
+def test_what_is_written_is_read_to_the_last_bit(tmp_path: Path) -> None:
+    assert read_predictions(tmp_path) is None
+    write_arrays(tmp_path / "predictions.npz", vars(FULL))
+    kept = read_predictions(tmp_path)
+    for name, array in vars(FULL).items():
+        assert getattr(kept, name).dtype == array.dtype
+        np.testing.assert_array_equal(getattr(kept, name), array)
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(65504.0, np.float16), (1e6, np.float32)])
+def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Path, largest: float, kind: type) -> None:
+    target = Domain.of_files("d", ["a.png", "", "b.png", "", "", "c.png"], ["x", "y"], [1, 0, 0, 0, 0, 1])
+    target = target.subset([0, 2, 5])
+    features = torch.tensor([[0.5], [-largest]])
+    predictions = Predictions(torch.tensor([2, 0]), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    keep_logits(tmp_path / "logits" / "epoch-007.npz", predictions, target)
+    keep_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(3, 2))
+    kept = read_predictions(tmp_path)
+    with np.load(tmp_path / "logits" / "epoch-007.npz") as logits:
+        for found in (SavedPredictions(**logits), kept):
+            assert (found.indices.tolist(), found.labels.tolist()) == ([5, 0], [1, 1])
+            assert found.logits.tolist() == [[1, 2], [3, 4]]
+    assert (kept.paths.tolist(), kept.votes.tolist()) == (["c.png", "a.png"], [[0, 0], [1, 0]])
+    assert (kept.features.dtype, kept.features.tolist()) == (kind, features.tolist())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"logits": np.array([["a", "b"]] * 4)}, "array 'logits' of shape"),
+        ({"logits": np.full((4, 3), np.nan)}, "not finite"),
+        ({"logits": np.zeros((4, 1))}, "fewer than two classes"),
+        ({"logits": np.zeros((0, 3)), "indices": np.zeros(0, int)}, "no rows"),
+        ({"indices": np.arange(5)}, "does not belong"),
+        ({"labels": np.array([0, 1, 2, 3])}, "'labels' has values outside 0 to 2"),
+        ({"labels": np.array([-1, 0, 1, 2])}, "'labels' has values outside 0 to 2"),
+        ({"features": np.zeros(4)}, "array 'features' of shape"),
+        ({"votes": np.zeros((4, 5))}, r"array 'votes' of shape \(4, 5\) .* does not belong"),
+        ({"paths": np.arange(4)}, "array 'paths' of shape"),
+    ],
+)
+def test_arrays_that_are_no_predictions_are_named(tmp_path: Path, changed: dict, message: str) -> None:
+    np.savez(tmp_path / "predictions.npz", **{"indices": np.arange(4), "logits": LOGITS, **changed})
+    with pytest.raises(UserError, match=f"predictions.npz cannot be read as predictions .*{message}"):
+        read_predictions(tmp_path)
+
+
+def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path: Path) -> None:
+    path, bomb = tmp_path / "predictions.npz", Bomb(tmp_path / "victim")
+    np.savez(path, logits=LOGITS)
+    with pytest.raises(UserError, match=r"cannot be read as predictions .*'indices'"):
+        read_predictions(tmp_path)
+    np.savez(path, indices=np.array([bomb], dtype=object), logits=np.array([bomb], dtype=object))
+    for content in (path.read_bytes(), pickle.dumps(bomb), b"PK"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read as arrays"):
+            read_predictions(tmp_path)
+    assert not bomb.victim.exists()
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused_before(tmp_path: Path, monkeypatch) -> None:
+    zeros = np.zeros((saved.FEW_BYTES // 8 + 8, 2), np.float32)
+    np.savez_compressed(tmp_path / "predictions.npz", indices=np.zeros(len(zeros), np.uint8), logits=zeros)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
+    with pytest.raises(UserError, match="MB that unpack to"):
+        read_predictions(tmp_path)

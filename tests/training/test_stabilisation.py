@@ -1,0 +1,166 @@
+"""Weights near the source model's: restoration, the mean of the last epochs, the warm-up, and batch-norm by other
+statistics; and what selects an epoch."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.end_to_end.killable import differences
+from tests.training.small import EPOCHS, adapt, network, without
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.errors import UserError
+from tllib_ancon.training.adapting import Adaptation, Restoration, WeightAverage
+from tllib_ancon.training.loop import create_sgd, power_decay
+
+
+def distance(one: nn.Module, other: nn.Module) -> float:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return sum(float((a - b).detach().square().sum()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_the_restoration_is_its_equation(share: float) -> None:
+    parameter, still = nn.Parameter(torch.tensor([1.0, 2.0])), nn.Parameter(torch.zeros(1), requires_grad=False)
+    restore = Restoration([parameter, still], share)
+    with torch.no_grad():
+        parameter.copy_(torch.tensor([5.0, -2.0]))
+    restore()
+    expected = (1 - share) * torch.tensor([5.0, -2.0]) + share * torch.tensor([1.0, 2.0])
+    torch.testing.assert_close(parameter.detach(), expected)
+
+
+def test_the_average_is_the_mean() -> None:
+    model = nn.Linear(2, 1)
+    average, kept = WeightAverage(model), []
+    for _ in range(3):
+        nn.init.normal_(model.weight)
+        average.update_parameters(model)
+        kept.append(model.weight.detach().clone())
+    average.give(model)
+    torch.testing.assert_close(model.weight.detach(), torch.stack(kept).mean(0))
+
+
+def test_a_warm_up_rises_to_the_decay() -> None:
+    optimizer = create_sgd([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig())
+    schedule = power_decay(optimizer, AdaptConfig(), 20, warmup_steps=4)
+    rates = []
+    for _ in range(20):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    decay = [(1 + 10 * step / 20) ** -0.75 for step in range(20)]
+    assert rates == pytest.approx([min(1, (step + 1) / 5) * decay[step] for step in range(20)])
+
+
+def test_restoration_keeps_the_weights_nearer_to_the_source_models() -> None:
+    model = network()
+    far, near = (adapt(model, pull=pull, criterion="last").model for pull in (0.0, 0.5))
+    assert 0 < distance(model, near) < distance(model, far) / 2
+
+
+def test_the_mean_is_one_more_epoch_that_may_be_selected() -> None:
+    plain, result = adapt(criterion="last"), adapt(criterion="last", average_last=2)
+    assert [line["epoch"] for line in result.metrics] == [*range(EPOCHS + 2)]
+    assert (result.selected_epoch, result.metrics[-1]["averaged"]) == (EPOCHS + 1, 2)
+    assert without(result.metrics[: EPOCHS + 1]) == without(plain.metrics)
+    assert distance(plain.model, result.model) > 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_norm": "mixed"}, {"pull": 0.01}, {"batch_norm": "source"}])
+def test_a_run_that_was_cut_off_ends_as_one_that_was_not(tmp_path: Path, settings: dict[str, Any], monkeypatch) -> None:
+    settings = {**settings, "average_last": 2, "criterion": "last", "warmup_steps": 3}
+    whole, score = adapt(**settings), Adaptation._score
+    for cut in (EPOCHS, EPOCHS + 1):
+
+        def until(self: Adaptation, metrics: dict[str, Any], cut: int = cut) -> Any:
+            if metrics["epoch"] == cut:
+                raise KeyboardInterrupt
+            return score(self, metrics)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Adaptation, "_score", until)
+            with pytest.raises(KeyboardInterrupt):
+                adapt(**settings, log=str(tmp_path / f"cut{cut}"))
+        again = adapt(**settings, log=str(tmp_path / f"cut{cut}"))
+        assert without(again.metrics) == without(whole.metrics)
+        assert differences(dict(again.model.state_dict()), dict(whole.model.state_dict())) == []
+
+
+def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between() -> None:
+    start = network()
+    settings: dict[str, Any] = {"lr": 1e-8, "criterion": "last", "epochs": 1}
+    models = {name: adapt(start, batch_norm=name, **settings).model for name in ("source", "mixed", "target")}
+    mean = {name: model[2].running_mean for name, model in models.items()}
+    assert torch.equal(mean["source"], start[2].running_mean)
+    moved = {name: float((value - start[2].running_mean).norm()) for name, value in mean.items()}
+    assert 0 < moved["mixed"] < moved["target"]
+    assert all("forward" not in vars(module) for module in models["mixed"].modules())
+    copy.deepcopy(models["mixed"])
+
+
+def test_defaults_follow_the_statistics() -> None:
+    assert AdaptConfig().lr == 0.01
+    assert AdaptConfig(batch_norm="source").lr == 0.001
+    assert AdaptConfig(batch_norm="source", lr=0.02).lr == 0.02
+    assert AdaptConfig(batch_norm="mixed", batch_norm_prior=8).batch_norm_prior == 8
+
+
+WITHOUT_BATCH_NORM = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
+ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+ADABN: dict[str, Any] = {"method": "adabn", "epochs": 1}
+NO_EFFECT = "has no effect with `method=adabn`, which trains nothing"
+REFUSED: list[tuple[nn.Module | None, dict[str, Any], str]] = [
+    (None, {"epochs": 4, "average_last": 5}, "`average_last` 5 is more than `epochs` 4"),
+    (None, {"batch_norm_prior": 8}, "`batch_norm_prior` is for `batch_norm=mixed`"),
+    (None, {"batch_norm": "mixed", "sync_batch_norm": True}, "sync_batch_norm"),
+    (None, {"sync_batch_norm": True}, "`sync_batch_norm` needs GPUs"),
+    *(
+        (WITHOUT_BATCH_NORM, settings, f"`{name}={value}` is about .* this network has no batch-norm")
+        for settings in ({"batch_norm": "mixed"}, {"batch_norm": "source"}, ADABN)
+        for name, value in [*settings.items()][:1]
+    ),
+    (WITHOUT_BATCH_NORM, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
+    (ONE_LAYER, {}, "no parameter to train with `adapted=all-but-head`"),
+    *(
+        (None, {**ADABN, name: value}, f"`{name}={value}` {NO_EFFECT}")
+        for name, value in {"pull": 0.1, "warmup_steps": 2, "average_last": 1, "batch_norm": "source"}.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_is_refused(model: nn.Module | None, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        adapt(model, **settings)
+
+
+def test_what_is_not_refused() -> None:
+    adapt(WITHOUT_BATCH_NORM, average_last=1, epochs=1)
+    adapt(**ADABN, batch_norm="mixed")
+
+
+@pytest.mark.parametrize(
+    ("criterion", "images", "adapted", "batch"), [("infomax", 50, 45, 45), ("last", 50, 50, 50), ("none", 100, 100, 64)]
+)
+def test_what_selects_nothing_holds_nothing_out_and_a_batch_fits(
+    criterion: str, images: int, adapted: int, batch: int, monkeypatch
+) -> None:
+    seen: set[int] = set()
+    step = Adaptation._step
+
+    def seeing(self: Adaptation, batch: Any, complete: bool) -> Any:
+        seen.update(batch[0][0].tolist())
+        return step(self, batch, complete)
+
+    monkeypatch.setattr(Adaptation, "_step", seeing)
+    result = adapt(images=images, criterion=criterion, epochs=6, batch_size=None)
+    assert (len(seen), result.summary["held_out"]) == (adapted, images - adapted)
+    assert result.config.to_dict()["batch_size"] == batch
+    with pytest.raises(UserError, match=f"{adapted} images to train on are fewer than one batch of 128"):
+        adapt(images=images, criterion=criterion, batch_size=128)

@@ -1,0 +1,163 @@
+// Shows the state that the server sends, and sends back what the user does. Text goes into the page as text only.
+
+const part = (id) => document.getElementById(id);
+const buttons = [...part("options").querySelectorAll("button")];
+const PLOT = { left: 58, right: 468, top: 12, bottom: 230 };
+
+let state = null;
+let busy = false;
+
+async function request(path, body) {
+  const response = await fetch(path, body && {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const answer = await response.json();
+  return { answer, failed: response.ok ? null : answer.error };
+}
+
+async function send(path, body, done) {
+  if (busy) return;
+  setBusy(true);
+  try {
+    const { answer, failed } = await request(path, body);
+    if ("answered" in answer) show(answer);
+    say(failed ?? done, Boolean(failed));
+  } catch {
+    say("The server does not answer. What was saved is kept: start the command again and open its new address.", true);
+  } finally {
+    setBusy(false);
+  }
+}
+
+function setBusy(value) {
+  busy = value;
+  document.body.setAttribute("aria-busy", String(value));
+}
+
+function say(text, alarm) {
+  part("status").textContent = text ?? "";
+  part("status").classList.toggle("alarm", Boolean(alarm));
+}
+
+function show(next) {
+  const moved = state?.answered !== next.answered;
+  state = next;
+  const asking = state.options.length > 0;
+  part("asking").hidden = !asking;
+  part("result").hidden = asking;
+  part("progress").textContent =
+    `${count(state.answered, "label")} so far, ${state.total.toLocaleString("en")} at most`;
+  part("undo").disabled = state.answered === 0;
+  part("last").textContent = state.last === null ? "" : `“${state.last}”`;
+  part("finish").textContent = asking ? "Stop for now" : "Finish";
+  if (asking) showQuestion(moved);
+  else showResult();
+  showCurves();
+}
+
+function showQuestion(moved) {
+  part("title").textContent = "Which class is this?";
+  state.options.forEach(({ text }, index) => (buttons[index].querySelector("span").textContent = text));
+  if (!moved) return;
+  part("unreadable").hidden = true;
+  part("image").hidden = false;
+  part("image").classList.remove("tiny");
+  part("image").src = `image/${state.answered}`;
+  if (state.answered + 1 < state.total) new Image().src = `image/${state.answered + 1}`;
+}
+
+function showResult() {
+  const titles = {
+    better: "The adapted model is better",
+    worse: "The adapted model is worse",
+    undecided: "Neither is better by more than the margin",
+  };
+  part("title").textContent = "Decided";
+  const title = document.createElement("h2");
+  title.textContent = titles[state.verdict];
+  const lines = state.words.map((words) => {
+    const line = document.createElement("p");
+    line.textContent = words;
+    return line;
+  });
+  part("result").replaceChildren(title, ...lines);
+  part("result").focus();
+}
+
+function showCurves() {
+  const { better, worse } = state.curves;
+  const top = state.decides + 0.35;
+  const bottom = Math.floor(Math.min(-1, ...better, ...worse));
+  const x = (index) => PLOT.left + ((PLOT.right - PLOT.left) * index) / Math.max(better.length - 1, 10);
+  const y = (power) =>
+    PLOT.bottom - ((PLOT.bottom - PLOT.top) * (Math.min(top, Math.max(bottom, power)) - bottom)) / (top - bottom);
+  const line = (name, power, text) => [
+    draw("line", { class: name, x1: PLOT.left, x2: PLOT.right, y1: y(power), y2: y(power) }),
+    draw("text", { x: PLOT.left - 8, y: y(power) + 6, "text-anchor": "end" }, text),
+  ];
+  const curve = (name, powers) =>
+    draw("polyline", { class: name, points: powers.map((power, index) => `${x(index)},${y(power)}`).join(" ") });
+  const powers = Array.from({ length: Math.ceil(state.decides) - bottom }, (_, index) => bottom + index);
+  part("curves").replaceChildren(
+    ...powers.filter((power) => power < state.decides - 0.3).flatMap((power) => line("", power, shown(power))),
+    ...line("decides", state.decides, shown(state.decides)),
+    curve("worse", worse),
+    curve("better", better),
+    draw("text", { x: PLOT.right, y: PLOT.bottom + 22, "text-anchor": "end" }, count(state.answered, "label")),
+  );
+  const [lower, upper] = state.points.map((end) => `${end > 0 ? "+" : ""}${end.toFixed(1)}`);
+  part("curves-text").textContent =
+    `${shown(better.at(-1))} for the adapted model, ${shown(worse.at(-1))} for the source model; ` +
+    `${shown(state.decides)} decides. The accuracies differ by ${lower} to ${upper} points.`;
+}
+
+function draw(kind, attributes, text) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
+  Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function shown(power) {
+  if (power >= 9) return "∞";
+  const value = 10 ** power;
+  return value >= 10 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(2)));
+}
+
+function count(number, thing) {
+  return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
+}
+
+function answer(index) {
+  const option = state?.options[index];
+  if (option) send("answer", { answered: state.answered, answer: option.answer }, `Saved “${option.text}”.`);
+}
+
+function undo() {
+  if (state?.answered) send("undo", { answered: state.answered }, "Taken back.");
+}
+
+async function finish() {
+  await request("finish", {});
+  document.querySelectorAll("button").forEach((button) => (button.disabled = true));
+  state = null;
+  say("The session has ended; every answer is saved. You can close this page.");
+}
+
+buttons.forEach((button, index) => button.addEventListener("click", () => answer(index)));
+part("undo").addEventListener("click", undo);
+part("finish").addEventListener("click", finish);
+part("image").addEventListener("error", () => {
+  part("image").hidden = true;
+  part("unreadable").hidden = false;
+});
+part("image").addEventListener("load", ({ target }) => target.classList.toggle("tiny", target.naturalWidth < 100));
+document.addEventListener("keydown", (event) => {
+  if (event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
+  if ("1234".includes(event.key)) answer(Number(event.key) - 1);
+  else if (event.key.toLowerCase() === "u") undo();
+});
+
+send("state");

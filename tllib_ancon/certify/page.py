@@ -1,0 +1,196 @@
+"""The labelling session as a web page on this machine, and for nobody else.
+
+It listens on 127.0.0.1, every address needs the token of the printed one, a request with another Host is refused. Of
+the disk it serves the images in question, re-encoded, and nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tllib_ancon.certify.session import ANOTHER, CANNOT_TELL, Session, certificate_of, in_words
+from tllib_ancon.data.images import load_image, upright
+from tllib_ancon.errors import UserError
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
+    from starlette.concurrency import run_in_threadpool
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Mount, Route
+except ImportError:
+    raise UserError("the page needs starlette and uvicorn: pip install starlette uvicorn") from None
+
+HOST = "127.0.0.1"
+PORT = 8765
+FILES = {"": ("page.html", "html"), "page.css": ("page.css", "css"), "page.js": ("page.js", "javascript")}
+HEADERS = {
+    "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Of every answer that has not its own: they keep other pages out."""
+LARGEST_SIDE = 1600
+FLOOR, CEILING = -3.0, 9.0
+"""Of the powers of ten that the curves show, so that certainty has a number."""
+
+
+def serve(
+    session: Session,
+    read: Callable[[int], Any] | None = None,
+    port: int = PORT,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers.
+
+    Args:
+        session (Session): what is asked; with a log, every answer is on the disk before the next image is shown
+        read (callable, optional): position of an image -> the PIL image. By default it reads the file of that name
+        port (int): of 127.0.0.1; 0 for any that is free. Default: 8765
+        say (callable): called with the address
+
+    Raises:
+        UserError: the port is in use, or needs rights that this process has not
+    """
+
+    def finish() -> None:
+        server.should_exit = True
+
+    token = secrets.token_urlsafe(16)
+    app = create_app(session, token, read or (lambda position: load_image(session.comparison.names[position])), finish)
+    silent = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2, server_header=False)
+    server = uvicorn.Server(silent)
+    try:
+        listener = socket.create_server((HOST, port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UserError(f"port {port} of {HOST} cannot be used ({reason}); give another `port`, or 0 for any") from None
+    with listener:
+        say(f"http://{HOST}:{listener.getsockname()[1]}/{token}/")
+        try:
+            server.run(sockets=[listener])
+        except KeyboardInterrupt:  # what uvicorn leaves of Ctrl-C after it has ended in order
+            return
+
+
+def create_app(session: Session, token: str, read: Callable[[int], Any], finish: Callable[[], None]) -> Starlette:
+    """The page as an ASGI application below ``/<token>/``: its three files, the state, the images in question, and what
+    the user does. One event loop runs what changes the session, so that no two do at once.
+
+    Args:
+        session (Session): what is asked
+        token (str): first part of every address
+        read (callable): position of an image -> the image
+        finish (callable): is called when the user ends the session
+    """
+
+    async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
+        path, prefix = request.scope["path"].encode(errors="replace"), f"/{token}/".encode()
+        if secrets.compare_digest(path[: len(prefix)], prefix):
+            response = await answer(request)
+        else:
+            response = PlainTextResponse("open the address that the command printed: it ends in a token", 403)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    async def file(request: Request) -> Response:
+        name, kind = FILES[request.url.path.rpartition("/")[2]]
+        return Response(files(__package__).joinpath(name).read_bytes(), media_type=f"text/{kind}")
+
+    async def state(request: Request) -> Response:
+        return JSONResponse(state_of(session))
+
+    async def image(request: Request) -> Response:
+        number = request.path_params["number"]
+        if number >= len(session):
+            return PlainTextResponse("no such question", 404)
+        try:
+            content = await run_in_threadpool(lambda: _jpeg(read(session.asked(number).position)))
+        except UserError:  # its message names the folder of the image, which can tell the class
+            return PlainTextResponse("this image cannot be read", 404)
+        return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+
+    def changing(change: Callable[[Any], None]) -> Callable[[Request], Awaitable[Response]]:
+        """Do it, unless the user saw another state than there is: two windows, or one click twice."""
+
+        async def changed(request: Request) -> Response:
+            try:
+                given = await request.json()
+                seen, answer = given["answered"], given.get("answer")
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                return JSONResponse({"error": "not a request of this page"}, 400)
+            if seen != len(session.answers):
+                return JSONResponse({"error": "this was answered in another window", **state_of(session)}, 409)
+            try:
+                change(answer)
+            except UserError as error:
+                return JSONResponse({"error": str(error), **state_of(session)}, 422)
+            return JSONResponse(state_of(session))
+
+        return changed
+
+    async def end(request: Request) -> Response:
+        return JSONResponse({}, background=BackgroundTask(finish))
+
+    routes = [
+        *(Route(f"/{name}", file) for name in FILES),
+        Route("/state", state),
+        Route("/image/{number:int}", image),
+        Route("/answer", changing(session.answer), methods=["POST"]),
+        Route("/undo", changing(lambda _: session.undo()), methods=["POST"]),
+        Route("/finish", end, methods=["POST"]),
+    ]
+    guards = [
+        Middleware(BaseHTTPMiddleware, dispatch=guard),
+        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False),
+    ]
+    return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=guards)
+
+
+def state_of(session: Session) -> dict[str, Any]:
+    """What the page shows, ready for JSON. Names of images are left out: that of a folder can tell the class."""
+    curves = [np.clip(curve / np.log(10), FLOOR, CEILING).round(4).tolist() for curve in session.test.log_curves]
+    question, options = session.question, []
+    if question is not None:
+        options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]
+        options += [{"answer": ANOTHER, "text": "Another class"}, {"answer": CANNOT_TELL, "text": "Cannot tell"}]
+    return {
+        "answered": len(session.answers),
+        "total": len(session),
+        "images": len(session.comparison),
+        "options": options,
+        "last": session.described(session.answers[-1]) if session.answers else None,
+        "verdict": session.test.verdict,
+        "words": in_words(certificate_of(session)) if session.test.settled else [],
+        "points": [round(100 * end, 2) for end in session.test.interval],
+        "curves": {"better": [0, *curves[0]], "worse": [0, *curves[1]]},
+        "decides": float(np.log10(session.test.threshold)),
+    }
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    """The image upright, of :data:`LARGEST_SIDE` pixels at most, without its metadata."""
+    shown = upright(image).convert("RGB")
+    shown.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    shown.info.clear()
+    content = io.BytesIO()
+    shown.save(content, "JPEG", quality=95, subsampling=0)
+    return content.getvalue()

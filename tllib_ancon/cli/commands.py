@@ -1,0 +1,441 @@
+"""The commands of one configuration each: flags and a file make it, a function takes it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
+from pydantic import ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from tllib_ancon import methods
+from tllib_ancon.cli.flags import Flags, second_stage
+from tllib_ancon.cli.parser import Parser, flag
+from tllib_ancon.config import (
+    STANDARD_OUTPUT,
+    AdaptConfig,
+    CertifyConfig,
+    CriterionOfAnEpoch,
+    ExportConfig,
+    PredictConfig,
+    PredictionsConfig,
+    PretrainConfig,
+    read_file,
+)
+from tllib_ancon.errors import UserError, of_stage
+from tllib_ancon.given_paths import new_file
+from tllib_ancon.paper import plan
+from tllib_ancon.settings import Flag, Settings, settings_of
+
+if TYPE_CHECKING:
+    from tllib_ancon.paper.demo import Demo
+    from tllib_ancon.training.adapt import AdaptationResult
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command of one configuration is.
+
+    Attributes:
+        owner: class of the configuration
+        act: takes the configuration; gives the exit status, None for 0
+        positional: settings that are given without a flag
+        needed: these and others that must be given
+        names: how a setting is called here, where not by its own name
+        more: settings beside those of the class
+        hidden: settings that have no flag
+        log: run directory where none is given
+        usage, epilog: in place of the usage line that ``needed`` makes, and at the end of the help text
+    """
+
+    owner: type[Settings]
+    act: Callable[[Any], int | None]
+    positional: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    more: Callable[[], Mapping[str, FieldInfo]] = dict
+    hidden: tuple[str, ...] = ()
+    log: str | None = None
+    usage: str = ""
+    epilog: str | None = None
+
+    @property
+    def flags(self) -> Flags:
+        settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
+        group = "method" if self.more is not dict else "other settings"
+        return Flags({**settings, **self.more()}, self.positional, self.needed, self.names, group=group)
+
+    def flag(self, name: str, stage: str | None) -> str:
+        """The flag of a setting, for a message about a stage."""
+        return flag(name)
+
+    def add_arguments(self, parser: Parser) -> None:
+        parser.add_argument(
+            "--config", metavar="FILE", help="TOML file of settings, named as the flags are; a flag overrides its entry"
+        )
+        self.flags.add(parser)
+        parser.usage, parser.epilog = self.usage or parser.usage, self.epilog
+
+    def run(self, args: argparse.Namespace) -> int:
+        return self.act(self.configured(args)) or 0
+
+    def configured(self, args: argparse.Namespace) -> Any:
+        """The configuration that these arguments make; errors as of :meth:`made`."""
+        return self.made(args, {} if args.config is None else read_file(args.config))
+
+    def made(self, args: argparse.Namespace, file: Mapping[str, Any]) -> Any:
+        """The configuration of the settings in the file and on the command line, which win.
+
+        Raises:
+            UserError: a setting that is missing or refused; the message begins with the file if it comes from there
+        """
+        flags = self.flags
+        given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
+        if missing := [flags.shown(name) for name in flags.needed if name != "data" and not given.get(name)]:
+            needed = f"the following arguments are required: {', '.join(missing)}"
+            raise UserError(f"{needed}; tllib-ancon {args.chosen} --help tells its arguments")
+        try:
+            return self.owner(**given)
+        except UserError:
+            try:
+                self.owner(**{**{name: given[name] for name in flags.needed if name in given}, **file})
+            except UserError as error:
+                if file:
+                    raise UserError(f"{args.config}: {error}") from error
+            raise
+
+
+class TwoStages(Command):
+    """The command that trains a source model and adapts it."""
+
+    def flag(self, name: str, stage: str | None) -> str:
+        return self.flags.flag(name) if stage == "pretrain" else second_stage().flag(name)
+
+    def add_arguments(self, parser: Parser) -> None:
+        super().add_arguments(parser)
+        second_stage().add(parser)
+
+    def made(self, args: argparse.Namespace, file: Mapping[str, Any]) -> AdaptConfig:
+        with of_stage("pretrain"):
+            source = super().made(args, {name: value for name, value in file.items() if name != "adapt"})
+        try:
+            own = {**file.get("adapt", {}), **second_stage().given(args)}
+            return AdaptConfig(**{**own, "start": source, "log": source.log})
+        except UserError as error:
+            raise UserError(f"the adaptation after the first stage: {error}") from error
+
+
+def adapt(config: AdaptConfig) -> None:
+    from tllib_ancon.training import devices
+    from tllib_ancon.training.adapt import adapt
+    from tllib_ancon.training.progress import result_summary
+
+    result = adapt(config=config)
+    if not devices.is_main():
+        return
+    if not config.quiet:
+        draw(result, Path(str(config.log)) / "visualize")
+    told = result_summary(result.summary)
+    if config.start is not None:
+        told = f"{summary(result.summary['pretrain'])}\n{told}\nboth stages in {config.log}"
+    print(told)
+
+
+def draw(result: AdaptationResult, folder: Path) -> None:
+    """Draw the numbers of each epoch to ``epochs.png`` in this folder."""
+    from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
+    from tllib_ancon.training.files import write_whole
+
+    measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
+    folder.mkdir(exist_ok=True)
+    metrics = {result.config.method: [result.metrics]}
+    write_whole(folder / "epochs.png", lambda file: draw_curves(metrics, file, measures))
+
+
+def pretrain(config: PretrainConfig) -> None:
+    from tllib_ancon.training import devices
+    from tllib_ancon.training.pretrain import pretrain
+
+    result = pretrain(config)
+    if devices.is_main():
+        print(f"{summary(result)}; model in {config.log}")
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """What came out of a first stage, in one line; of CDAN and MDD the accuracy on the target, where it has labels."""
+    selected = result["selected"]
+    images = "held-out source images" if result["method"] == "erm" else "the target"
+    accuracy = f": accuracy {selected['accuracy']:.2f} % on {images}" if "accuracy" in selected else ""
+    return f"{result['method']}, epoch {selected['epoch']}{accuracy}"
+
+
+def predict(config: PredictionsConfig) -> None:
+    from tllib_ancon.training import devices
+    from tllib_ancon.training.predict import write_predictions
+
+    counts = write_predictions(config)
+    if devices.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
+        unread = f", {counts['errors']} of them could not be read" if counts["errors"] else ""
+        print(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)
+
+
+def export(config: ExportConfig) -> None:
+    from tllib_ancon.training.export import export
+
+    export(config)
+    print(f"{config.format} of {config.run} in {config.out}")
+
+
+def certify(config: CertifyConfig) -> None:
+    from tllib_ancon.certify.run import certify_run
+
+    certify_run(config, lambda line: print(line, flush=True))
+
+
+class EvaluateConfig(PredictConfig):
+    """Which checkpoint is scored on which images, or among the epochs of which run one is chosen again."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    FLAG = Flag(group="selection among the epochs of a finished run, without data or training", common=True)
+
+    per_class_eval: Annotated[bool, Flag(group="options")] = False
+    """show the accuracy of each class, too"""
+    json_file: Annotated[str | None, Flag(metavar="FILE", group="options")] = Field(None, alias="json")
+    """JSON file to write the numbers to"""
+    select: Annotated[str | None, Flag(metavar="RUN_DIR")] = None
+    """show the epoch that each criterion chooses in this run"""
+    criterion: CriterionOfAnEpoch = "infomax"
+    """criterion whose epoch --out writes"""
+    out: Annotated[str | None, Flag(metavar="FILE")] = None
+    """file to write the chosen model to, of a run with adapt --save-epochs"""
+
+
+def evaluate(config: EvaluateConfig) -> None:
+    from tllib_ancon.training import devices
+
+    if config.select is not None:
+        return devices.on_main(select)(config)
+    missing = [name for name in ("root", "target", "checkpoint") if not getattr(config, name)]
+    if missing:
+        raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
+    if config.out is not None:
+        raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
+    with devices.using_threads(config.threads):
+        score(config)
+
+
+def select(config: EvaluateConfig) -> None:
+    """Choose again among the epochs of a run by every criterion, from what the run wrote down."""
+    from tllib_ancon.report import reselection
+    from tllib_ancon.training.files import copy_whole
+    from tllib_ancon.training.run import RunDirectory
+
+    directory = RunDirectory(str(config.select))
+    metrics = reselection.read_metrics(directory)
+    print(reselection.table(metrics))
+    if config.out is not None:
+        epoch = reselection.choose(metrics, config.criterion)["epoch"]
+        copy_whole(reselection.chosen_checkpoint(directory, epoch), Path(config.out))
+        print(f"epoch {epoch}, by {config.criterion}, in {config.out}")
+
+
+def score(config: EvaluateConfig) -> None:
+    """Score a checkpoint on a domain."""
+    from tllib_ancon import selection
+    from tllib_ancon.training import devices, inputs
+    from tllib_ancon.training.devices import device
+    from tllib_ancon.training.inference import evaluation_loader, predict_domain
+    from tllib_ancon.training.progress import Progress
+
+    if config.json_file:
+        new_file(config.json_file, setting="json")
+    start = inputs.find_model(str(config.checkpoint))
+    settings = inputs.inherited(config, start)
+    target = inputs.open_images(settings, config.target, "test", start.classes)
+    inputs.require_same_classes(start, target)
+    model = inputs.load_classifier(settings, start, target.num_classes)
+    settings, transforms = inputs.choose_transforms(settings, model.preprocessing, target)
+    transforms = inputs.Transforms(transforms.evaluation, transforms.evaluation)
+    target = inputs.cached(settings, transforms, target)
+    loader = evaluation_loader(target, transforms.evaluation, config.batch_size, config.workers)
+    with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
+        bar.iterable = loader
+        predictions = predict_domain(model.to(device()), bar, device(), loader.num_images)
+    scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
+    record = inputs.recorder(target)
+    if record is not None:
+        scores |= record(predictions)
+    devices.on_main(show)(scores, target.classes if config.per_class_eval else (), config.json_file)
+
+
+def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) -> None:
+    from tllib_ancon.selection import CRITERIA
+    from tllib_ancon.training.files import write_bytes
+
+    if "accuracy" in scores:
+        print(f"accuracy             {scores['accuracy']:.2f} %")
+        print(f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %")
+        print(f"ECE (15 bins)        {scores['ece']:.4f}")
+    print(f"over all {scores['images']} images, where adapt scores its hold-out:")
+    for name in CRITERIA:
+        if name in scores:
+            print(f"{name:<20} {scores[name]:.4f}")
+    for name, accuracy in zip(classes, scores.get("per_class_accuracy", ()), strict=False):
+        print(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
+    if file:
+        write_bytes(Path(file), (json.dumps(scores, indent=2) + "\n").encode())
+
+
+class ReportConfig(Settings):
+    """Which runs stand in the report."""
+
+    FLAG = Flag(group="options", common=True)
+
+    folders: Annotated[tuple[str, ...], Flag(metavar="DIR", group="positional arguments")]
+    """run directories, or folders that hold them"""
+    paper: Annotated[str | None, Flag(metavar="TABLE")] = Field(
+        None,
+        description=f"table of the paper to set beside: {', '.join(plan.tables())}; by default that of the runs' "
+        "benchmark",
+    )
+    out: Annotated[str, Flag(metavar="DIR")] = "report"
+    """folder of report.html, report.md, *.csv, *.tex and *.png"""
+
+
+def report(config: ReportConfig) -> None:
+    from tllib_ancon.report.report import write_report
+
+    print(write_report(config.folders, config.paper, config.out))
+
+
+class DemoConfig(Settings):
+    """Which runs the demo makes."""
+
+    FLAG = Flag(group="options", common=True)
+
+    out: Annotated[str, Flag(metavar="DIR")] = "ancon-demo"
+    """folder of the data, the runs and the results"""
+    seeds: tuple[Annotated[int, Ge(0)], ...] = ()
+    """seeds, each with a source model of its own; by default 0, with --full 0 1 2 3 4"""
+    source_epochs: int = Field(10, ge=1)
+    """passes over the images for each source model"""
+    epochs: int = Field(12, ge=1)
+    """passes over the images for each adaptation"""
+    jobs: int | None = Field(None, ge=1)
+    """processes at a time, of one thread each; by default the number of cores"""
+    full: bool = False
+    """five seeds, and the same at a rate that is too high"""
+    overwrite: bool = False
+    """replace every run of an earlier demo"""
+    quiet: bool = False
+    """show only the tables"""
+
+
+MARK = "overwriting.json"
+"""In the demo's folder while a command with ``--overwrite`` has not finished."""
+
+TITLES = {
+    "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
+    "full learning rate": "the same at the full learning rate, too high for a network that is trained already",
+}
+
+
+def demo(config: DemoConfig) -> None:
+    from tllib_ancon.data.demo import write_demo_domains
+    from tllib_ancon.paper.demo import BLOCKS, Demo, ending, summarize, table
+    from tllib_ancon.report.curves import draw_curves
+
+    started = time.perf_counter()
+    out = Path(config.out)
+    blocks, seeds = (BLOCKS, range(5)) if config.full else (BLOCKS[:1], range(1))
+    jobs = config.jobs or os.cpu_count() or 1
+    demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
+    if config.overwrite:
+        _clear(demo, out / MARK)
+    write_demo_domains(out / "data")
+    results = demo.run(lambda line: None if config.quiet else print(line, file=sys.stderr, flush=True))
+    summary: dict[str, Any] = {}
+    for block in blocks:
+        rows = summarize(results[block])
+        summary |= {block: rows} if block else rows
+        draw_curves(demo.metrics(block), out / f"curves{ending(block)}.png")
+        print(table(rows, TITLES[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
+    summary["seconds"] = round(time.perf_counter() - started, 1)
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (out / MARK).unlink(missing_ok=True)
+    print(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
+    if len(demo.seeds) < 5:
+        print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")
+
+
+def _clear(demo: Demo, mark: Path) -> None:
+    """Remove the runs of an earlier demo, unless the same command has done so before and was cut off."""
+    from tllib_ancon.training.files import write_bytes
+    from tllib_ancon.training.run import versions
+
+    epochs = [demo.source_epochs, demo.epochs]
+    record = {"seeds": demo.seeds, "epochs": epochs, "blocks": demo.blocks, "versions": versions()}
+    content = json.dumps(record).encode()
+    if mark.is_file() and mark.read_bytes() == content:
+        return
+    for directory in demo.directories():
+        directory.clear()
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(mark, content)
+
+
+ROOT = ("root",)
+COMMANDS = {
+    "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
+    "pretrain": Command(
+        PretrainConfig,
+        pretrain,
+        ROOT,
+        ("root", "data", "source"),
+        log="runs/source",
+        epilog="An epoch of erm is a pass over the source, unless --iters-per-epoch says otherwise; cdan's and mdd's "
+        "learning rate is lr (1 + gamma step)^-decay.",
+    ),
+    "adapt": Command(
+        AdaptConfig,
+        adapt,
+        ROOT,
+        ("root", "data", "target", "checkpoint"),
+        more=methods.settings,
+        log="runs/adapted",
+        epilog="In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
+        "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
+    ),
+    "run": TwoStages(
+        PretrainConfig,
+        adapt,
+        ROOT,
+        ("root", "data", "source", "target"),
+        names={"method": "pretrain"},
+        log="runs/both",
+        epilog="Both stages share the dataset, the network, the images and the seed. Where each has its own value, as "
+        "of the number of epochs, --epochs is that of the first and --adapt-epochs that of the second. In a "
+        "configuration file the second stage's settings stand in the table [adapt].",
+    ),
+    "evaluate": Command(
+        EvaluateConfig,
+        evaluate,
+        ROOT,
+        names={"json_file": "json"},
+        hidden=("source",),
+        usage="%(prog)s ROOT -d DATA -t TARGET --checkpoint FILE [flags]\n"
+        "       %(prog)s --select RUN_DIR [--criterion NAME] [--out FILE]",
+    ),
+    "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
+    "export": Command(ExportConfig, export, ("run",), ("run", "out")),
+    "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
+    "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
+}

@@ -1,0 +1,586 @@
+"""Every setting of a training, once: its type, default, range and help text.
+
+Python keywords, command-line flags, TOML files, ``config.json`` and the plans of the paper's tables are all read from
+these classes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from annotated_types import Gt, Interval
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from tllib_ancon import methods
+from tllib_ancon.errors import UserError, megabytes, reading, unknown_name
+from tllib_ancon.settings import UNREAD, Flag, Settings, flag_of, redefined, settings_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TrainResizing = Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"]
+EvaluationResizing = Literal["default", "res.", "keep-ratio"]
+LARGEST_SEED = 2**32 - 1
+LARGEST_FILE = 10**6
+"""Bytes of a file of settings."""
+
+USUAL_BATCH = 64
+STANDARD_OUTPUT = "-"
+"""The file that stands for standard output."""
+
+INHERITED = (
+    *("arch", "arch_option", "bottleneck_dim", "bottleneck_dropout", "no_pool", "norm_mean", "norm_std"),
+    *("image_size", "resize_size", "crop_fraction", "val_resizing"),
+)
+"""Settings of a model and of the images that it knows: a later stage takes them from the run that trained the model."""
+
+ASSUMED: dict[str, Any] = {
+    "arch": "resnet18",
+    "arch_option": (),
+    "bottleneck_dim": 256,
+    "bottleneck_dropout": 0.0,
+    "no_pool": False,
+    "image_size": 224,
+    "resize_size": 224,
+    "crop_fraction": 0.875,
+}
+"""What stands for an inherited setting where there is no run to take it from. (``norm_mean`` and ``norm_std`` follow
+the architecture, ``train_resizing`` and ``val_resizing`` the dataset.)"""
+
+OF_THE_NETWORK = ("image_size", "crop_fraction")
+"""Settings that a network's own metadata decide before anything is assumed."""
+
+Positive = Annotated[float, Gt(0)]
+Share = Annotated[float, Interval(gt=0, le=1)]
+Count = Annotated[int, Interval(ge=0, le=4096)]
+Threads = Annotated[int, Interval(ge=1, le=4096)]
+Pixels = Annotated[int, Interval(ge=1, le=16_384)]
+Width = Annotated[int, Interval(ge=1, le=1_000_000)]
+Criterion = Literal["infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "aetta", "last", "none"]
+CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm", "aetta"]
+
+CRITERIA_OF_AN_EPOCH: tuple[str, ...] = get_args(CriterionOfAnEpoch)
+"""Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
+
+
+class DataConfig(Settings):
+    """Which images."""
+
+    FLAG = Flag(group="domains")
+
+    root: Annotated[str | None, Flag(common=True)] = None
+    """folder of the dataset"""
+    data: Annotated[str | None, Flag("-d", common=True)] = None
+    """a dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or how ROOT is laid out; ImageList: any
+    folder with image_list/<domain>.txt; ImageFolder: class folders in ROOT/DOMAIN; Folder: any tree of images; hf:NAME:
+    a Hugging Face dataset; ImageNetC: corruption/severity/<WordNet id>/*; CorruptedImages: the same with other
+    classes"""
+    source: Annotated[tuple[str, ...], Flag("-s")] = ()
+    """names of the source domains"""
+    target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
+    """names of the target domains"""
+    subset: Annotated[str | None, Flag(metavar="FILE")] = None
+    """use only the images of ImageNetC that this file lists, class/name on each line; by default all"""
+    num_classes: Annotated[Width | None, Flag(metavar="K")] = None
+    """number of classes of an ImageList without image_list/classes.txt"""
+    allow_outside_root: bool = False
+    """accept image lists that name files outside ROOT"""
+    skip_corrupt: bool = False
+    """decode every image before training and leave out those that cannot be decoded"""
+    image_column: Annotated[str | None, Flag(metavar="NAME")] = None
+    """column of hf:NAME that holds the images; by default the only column of images"""
+    label_column: Annotated[str | None, Flag(metavar="NAME")] = None
+    """column of hf:NAME that holds the class labels; by default the only column of labels"""
+    allow_download: Annotated[bool, Flag(decides=False)] = False
+    """download hf:NAME from the hub if it is not in the cache"""
+
+
+class ModelConfig(Settings):
+    """Which network."""
+
+    FLAG = Flag(group="model")
+
+    arch: Annotated[str | None, Flag("-a", common=True)] = None
+    """network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
+    shot_lenet; by default the model's, or resnet18"""
+    arch_option: Annotated[tuple[str, ...] | None, Flag(metavar="KEY=VALUE")] = None
+    """options of the model of timm, such as pad_type=same"""
+    bottleneck_dim: Annotated[Width | None, Flag(metavar="D")] = None
+    """width of the bottleneck; by default the model's"""
+    bottleneck_dropout: Annotated[float | None, Flag(metavar="P")] = Field(None, ge=0, lt=1)
+    """probability of dropping a feature after the bottleneck in training, and with `dropout` in adaptation; by default
+    the model's"""
+    no_pool: bool | None = None
+    """leave out the pooling after the backbone; by default as in the model's run"""
+    scratch: bool = False
+    """start without pre-trained weights; the backbone then learns at the full rate"""
+    pretrained_weights: Annotated[str | None, Flag(metavar="FILE")] = None
+    """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
+
+
+class ImageConfig(Settings):
+    """How an image becomes a tensor."""
+
+    FLAG = Flag(group="images")
+
+    train_resizing: Annotated[TrainResizing | None, Flag(per_stage=True)] = None
+    """how training images are resized and cropped; default: to a square, then a random resized crop; cen.crop,
+    ran.crop: to a square, then its centre or a random crop; res.: to a square; keep-ratio: by the shorter side, then a
+    random resized crop; by default keep-ratio for ImageFolder, Folder and hf:NAME, else default; for a network of which
+    nothing is known default, and cen.crop below 64 pixels"""
+    val_resizing: EvaluationResizing | None = None
+    """how images are resized and cropped for evaluation; default: to a square, then its centre; res.: to a square;
+    keep-ratio: by the shorter side, then the centre; by default keep-ratio or default, as in training"""
+    resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
+    """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
+    image_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
+    """side of the crop in pixels; by default the model's, or 224"""
+    crop_fraction: Share | None = None
+    """side of the crop for evaluation, as a share of the side of the resized image; by default the model's, 1 for a
+    network of which nothing is known, else 0.875"""
+    scale: Annotated[tuple[Share, Share] | None, Flag(metavar=("MIN", "MAX"), per_stage=True)] = None
+    """smallest and largest area of a random crop, as a share of the image's"""
+    ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
+    """smallest and largest width of a random crop, as a multiple of its height"""
+    padding: Annotated[int | None, Flag(metavar="PX")] = Field(None, ge=0, le=16_384)
+    """pixels by which training images are padded, to be cropped back at random; by default 0, and 4 below 64 pixels for
+    a network of which nothing is known"""
+    rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
+    """largest angle in degrees by which training images are rotated, either way"""
+    no_hflip: bool = False
+    """do not flip training images at random"""
+    cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
+    """folder that keeps decoded and resized images, 0.2 MB each at 256 pixels, for later epochs and runs"""
+    device_augmentation: bool = False
+    """crop and flip training images on the GPU, or without one in the main process; the crops are the same up to
+    rounding"""
+    norm_mean: Annotated[tuple[float, ...] | None, Flag(metavar="X")] = None
+    """mean of each channel for the normalisation, of pixels from 0 to 1; by default that of the architecture's
+    training"""
+    norm_std: Annotated[tuple[Positive, ...] | None, Flag(metavar="X")] = None
+    """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
+
+    @model_validator(mode="after")
+    def _check_images(self) -> Self:
+        for name in ("scale", "ratio"):
+            least, most = getattr(self, name) or (0, 1)
+            if least > most:
+                raise UserError(f"`{name}` must be MIN and MAX with MIN <= MAX, got {least} {most}")
+        for name in ("norm_mean", "norm_std"):
+            count = len(getattr(self, name) or "rgb")
+            if count not in (1, 3):
+                raise UserError(f"`{name}` needs 3 values, or 1 for grey, got {count}")
+        return self
+
+
+class StartConfig(Settings):
+    """From which trained model."""
+
+    FLAG = Flag(group="model")
+
+    checkpoint: Annotated[str | None, Flag(metavar="FILE", common=True)] = None
+    """source model: a checkpoint, or the run directory that holds it; imagenet: the network with its own ImageNet
+    head"""
+    override: bool = False
+    """accept settings of the model and its images that contradict the run that trained it"""
+
+    def refuse_beside_a_model(self) -> None:
+        """Refuse the settings that say which network it is and from what it starts, where a module is given.
+
+        Raises:
+            UserError: one of them is set
+        """
+        for name in ("start", "checkpoint"):
+            if getattr(self, name, None) is not None:
+                raise UserError(f"give a model or `{name}`, not both")
+        for name, field in settings_of(ModelConfig).items():
+            if getattr(self, name, None) != field.default:
+                raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
+
+    def inherit(self, recorded: Mapping[str, Any] | None, where: str) -> Self:
+        """These settings with those of the model and its images that were not given: from the run that trained the
+        model, else :data:`ASSUMED`.
+
+        Args:
+            recorded: the configuration of that run, None without one
+            where: what holds the model, for the message
+
+        Raises:
+            UserError: a given setting contradicts the run's, and ``override`` is not set
+        """
+        known, taken = recorded or {}, {}
+        for name in INHERITED:
+            given, there = getattr(self, name), known.get(name)
+            there = tuple(there) if isinstance(there, list) else there
+            if given is None:
+                taken[name] = ASSUMED.get(name) if there is None and name not in OF_THE_NETWORK else there
+            elif there is not None and given != there and not self.override:
+                given, there = (" ".join(map(str, v)) if isinstance(v, tuple) else v for v in (given, there))
+                raise UserError(
+                    f"`{name}={given}` contradicts the run that trained {where}: there it is {there}; leave it out, or "
+                    "pass `override=True`"
+                )
+        if getattr(self, "train_resizing", None) is None:
+            taken["train_resizing"] = known.get("train_resizing")
+        return self.replace(**taken)
+
+
+class OptimizationConfig(Settings):
+    """SGD, its schedule and the length of a training."""
+
+    FLAG = Flag(group="optimization", per_stage=True)
+
+    batch_size: Annotated[int | None, Flag("-b", metavar="B", common=True)] = Field(None, ge=1)
+    """images in a step, in each process; by default 64, or all where there are fewer"""
+    epochs: Annotated[int, Flag(common=True)] = Field(30, ge=1)
+    """passes over the images"""
+    lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(0.01, gt=0)
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it"""
+    lr_gamma: float = Field(10.0, ge=0)
+    """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
+    lr_decay: float = Field(0.75, ge=0)
+    """exponent of the learning rate's decay"""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Nesterov momentum of SGD"""
+    weight_decay: Annotated[float, Flag("--wd")] = Field(1e-3, ge=0)
+    """weight decay of SGD"""
+    hold_out: float = Field(0.1, ge=0, lt=1)
+    """share of the images in the hold-out, which is not trained on and selects the epoch"""
+    mixed_precision: Literal["no", "fp16", "bf16"] = "no"
+    """floating-point type of the network's arithmetic; no is float32"""
+    channels_last: bool = False
+    """store images with their channels last in memory, which is faster on many GPUs"""
+    compile: bool = False
+    """compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler"""
+    fused: bool = False
+    """make a step of SGD in one kernel, where the device has it"""
+
+
+class RunConfig(Settings):
+    """Where a run is kept, its seed and what is shown."""
+
+    FLAG = Flag(group="run")
+
+    log: Annotated[str | None, Flag(metavar="DIR", common=True, decides=False)] = None
+    """run directory; by default runs/source, runs/adapted or runs/both by the command, and in Python none, which keeps
+    nothing on disk"""
+    overwrite: Annotated[bool, Flag(decides=False)] = False
+    """replace the run that is in the run directory; if the new run is cut off, the same command continues it"""
+    seed: Annotated[int, Flag(common=True)] = Field(0, ge=0, le=LARGEST_SEED)
+    """seed of every random number"""
+    deterministic: bool = False
+    """use only algorithms that give the same numbers on a GPU each time; they are slower"""
+    threads: Annotated[Threads | None, Flag(decides=False)] = None
+    """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
+    workers: Annotated[Count, Flag("-j", decides=False)] = 2
+    """processes that load images; training on two domains at once (CDAN, MDD) starts as many for each"""
+    print_freq: Annotated[int, Flag("-p", decides=False)] = Field(20, ge=1)
+    """steps between two readings of the loss for the progress line"""
+    track: Annotated[Literal["tensorboard", "wandb", "mlflow"] | None, Flag(decides=False)] = None
+    """log every epoch's numbers to this tracker too"""
+    quiet: Annotated[bool, Flag(decides=False)] = False
+    """show only errors"""
+    verbose: Annotated[bool, Flag(decides=False)] = False
+    """show a line of progress every print_freq steps"""
+
+    @model_validator(mode="after")
+    def _check_what_is_shown(self) -> Self:
+        if self.quiet and self.verbose:
+            raise UserError("`quiet` and `verbose` exclude each other")
+        return self
+
+
+class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+    """How to train a source model: by ``erm`` on the source alone, or by ``cdan`` or ``mdd`` with the target's
+    unlabelled images. Defaults are the paper's for erm, those of TLLib's scripts for cdan and mdd.
+
+    A setting that the method does not read is None, and giving it is an error.
+    """
+
+    FLAG = Flag(group="CDAN and MDD", per_stage=True)
+
+    method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
+    """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
+    bottleneck_dim: Width = redefined(ModelConfig, "bottleneck_dim", erm=256, cdan=256, mdd=1024)
+    """width of the bottleneck"""
+    bottleneck_dropout: float = redefined(ModelConfig, "bottleneck_dropout", erm=0.0)
+    """probability of dropping a feature after the bottleneck"""
+    batch_size: int = redefined(OptimizationConfig, "batch_size", erm=64, cdan=32, mdd=32)
+    """images in a step, in each process"""
+    epochs: int = redefined(OptimizationConfig, "epochs", erm=50, cdan=20, mdd=20)
+    lr: float = redefined(OptimizationConfig, "lr", erm=0.01, cdan=0.01, mdd=0.004)
+    lr_gamma: float = redefined(OptimizationConfig, "lr_gamma", erm=10.0, cdan=1e-3, mdd=2e-4)
+    weight_decay: float = redefined(OptimizationConfig, "weight_decay", erm=1e-3, cdan=1e-3, mdd=5e-4)
+    hold_out: float = redefined(OptimizationConfig, "hold_out", erm=0.1)
+    scale: tuple[Share, Share] = redefined(ImageConfig, "scale", (0.08, 1.0))
+    loss: Annotated[
+        Literal["cross-entropy", "belief-matching"],
+        Flag(group="source only (erm)", defaults={"erm": "cross-entropy"}),
+    ] = UNREAD
+    """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
+    label_smoothing: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.0})] = Field(
+        UNREAD, ge=0, lt=1
+    )
+    """label smoothing of the cross-entropy; SHOT's paper uses 0.1"""
+    belief_coefficient: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.001})] = Field(UNREAD, ge=0)
+    """weight of belief matching's divergence"""
+    iters_per_epoch: Annotated[int | None, Flag("-i", defaults={"erm": None, "cdan": 1000, "mdd": 1000})] = Field(
+        None, ge=1
+    )
+    """steps in an epoch; by default 1000, for erm a pass over the source"""
+    trade_off: Annotated[float, Flag(defaults={"cdan": 1.0, "mdd": 1.0})] = Field(UNREAD, ge=0)
+    """weight of the adversarial loss"""
+    randomized: Annotated[bool, Flag("-r", defaults={"cdan": False})] = UNREAD
+    """CDAN: condition on a random multilinear map"""
+    randomized_dim: Annotated[Width, Flag("-rd", metavar="D", defaults={"cdan": 1024})] = UNREAD
+    """CDAN: dimension of the random multilinear map"""
+    entropy: Annotated[bool, Flag(defaults={"cdan": False})] = UNREAD
+    """CDAN: weigh samples by their entropy"""
+    margin: Annotated[float, Flag(defaults={"mdd": 4.0})] = Field(UNREAD, gt=0)
+    """MDD: margin of the margin disparity discrepancy"""
+
+    def __init__(self, **given: Any) -> None:
+        method = given.get("method") or "erm"
+        trainings = get_args(PretrainConfig.model_fields["method"].annotation)
+        if method not in trainings:
+            raise unknown_name("pre-training method", str(method), trainings)
+        given = {name: value for name, value in given.items() if value is not None}
+        defaults: dict[str, Any] = {}
+        for name, by_method in _defaults_by_method().items():
+            if method not in by_method and name in given:
+                owners = " and ".join(by_method)
+                raise UserError(f"`{name}` is an option of `method={owners}`, not of {method}; leave it out")
+            defaults[name] = by_method.get(method)
+        super().__init__(**{**defaults, **given})
+
+    @model_validator(mode="after")
+    def _check_loss(self) -> Self:
+        if self.label_smoothing and self.loss != "cross-entropy":
+            raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
+        return self
+
+    def with_assumed(self) -> PretrainConfig:
+        """The same settings with :data:`ASSUMED` for what was not given of model and images."""
+        read = self.to_dict()
+        return self.replace(**{name: value for name, value in ASSUMED.items() if name in read and read[name] is None})
+
+    def to_dict(self) -> dict[str, Any]:
+        unread = {name for name, by_method in _defaults_by_method().items() if self.method not in by_method}
+        return {name: value for name, value in super().to_dict().items() if name not in unread}
+
+
+def _defaults_by_method() -> dict[str, Mapping[str, Any]]:
+    """Setting of a source training -> its default by each method that reads it, where not all have one and the same."""
+    fields = settings_of(PretrainConfig).items()
+    return {name: defaults for name, field in fields if (defaults := flag_of(field).defaults) is not None}
+
+
+class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+    """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
+    configurations").
+
+    Settings of the method are given like all others, ``AdaptConfig(method="gce+ancon", smoothing=0.5, q=0.7)``, and are
+    in :attr:`options` afterwards, each with its value.
+
+    Attributes:
+        start: a :class:`PretrainConfig`: the source model is trained first, as that says; dataset, seed and what else
+            both stages share are that stage's where they are not given here. ``"latest"`` or ``"best"``: which
+            checkpoint of a script of TLLib the source model is, for the record
+        options: the settings of the method
+    """
+
+    FLAG = Flag(group="method")
+
+    scale: tuple[Share, Share] = redefined(ImageConfig, "scale", (0.5, 1.0))
+    method: Annotated[str, Flag(common=True)] = "ancon"
+    """how to adapt: a method, or a composition such as gce+ancon"""
+    criterion: Criterion = "infomax"
+    """criterion that selects the epoch, without labels; last or none: the last epoch, and no image is held out; last is
+    the default of ancon-auto"""
+    adapted: Literal["all", "all-but-head", "norm-affine"] = UNREAD
+    """parameters that are trained; by default by the method, all-but-head for most"""
+    dropout: bool = False
+    """leave the network's dropout on while pseudo-labels are taken"""
+    record_every: int = Field(1, ge=1)
+    """epochs between passes over the whole target for the record, where it has labels; start, selected and last epoch
+    are recorded too"""
+    save_epochs: bool = False
+    """keep the model of every epoch in the run directory"""
+    save_predictions: bool = False
+    """keep logits, features and votes of every image as predictions.npz"""
+    save_logits: bool = False
+    """keep the logits of every epoch on all images as logits/epoch-NNN.npz"""
+    batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
+    """statistics by which batch-norm normalises while adapting; target: the batch's; source: the source model's, which
+    stay, at a default `lr` of 0.001; mixed: both"""
+    batch_norm_prior: Annotated[float, Flag(metavar="N", group="stabilisation")] = Field(64.0, ge=0)
+    """images that the source's statistics count for beside a batch's, for batch_norm=mixed"""
+    warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
+    """steps in which the learning rate rises to its value"""
+    pull: Annotated[float, Flag(group="stabilisation")] = Field(0.0, ge=0, lt=1)
+    """share of the way back to the source model's weights that the weights go after each step, as 0.001"""
+    average_last: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
+    """last epochs of whose weights the mean is scored as one more epoch, which the criterion may select"""
+    accumulation_steps: Annotated[int, Flag(group="many processes and small memories", per_stage=True)] = Field(1, ge=1)
+    """batches in a step of the optimiser; votes and batch-norm take each batch by itself"""
+    sync_batch_norm: Annotated[bool, Flag(group="many processes and small memories", per_stage=True)] = False
+    """compute batch-norm over the batches of all processes; needs GPUs"""
+    options: Mapping[str, Any] = Field({}, exclude=True)
+    start: PretrainConfig | str | None = Field(None, exclude=True)
+
+    def __init__(self, /, **given: Any) -> None:
+        start, options = given.get("start"), dict(given.pop("options", {}))
+        options |= {name: given.pop(name) for name in [*given] if name not in AdaptConfig.model_fields}
+        method = given.get("method", "ancon")
+        readable = methods.settings()
+        for name in options:
+            if name not in readable:
+                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings(method)})
+        defaults = {"adapted": "all-but-head", **methods.training_defaults(method)}
+        if given.get("batch_norm") == "source":
+            defaults["lr"] = 0.001  # a network that normalises by statistics of other images diverges at 0.01
+        if isinstance(start, PretrainConfig):
+            defaults |= {name: getattr(start, name) for name in shared() if name not in OF_THE_FIRST_STAGE}
+        defaults["options"] = methods.resolve(method, options, given.get("data") or defaults.get("data"))
+        super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
+
+    @model_validator(mode="after")
+    def _check_adaptation(self) -> Self:
+        if self.average_last > self.epochs:
+            raise UserError(f"`average_last` {self.average_last} is more than `epochs` {self.epochs}")
+        if self.batch_norm != "mixed" and self.batch_norm_prior != AdaptConfig.model_fields["batch_norm_prior"].default:
+            raise UserError(f"`batch_norm_prior` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
+        if self.batch_norm != "target" and self.sync_batch_norm:
+            raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
+        return self
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the images that select the epoch and are not adapted on: none where no score selects it."""
+        return self.hold_out if self.criterion in CRITERIA_OF_AN_EPOCH else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
+        start = self.start.to_dict() if isinstance(self.start, PretrainConfig) else self.start
+        return {**super().to_dict(), **options, **({} if start is None else {"start": start})}
+
+
+OF_THE_FIRST_STAGE = (*INHERITED, "scratch", "pretrained_weights", "log")
+"""Settings of a source training that the adaptation after it does not repeat: it starts from the model that was
+trained, whose backbone counts as pre-trained."""
+
+
+def shared() -> list[str]:
+    """The settings of an adaptation that a first stage has as well and of which both have one value."""
+    first = settings_of(PretrainConfig)
+    return [name for name in settings_of(AdaptConfig) if name in first and not flag_of(first[name]).per_stage]
+
+
+class InferenceConfig(Settings):
+    """How images pass through a trained model."""
+
+    batch_size: Annotated[int, Flag("-b", metavar="B")] = Field(64, ge=1)
+    """images in a step"""
+    workers: Annotated[Count, Flag("-j")] = 2
+    """processes that load images"""
+    threads: Threads | None = None
+    """threads of PyTorch on the CPU; by default PyTorch's choice"""
+    quiet: bool = False
+    """show only errors and results"""
+
+
+class PredictConfig(InferenceConfig, StartConfig, ImageConfig, ModelConfig, DataConfig):
+    """Which model predicts which images; of ``evaluate`` and ``predict``."""
+
+
+class PredictionsConfig(PredictConfig):
+    """Which model predicts which images, and where the predictions go."""
+
+    FLAG = Flag(group="predictions", common=True)
+
+    root: Annotated[str | None, Flag(metavar="IMAGES", group="images", common=True)] = None
+    """an image, a folder of images, with its subfolders, an image list, or with --data and --target the folder of a
+    dataset"""
+    out: Annotated[str, Flag(metavar="FILE")] = "predictions.csv"
+    """file to write, as .csv, .parquet or .npz by its ending; - writes CSV to standard output"""
+    probabilities: bool = False
+    """write the probability of every class, too"""
+    overwrite: bool = False
+    """replace the file if it exists"""
+
+
+class CertifyConfig(InferenceConfig):
+    """Which of a run's two models is better, by labels of a few images on which they disagree."""
+
+    run: Annotated[str, Flag(group="run", common=True)]
+    """run directory of an adaptation"""
+    root: Annotated[str | None, Flag(group="run")] = None
+    """folder of the dataset or of the images; by default the one that the run names"""
+    checkpoint: Annotated[str | None, Flag(metavar="FILE", group="run")] = None
+    """the source model; by default the one that the run names"""
+    page: Annotated[bool, Flag(group="labels", common=True)] = False
+    """ask for labels on a web page that only this machine can open"""
+    port: Annotated[int, Flag(group="labels")] = Field(8765, ge=0, le=65_535)
+    """port of the page; 0 chooses a free one"""
+    answers: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
+    """CSV file with path,class on each line; in place of a class it may say another or cannot tell"""
+    labels: Annotated[str | None, Flag(metavar="FILE", group="labels")] = None
+    """image list whose labels answer every question, in place of a user"""
+    questions: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
+    """CSV file to write, with the images to label in their order"""
+    delta: Annotated[float, Flag(group="test", common=True)] = Field(0.05, gt=0, lt=1)
+    """largest probability of a false verdict"""
+    margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
+    """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
+    seed: Annotated[int, Flag(group="test")] = Field(0, ge=0, le=LARGEST_SEED)
+    """seed of the order of the images"""
+
+    @model_validator(mode="after")
+    def _check_answers(self) -> Self:
+        if self.answers is not None and self.labels is not None:
+            raise UserError("`answers` and `labels` exclude each other")
+        return self
+
+
+class ExportConfig(Settings):
+    """Which model is written in which form."""
+
+    FLAG = Flag(group="file", common=True)
+
+    run: Annotated[str, Flag(group="model")]
+    """run directory, or a checkpoint in one"""
+    format: Literal["onnx", "torch-export", "torchscript", "state-dict"] = "onnx"
+    """format of the file"""
+    out: Annotated[str, Flag(metavar="FILE")]
+    """file to write"""
+    overwrite: bool = False
+    """replace the file if it exists"""
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line.
+
+    Raises:
+        UserError: the file is missing, is no TOML (where) or too large
+    """
+    with reading(path, "TOML"), open(path, "rb") as file:
+        content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise UserError(f"{path} has more than {megabytes(LARGEST_FILE)}: no file of settings")
+        settings: dict[str, Any] = _underscored(tomllib.loads(content.decode()))
+    return settings
+
+
+def _underscored(content: Any) -> Any:
+    """The same, with underscores for dashes in the names of all its tables."""
+    if isinstance(content, list):
+        return [_underscored(entry) for entry in content]
+    if isinstance(content, dict):
+        return {name.replace("-", "_"): _underscored(value) for name, value in content.items()}
+    return content

@@ -1,0 +1,689 @@
+"""Opening images as a domain: TLLib's lists, class folders, any tree of images, corruptions, Hugging Face, Python."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
+from tllib_ancon.data.images import IMAGE_NAMES, Column, Items, Paths
+from tllib_ancon.data.loading import read_each
+from tllib_ancon.data.transforms import KEEP_RATIO
+from tllib_ancon.errors import MOST_SHOWN, UserError, one_line, reading, unknown_name
+from tllib_ancon.given_paths import dataset_root
+from tllib_ancon.text import showable
+
+IMAGE_LIST, IMAGE_FOLDER, FOLDER = "ImageList", "ImageFolder", "Folder"
+"""``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``; ``ROOT/<domain>/<class>/*``; any
+tree."""
+
+IMAGENET_C, CORRUPTED_IMAGES = LAYERED = ("ImageNetC", "CorruptedImages")
+"""``ROOT/<corruption>/<severity>/<class>/*``. ``CorruptedImages`` has any classes, ``ImageNetC`` ImageNet's."""
+
+TLLIB = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
+"""Datasets of TLLib; dalib has some of them."""
+
+HUGGING_FACE = "hf:"
+"""Beginning of the name of a Hugging Face dataset."""
+
+NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, *LAYERED, *TLLIB, f"{HUGGING_FACE}NAME_OR_PATH")
+
+ROOT = "."
+"""The domain that is the dataset's root itself."""
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of images; torchvision's."""
+
+LABEL_NAMES = ("label", "labels")
+
+
+def open_domain(
+    root: str | Path,
+    dataset: str,
+    codes: Sequence[str],
+    split: str = "train",
+    num_classes: int | None = None,
+    allow_outside: bool = False,
+    subset: str | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    allow_download: bool = False,
+    skip_corrupt: bool = False,
+    workers: int = 0,
+) -> Domain:
+    """Open a domain of a dataset that lies on disk; nothing is downloaded unless ``allow_download`` is given.
+
+    Args:
+        root: the dataset's folder; a Hugging Face dataset that is a path may be relative to it
+        dataset: a name of the toolkit (``Office31``, ``VisDA2017``, ...); ``ImageList`` for any folder with
+            ``image_list/<domain>.txt``; ``ImageFolder`` for ``root/domain/class/*``; ``Folder`` for any tree of images;
+            ``ImageNetC`` for ``root/corruption/severity/class/*`` with ImageNet's 1000 classes, in the order of their
+            sorted WordNet ids, and ``CorruptedImages`` for other classes; ``hf:NAME_OR_PATH`` for a folder that
+            ``save_to_disk`` wrote or that holds data files, or a dataset of the hub
+        codes: the toolkit's domain codes (``A``, ``Ar``, ...), or names of lists, of folders (``.`` is the root), of
+            splits, with the name of a configuration before it as ``clipart/train``; several are joined
+        split: ``train`` or ``test``, where the dataset has two lists a domain
+        num_classes: for ``ImageList`` without ``classes.txt``. Default: one more than the largest label
+        allow_outside: accept images outside ``root``
+        subset: list of the images to use, ``class/name`` a line, for ``ImageNetC`` and ``CorruptedImages``
+        classes: names of the classes in the order of the labels, e.g. those of the source model, for ``ImageFolder``,
+            ``Folder`` and ``hf:``; folders of other names are refused
+        image_column: of ``hf:``. Default: the only column of images, or the one named ``image`` or ``img``
+        label_column: of ``hf:``. Default: the only column of class labels, or the one named ``label`` or ``labels``;
+            without one the images have no labels
+        allow_download: ask the hub for what is not in the cache
+        skip_corrupt: decode every image once and leave out those that cannot be
+        workers: processes that do it
+
+    Raises:
+        UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list; class
+            orders that differ; without ``skip_corrupt`` an image that is missing
+    """
+    if not codes:
+        raise UserError(f"no domain given for dataset {dataset}")
+    if subset is not None and dataset not in LAYERED:
+        raise UserError(f"`subset` is for {' and '.join(LAYERED)}, not for {dataset}")
+    if dataset.startswith(HUGGING_FACE):
+        name = dataset.removeprefix(HUGGING_FACE)
+        if not os.path.isdir(name) and (Path(root) / name).is_dir():
+            name = str(Path(root) / name)
+        domain = _open_hugging_face(name, codes, classes, image_column, label_column, allow_download)
+    else:
+        tree = Tree(dataset_root(root), allow_outside)
+        openers: Mapping[str, Callable[[], Domain]] = {
+            IMAGE_LIST: partial(_open_lists, tree, codes, num_classes),
+            IMAGE_FOLDER: partial(_open_class_folders, tree, codes, classes),
+            FOLDER: partial(_open_any, tree, codes, classes or numbered(num_classes or 0)),
+            **dict.fromkeys(LAYERED, partial(_open_corrupted, tree, dataset, codes, subset)),
+            **dict.fromkeys(TLLIB, partial(_open_toolkit_lists, tree, dataset, codes, split)),
+        }
+        if dataset not in openers:
+            raise unknown_name("dataset", dataset, NAMES)
+        domain = openers[dataset]()
+    return without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
+
+
+def as_domain(
+    images: Any,
+    *,
+    labels: ArrayLike | bool | None = None,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Domain:
+    """A domain of what a Python program holds.
+
+    Args:
+        images: a folder, of images or of a folder a class; an image's path, or a list of them; a :class:`Domain`; a
+            Hugging Face dataset; an array (N, H, W, 3); or any map-style dataset
+            (:class:`~tllib_ancon.data.images.Items`), whose own labels are not read
+        labels: (N,) of the images, for the record alone. False reads a folder as images without labels, at any depth.
+            Default: those that folders or a Hugging Face dataset name
+        classes: names of the classes, in the order of the labels and of the model's outputs. Default: the names that
+            folders or a Hugging Face dataset have; otherwise not known, or numbers where there are labels
+        name: of the domain, in messages. Default: that of the folder or of the dataset's type
+
+    Raises:
+        UserError: no folder; a folder without images, or with images beside folders of images; a dataset without
+            length or whose items are no images; labels of another number
+    """
+    if isinstance(images, str | os.PathLike) and os.path.isfile(images):
+        images = [images]
+    if isinstance(images, Domain):
+        domain = images
+    elif isinstance(images, str | os.PathLike):
+        tree = Tree(dataset_root(os.fspath(images)))
+        below = tree.folders(tree.root)
+        if below and labels is not False and tree.images(tree.root):
+            raise UserError(
+                f"{tree.root} holds images beside folders, {below[0]!r} first: expected images alone or a folder a "
+                "class; `labels=False` reads all of them without labels"
+            )
+        opener = _open_class_folders if below and labels is not False else _open_any
+        domain = require_files(opener(tree, [ROOT], classes))
+    elif isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):
+        domain = require_files(Domain.of_files(name or "given", list(map(os.fspath, images)), list(classes or ())))
+    elif type(images).__module__.partition(".")[0] == "datasets":
+        domain = _of_hugging_face(images, name or "the dataset", classes)
+    else:
+        kind = name or type(images).__name__
+        domain = Domain(kind, Items(images, kind), list(classes or ()))
+    domain = replace(domain, name=name or domain.name)
+    if labels is None or labels is True:
+        return domain
+    if labels is False:
+        return domain.without_labels()
+    given = np.asarray(labels)
+    largest = int(given.max()) if given.size and given.dtype.kind in "iu" else 0
+    return replace(domain, classes=list(classes or domain.classes or numbered(largest + 1)), labels=given)
+
+
+def known_domains(root: str | Path, dataset: str) -> set[str]:
+    """The domains that a dataset has, where its lists or its table in the toolkit name them; else an empty set."""
+    if dataset == IMAGE_LIST:
+        return {path.stem for path in (Path(root) / "image_list").glob("*.txt")} - {"classes"}
+    if dataset not in TLLIB:
+        return set()
+    from tllib_ancon.toolkit.toolkit import find
+
+    return set(find().dataset(dataset).lists)
+
+
+def missing_dataset(root: str | Path) -> UserError:
+    """The error for a root without the name of its dataset: which one it looks like, and all names."""
+    tree, found = Tree(root), ""
+    if any((Path(root) / "image_list").glob("*.txt")):
+        found = IMAGE_LIST
+    elif os.path.isdir(root):
+        found = FOLDER if tree.images(root) else IMAGE_FOLDER if tree.folders(root) else ""
+    guess = f"{root} looks like {found}: pass `data` {found}. " if found else ""
+    return UserError(f"`data` is missing: which dataset lies in {root}? {guess}Names: {', '.join(NAMES)}")
+
+
+def default_resizing(dataset: str) -> tuple[str, str]:
+    """The training and the evaluation resizing of a dataset by its name: TLLib's square where its lists or layout are
+    read, the aspect ratio kept for images as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what
+    a program holds (no name)."""
+    kept = dataset in ("", IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
+    return (KEEP_RATIO, KEEP_RATIO) if kept else ("default", "default")
+
+
+def require_files(domain: Domain) -> Domain:
+    """This domain, if every image of it is a regular file; nothing is decoded.
+
+    Raises:
+        UserError: files that are missing or of another kind (how many, which first)
+    """
+    bad = [path for path in domain.paths or () if not os.path.isfile(path)]
+    if bad:
+        kind = "no regular files" if os.path.exists(bad[0]) else "missing"
+        raise UserError(
+            f"domain {domain.name} is incomplete: {len(bad)} of {len(domain)} images are {kind}, {bad[0]} first; "
+            "`skip_corrupt=True` leaves such images out"
+        )
+    return domain
+
+
+def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
+    """The domain without the images that are missing or cannot be decoded; every image is decoded once, by so many
+    processes. Its ``skipped`` lists the reasons, and its ``positions`` are those of the images that are left.
+
+    Raises:
+        UserError: no image can be decoded (why the first cannot)
+    """
+    reasons = list(read_each(partial(_reason, domain), len(domain), workers))
+    skipped = [reason for reason in reasons if reason]
+    if len(skipped) == len(domain):
+        raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")
+    return replace(domain.subset([index for index, reason in enumerate(reasons) if not reason]), skipped=skipped)
+
+
+def _reason(domain: Domain, index: int) -> str:
+    """Why an image cannot be decoded; empty where it can."""
+    try:
+        domain.images.image(int(domain.positions[index]))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+class Tree:
+    """Folders and images below a root, in torchvision's order. Links are followed; what lies outside the root is
+    refused unless it is allowed, and so are names that differ in case alone: where case is ignored one of them is lost.
+
+    Args:
+        root: an existing folder
+        allow_outside: accept what lies outside
+    """
+
+    def __init__(self, root: str | Path, allow_outside: bool = False):
+        self.root, self.allow_outside = Path(root), allow_outside
+        self._real = os.path.join(os.path.realpath(root), "")
+        self._known: dict[str, bool] = {}
+
+    def holds(self, path: str) -> bool:
+        """Whether a path stays below the root, all links followed; a folder is looked at once."""
+        if self.allow_outside:
+            return True
+        folder = os.path.dirname(path)
+        if folder not in self._known:
+            self._known[folder] = self._leads_inside(folder)
+        return (self._known[folder] and not os.path.islink(path)) or self._leads_inside(path)
+
+    def _leads_inside(self, path: str) -> bool:
+        return os.path.join(os.path.realpath(path), "").startswith(self._real)
+
+    def require(self, path: str | Path) -> str:
+        """This path, if the tree holds it."""
+        if not self.holds(str(path)):
+            raise UserError(f"{path} leads outside the dataset root; `allow_outside_root=True` accepts it")
+        return str(path)
+
+    def folders(self, folder: str | Path) -> list[str]:
+        """Sorted names of the folders in this one."""
+        with os.scandir(folder) as entries:
+            return _distinct(folder, (entry.name for entry in entries if entry.is_dir()))
+
+    def images(self, folder: str | Path) -> list[str]:
+        """Sorted paths of the images in this folder, not below it."""
+        with os.scandir(folder) as entries:
+            found = (entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir())
+            return [self.require(os.path.join(folder, name)) for name in _distinct(folder, found)]
+
+    def images_below(self, folder: str | Path) -> Iterator[str]:
+        """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
+        return chain.from_iterable(map(self.images, sorted(self._folders_below(str(folder), frozenset()))))
+
+    def _folders_below(self, folder: str, above: frozenset[str]) -> Iterator[str]:
+        real = os.path.realpath(self.require(folder))
+        if real in above:
+            raise UserError(f"{folder} is a link to a folder that it lies in")
+        yield folder
+        for name in self.folders(folder):
+            yield from self._folders_below(os.path.join(folder, name), above | {real})
+
+    def domain(self, code: str, layered: bool = False) -> Path:
+        """The folder of a domain; of a ``layered`` one, of a severity of a corruption."""
+        folder = self.root if code == ROOT else self.root / code
+        if folder.is_dir():
+            return Path(self.require(folder))
+        known = [ROOT, *self.folders(self.root)]
+        if layered:
+            known = [path.relative_to(self.root).as_posix() for path in self.root.glob("*/[1-5]") if path.is_dir()]
+        if known:
+            raise unknown_name(f"domain of {self.root}:", code, known)
+        raise UserError(
+            f"{self.root} does not hold {code}; the layout of corrupted images is corruption/severity/class/*"
+        )
+
+
+def _distinct(folder: str | Path, names: Iterable[str]) -> list[str]:
+    """The sorted names, if no two differ in case alone."""
+    known: dict[str, str] = {}
+    for name in sorted(names):
+        other = known.setdefault(showable(name).casefold(), name)
+        if other != name:
+            raise UserError(f"{folder} holds {other!r} and {name!r}, which differ in case alone; rename one of them")
+    return list(known.values())
+
+
+class ImageList(NamedTuple):
+    """N paths, and (N,) labels unless there are none."""
+
+    paths: Paths
+    labels: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, images: Iterable[tuple[str, int | None]], root: str | Path) -> ImageList:
+        """Of paths with a label each, or without."""
+        labels = array("q")
+
+        def paths() -> Iterator[str]:
+            for path, label in images:
+                if label is not None:
+                    labels.append(label)
+                yield path
+
+        return cls(Paths(paths(), root), np.asarray(labels) if labels else None)
+
+
+def _of_folders(
+    tree: Tree,
+    codes: Sequence[str],
+    classes: Sequence[str] | None,
+    parts: Iterable[tuple[str | None, Iterable[str]]],
+) -> Domain:
+    """A domain of the images in its folders, part by part, each of a class or of none."""
+    label = {name: number for number, name in enumerate(classes or ())}
+    listed = ((path, None if name is None else label[name]) for name, images in parts for path in images)
+    paths, labels = ImageList.of(listed, tree.root)
+    if not paths:
+        folders = ", ".join(str(tree.domain(code)) for code in codes)
+        raise UserError(f"{folders}: no image here; known endings: {', '.join(SUFFIXES)}")
+    name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
+    return Domain.of_files(name, paths, list(classes or ()), labels)
+
+
+def _open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
+    """Every image below the folders of these domains, without labels."""
+    return _of_folders(tree, codes, classes, ((None, tree.images_below(tree.domain(code))) for code in codes))
+
+
+def _open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
+    """``root/domain/class/*``. Of given classes some may have no folder; else all domains have the same folders."""
+    folders = [tree.domain(code) for code in codes]
+    found = [_class_folders_in(tree, folder, given=classes is not None) for folder in folders]
+    names = [showable(name) for name in (found[0] if classes is None else classes)]
+    for folder, inside in zip(folders, found, strict=True):
+        here = [showable(name) for name in inside]
+        strange = sorted(set(here) - set(names)) or sorted(set(names) - set(here)) * (classes is None)
+        if strange:
+            raise UserError(
+                f"{folder} has other class folders than {folders[0] if classes is None else 'the classes'}, "
+                f"{strange[0]!r} first: {_shown(here)} instead of {_shown(names)}"
+            )
+
+    def images(folder: Path) -> list[str]:
+        inside = list(tree.images_below(folder))
+        if not inside and classes is None:
+            raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
+        return inside
+
+    every = ((folder / name) for folder, inside in zip(folders, found, strict=True) for name in inside)
+    return _of_folders(tree, codes, names, ((showable(folder.name), images(folder)) for folder in every))
+
+
+def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:
+    names = tree.folders(folder)
+    if not names and tree.images(folder):
+        raise UserError(f"{folder} holds images and no folder a class; `data` {FOLDER} reads images without labels")
+    if not names:
+        raise UserError(f"{folder} is empty; expected a folder a class, with images in it")
+    if not given and not any(tree.images(folder / name) for name in names):
+        inner = next((name for name in names if tree.folders(folder / name)), None)
+        hint = f"; if {inner!r} is a domain, name it in the place of the root" if inner else ""
+        raise UserError(f"{folder}: no folder in it holds an image; expected a folder a class{hint}")
+    return names
+
+
+def _shown(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:MOST_SHOWN]) + f", ... ({len(every)})" * (len(every) > MOST_SHOWN)
+
+
+def _open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str | None) -> Domain:
+    """``root/corruption/severity/class/*`` with ImageNet's classes or any others; of a ``subset`` the same images of
+    every corruption."""
+    folders = [tree.domain(code, layered=True) for code in codes]
+    found = {name for folder in folders for name in tree.folders(folder)}
+    classes = imagenet_classes() if dataset == IMAGENET_C else sorted(found)
+    strange, missing = sorted(found - set(classes)), sorted(set(classes) - found)
+    if strange:
+        raise UserError(
+            f"{tree.root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; for other classes pass `data` "
+            f"{CORRUPTED_IMAGES}"
+        )
+    if missing and subset is None:
+        raise UserError(
+            f"{tree.root} is incomplete: {len(missing)} of {len(classes)} class folders are missing, {missing[0]} "
+            "first; name the images you have in a file and pass it as `subset`"
+        )
+    if subset is None:
+        parts = ((name, tree.images(folder / name)) for folder in folders for name in tree.folders(folder))
+    else:
+        parts = (part for folder in folders for part in _subset(tree, folder, Path(subset)))
+    return _of_folders(tree, codes, classes, parts)
+
+
+def imagenet_classes() -> list[str]:
+    """WordNet ids of ImageNet's 1000 classes, sorted, which is the order of ImageNet classifiers; timm's list."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info: Any = ImageNetInfo("imagenet-1k")
+    return sorted(info.label_names())
+
+
+def _subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[str]]]:
+    for number, line in _lines(subset):
+        name = Path(line)
+        if len(name.parts) != 2 or ".." in name.parts or name.is_absolute():
+            raise UserError(f"{subset}, line {number}: expected class/name of an image, got {line!r}")
+        if not (folder / name).is_file():
+            raise UserError(f"{subset}, line {number}: {folder / name} does not exist")
+        yield name.parts[0], [tree.require(folder / name)]
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of every line that is not blank."""
+    with reading(file, "UTF-8 text"), open(file, encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, line.strip()
+
+
+def read_image_list(
+    list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
+) -> ImageList:
+    """Read an image list.
+
+    The label is the last word of a line and the path is everything before it, so paths may hold spaces. Blank lines are
+    skipped; Windows line ends, tabs and a byte-order mark are accepted. A list in which no line ends in an integer is
+    a list of unlabelled images.
+
+    Args:
+        list_file (Path): the list, UTF-8 text
+        root (Path): folder that relative paths start from
+        num_classes (int, optional): labels must lie in [0, num_classes)
+        allow_outside (bool): accept images that lie outside ``root``. Default: False
+        first_label (int): the list's number of the first class, which becomes 0. Default: 0
+
+    Returns: the images in the list's order
+
+    Raises:
+        UserError: a missing, empty or unreadable list; a line without path, without label in a labelled list, with
+            a label out of range, or that leaves ``root`` (file and line)
+    """
+    tree, base, line_of = Tree(root, allow_outside), os.path.normpath(root), f"{list_file}, line"
+
+    def images() -> Iterator[tuple[str, int | None]]:
+        labelled, unlabelled = False, ""
+        for number, line in _lines(list_file):
+            path, label = _split(line)
+            if label is None:
+                unlabelled = unlabelled or f"{line_of} {number}: no integer label at the end of {line!r}"
+            elif not 0 <= label - first_label < (num_classes or 2**63):
+                expected = f"at least {first_label}"
+                if num_classes is not None:
+                    expected += f" and below {first_label + num_classes}: {num_classes} classes"
+                raise UserError(f"{line_of} {number}: label {label} is out of range; it must be {expected}")
+            labelled = labelled or label is not None
+            if unlabelled and labelled:
+                raise UserError(f"{unlabelled} (other lines of the list have one)")
+            full = os.path.normpath(os.path.join(base, path))
+            if "\0" in path:
+                raise UserError(f"{line_of} {number}: the path holds a null character")
+            if not tree.holds(full):
+                raise UserError(
+                    f"{line_of} {number}: {path!r} leads outside the dataset root; `allow_outside_root=True` accepts it"
+                )
+            yield full, None if label is None else label - first_label
+
+    found = ImageList.of(images(), base)
+    if not found.paths:
+        raise UserError(f"{list_file}: the list is empty; it must name at least one image")
+    return found
+
+
+def _split(line: str) -> tuple[str, int | None]:
+    """Path and label; the label is None where the line does not end in a whole number."""
+    try:
+        path, label = line.rsplit(maxsplit=1)
+        return path, int(label)
+    except ValueError:
+        return line, None
+
+
+def _open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Domain:
+    """``root/image_list/<domain>.txt``."""
+    folder = tree.root / "image_list"
+    class_file, files = folder / "classes.txt", [folder / f"{code}.txt" for code in codes]
+    known = sorted(known_domains(tree.root, IMAGE_LIST))
+    if not known:
+        raise UserError(
+            f"{tree.root}: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. "
+            f"Class folders are `data` {IMAGE_FOLDER}, images without labels {FOLDER}"
+        )
+    for code, file in zip(codes, files, strict=True):
+        if not file.is_file():
+            raise unknown_name(f"domain of {tree.root}:", code, known)
+    if not class_file.is_file():
+        lists = [read_image_list(file, tree.root, num_classes, tree.allow_outside) for file in files]
+        return _joined(tree, codes, lists, numbered(num_classes or _count_classes(class_file, files, lists)))
+    classes = [line for _, line in _lines(class_file)]
+    order = {name: label for label, name in enumerate(classes)}
+    if len(order) != len(classes) or not classes:
+        raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
+    if num_classes not in (None, len(classes)):
+        raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
+    lists = [read_image_list(file, tree.root, len(classes), tree.allow_outside) for file in files]
+    for code, images in zip(codes, lists, strict=True):
+        require_same_order(class_folders(*images), order, code, str(class_file))
+    return _joined(tree, codes, lists, classes)
+
+
+def _open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: str) -> Domain:
+    """The lists of one of TLLib's datasets."""
+    from tllib_ancon.toolkit.toolkit import find
+
+    table, lists = find().dataset(dataset), []
+    for code in codes:
+        if code not in table.lists:
+            raise unknown_name(f"domain of {dataset}:", code, table.lists)
+        by_split = table.lists[code]
+        base = tree.root / table.root_of.get(code, "")
+        file = base / (by_split[split] if split in by_split else by_split["all"])
+        if not file.is_file():
+            missing = table.missing(tree.root, list(codes))
+            hint = f"; missing folders: {', '.join(missing)}" if missing else ""
+            raise UserError(f"{tree.root} does not hold {dataset}: {file.relative_to(tree.root)} not found{hint}")
+        lists.append(read_image_list(file, base, len(table.classes), tree.allow_outside, table.first_label))
+    return _joined(tree, codes, lists, list(table.classes))
+
+
+def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classes: Sequence[str]) -> Domain:
+    """One domain of several lists; without labels if one of them has none."""
+    paths, labels = lists[0]
+    if len(lists) > 1:
+        orders = [class_folders(*images) for images in lists]
+        for code, order in zip(codes, orders, strict=True):
+            require_same_order(orders[0], order, codes[0], code)
+        known = [images.labels for images in lists if images.labels is not None]
+        labels = np.concatenate(known) if len(known) == len(lists) else None
+    if len(lists) > 1 or Path(paths.root) != tree.root:
+        paths = Paths(chain.from_iterable(images.paths for images in lists), os.path.normpath(tree.root))
+    return Domain.of_files("+".join(codes), paths, classes, labels)
+
+
+def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[ImageList]) -> int:
+    """One more than the largest label; more classes than images are taken for a slip of the pen."""
+    advice = f"pass `num_classes`, or name the classes in {class_file}"
+    pairs = zip(files, lists, strict=True)
+    labelled = [(int(images.labels.max()), file) for file, images in pairs if images.labels is not None]
+    if not labelled:
+        raise UserError(f"image_list/classes.txt is missing and the lists have no labels: {advice}")
+    (largest, file), count = max(labelled), sum(len(images.paths) for images in lists)
+    if largest >= count:
+        raise UserError(f"{file}: label {largest}, but the lists have only {count} images; {advice}")
+    return largest + 1
+
+
+def _open_hugging_face(
+    name: str,
+    codes: Sequence[str],
+    classes: Sequence[str] | None,
+    image_column: str | None,
+    label_column: str | None,
+    allow_download: bool,
+) -> Domain:
+    """Splits of a dataset on disk, in the cache of the library ``datasets`` (the extra ``huggingface``) or its hub."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            f"datasets of Hugging Face need the library `datasets` ({one_line(error)}): pip install datasets"
+        ) from error
+    full, offline = HUGGING_FACE + name, datasets.config.HF_HUB_OFFLINE
+    saved = any(
+        os.path.isfile(os.path.join(name, file)) for file in ("state.json", "dataset_info.json", "dataset_dict.json")
+    )
+    hint = "" if allow_download or os.path.isdir(name) else "; `allow_download=True` asks the hub for it"
+    parts = []
+    for code in codes:
+        configuration, _, split = code.rpartition("/")
+        datasets.config.HF_HUB_OFFLINE = offline or not allow_download
+        try:
+            with reading(full, "a dataset", hint):
+                load: Any = (
+                    datasets.load_from_disk if saved else partial(datasets.load_dataset, name=configuration or None)
+                )
+                found = load(name)
+        finally:
+            datasets.config.HF_HUB_OFFLINE = offline
+        if hasattr(found, "keys"):
+            split = next(iter(found)) if split == ROOT and len(found) == 1 else split
+            if split not in found:
+                raise unknown_name(f"split of {full}:", split, found)
+            found = found[split]
+        parts.append(found)
+    if any(part.features != parts[0].features for part in parts):
+        raise UserError(f"{full}: the splits {', '.join(codes)} have other columns or classes")
+    joined = datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
+    return _of_hugging_face(joined, f"{full} {'+'.join(codes)}", classes, image_column, label_column)
+
+
+def _of_hugging_face(
+    dataset: Any,
+    name: str,
+    classes: Sequence[str] | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+) -> Domain:
+    """A domain of a ``datasets.Dataset``."""
+    if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
+        raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
+    if not hasattr(dataset, "__len__"):
+        raise UserError(f"{name}: {type(dataset).__name__} has no length; a dataset that is streamed cannot be used")
+    if not len(dataset):
+        raise UserError(f"{name}: the dataset is empty")
+    column = _column(dataset, image_column, "Image", IMAGE_NAMES, "`image_column`", name)
+    if column is None:
+        raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; name it by `image_column`")
+    images = Column(dataset, column, name)
+    column = _column(dataset, label_column, "ClassLabel", LABEL_NAMES, "`label_column`", name)
+    named = (list(classes or ()), None) if column is None else _labels(dataset, column, classes, name)
+    return Domain(name, images, *named)
+
+
+def _column(dataset: Any, given: str | None, kind: str, usual: Sequence[str], setting: str, name: str) -> str | None:
+    """The given column, the only one of this kind of feature, or the one with a usual name."""
+    if given is not None:
+        if given not in dataset.features:
+            raise unknown_name(f"column ({setting}) of {name}:", given, dataset.features)
+        return given
+    found = [column for column, feature in dataset.features.items() if type(feature).__name__ == kind]
+    named = [column for column in usual if column in (found or dataset.features)]
+    if not named and len(found) > 1:
+        raise UserError(f"{name}: several columns could be meant, {', '.join(found)}; choose one by {setting}")
+    return next(iter(named or found), None)
+
+
+def _labels(
+    dataset: Any, column: str, classes: Sequence[str] | None, name: str
+) -> tuple[Sequence[str], NDArray[np.int64] | None]:
+    """Names of the classes, and the labels unless some are missing, which datasets write as -1 or None."""
+    values = np.asarray(dataset.with_format("numpy")[column][:])
+    names = getattr(dataset.features[column], "names", None)
+    if values.dtype.kind == "U":
+        names, values = np.unique(values, return_inverse=True)
+    if values.dtype.kind not in "iu" or values.min() < 0:
+        return classes or names or (), None
+    if names is None:  # numbers alone: they count the classes
+        return classes or numbered(int(values.max()) + 1), values
+    names = [str(label) for label in names]
+    strange = [label for label in names if label not in (classes or names)]
+    if strange:
+        raise UserError(
+            f"{name} has other classes, {strange[0]!r} first: {', '.join(names)} instead of {', '.join(classes or ())}"
+        )
+    classes = list(classes or names)
+    return classes, np.array([classes.index(label) for label in names])[values]

@@ -1,0 +1,104 @@
+"""SIGTERM and Ctrl-C: a training loop ends its step and stops, and continues later; any other code is left at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+from tllib_ancon.errors import CONTINUES, Interrupted
+
+Batch = TypeVar("Batch")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+AT_ONCE = 1.0
+"""Seconds in which signals are one: a launcher and the system may each send it to every process of a run, and what ends
+the processes of a run may reach one of them first."""
+
+
+class Interruption:
+    """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a later one acts at once.
+
+    Outside the main thread, where signals cannot be handled, it does nothing.
+
+    Raises:
+        Interrupted: on leaving the context, if a signal came after the last batch, or ended a process that loaded
+            images or took part in the run
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._came = 0.0
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> Interruption:
+        if _in_main_thread():
+            self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, RuntimeError) and self.signal is None and self._previous:
+            time.sleep(AT_ONCE)
+        self._restore()
+        if self.signal is not None and isinstance(error, RuntimeError):
+            raise Interrupted(self.signal, "while images were loaded") from error
+        if self.signal is not None and error is None:
+            raise Interrupted(self.signal, "after the last epoch")
+
+    def watch(self, batches: Iterable[Batch], epoch: int) -> Iterator[Batch]:
+        """The same batches, as long as no signal comes; what the loop does with the last one is finished first.
+
+        Raises:
+            Interrupted: a signal came in this epoch
+        """
+        for batch in batches:
+            yield batch
+            if self.signal is not None:
+                raise Interrupted(self.signal, f"in epoch {epoch}")
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal, self._came = number, time.monotonic()
+        elif time.monotonic() - self._came > AT_ONCE:
+            self._restore()
+            os.kill(os.getpid(), number)
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous = {}
+
+
+@contextmanager
+def sigterm_raises(where: str = "", next: str = CONTINUES) -> Iterator[Callable[[], object]]:
+    """In this context the first SIGTERM raises :class:`~tllib_ancon.errors.Interrupted` and later ones are ignored,
+    unless the program around it handles SIGTERM. Gives a function after which the first is ignored too.
+
+    Args:
+        where, next: of the exception
+    """
+
+    def ignore() -> None:
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        ignore()
+        raise Interrupted(number, where, next)
+
+    handles = _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if handles:
+        signal.signal(signal.SIGTERM, stop)
+    try:
+        yield ignore
+    finally:
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

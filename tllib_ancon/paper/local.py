@@ -1,0 +1,272 @@
+"""How the runs of a plan are made: an engine starts them, sees them end and ends them; here in processes of this
+machine, each with its own GPUs and threads."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
+from tllib_ancon.interruption import Interruption
+from tllib_ancon.paper.plan import Run
+from tllib_ancon.settings import Flag, Settings
+from tllib_ancon.training.files import read_bytes, regular
+
+RESULT = "result.json"
+RECORD = "benchmark.json"
+"""In the folder of the runs: the table, the overrides, and the runs that failed."""
+LOG = "output.txt"
+"""In a run's folder: what its command printed."""
+POLL = 0.05
+"""Seconds between two looks at what has ended."""
+
+Environment = Mapping[str, str]
+"""Environment variables of a run's command, beside those of this process."""
+
+
+class EngineConfig(Settings):
+    """Which engine makes the runs, and what a run gets of its machines."""
+
+    FLAG = Flag(group="engine")
+
+    engine: Annotated[Literal["local", "ray"], Flag(common=True)] = Field(
+        "local",
+        description="what makes the runs; local: processes on this machine; ray: tasks of Ray, here or on a cluster",
+    )
+    jobs: Annotated[int | None, Flag(common=True)] = Field(
+        None,
+        ge=1,
+        description="runs at a time on this machine; by default as many as its GPUs hold, or without a GPU its cores",
+    )
+    gpus_per_run: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs of a run: a whole number or a share of one; by default 1, less if more runs are made at a "
+        "time than there are GPUs",
+    )
+    cpus_per_run: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="cores of a run, which are its threads too: its numbers depend on how many these are",
+    )
+    address: str | None = Field(
+        None,
+        description="address of a Ray cluster: host:port, or auto for the one that this machine belongs to; by "
+        "default $RAY_ADDRESS, or else this machine alone",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        gpus = self.gpus_per_run
+        if gpus is not None and gpus > 1 and gpus != int(gpus):
+            raise UserError(f"`gpus_per_run` must be a whole number or below 1, got {gpus}")
+        if self.engine == "ray" and self.jobs is not None:
+            raise UserError("`jobs` is for `engine=local`: Ray makes as many runs at a time as its nodes hold")
+        if self.engine == "local" and self.address is not None:
+            raise UserError(f"`address` {self.address} needs `engine=ray`")
+        return self
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that was not made, and why: the last line that its command printed, or the error that it met."""
+
+    run: str
+    reason: str
+
+
+def finished(run: Run, out: Path) -> bool:
+    return (out / run.name / RESULT).is_file()
+
+
+class Engine(ABC):
+    """Makes runs, each after the one that it starts from.
+
+    A run that was cut off goes on where it was. A run that fails stops no other, except those that start from it.
+
+    Attributes:
+        at_a_time: so many runs are made at once
+        most_started: runs that are started before one has ended
+        out: folder of the run directories
+        say: shows one line of progress
+    """
+
+    at_a_time: int
+    most_started: float
+    out: Path
+    say: Callable[[str], None]
+
+    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
+        """Make the runs.
+
+        Args:
+            runs: source models first, as of :meth:`~tllib_ancon.paper.plan.Plan.runs`
+            root: folder of the dataset
+            out, say: see the attributes
+
+        Raises:
+            Interrupted: SIGTERM or SIGINT came; the runs that were made have been sent SIGTERM and have ended
+        """
+        self.out, self.say = out, say
+        waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
+        running: dict[str, Any] = {}
+        failures: dict[str, Failure] = {}
+        with Interruption() as interruption:
+            try:
+                while waiting or running:
+                    if interruption.signal is not None:
+                        signed = signal.Signals(interruption.signal).name
+                        say(f"{signed}: the running commands end their step; once more ends them at once")
+                        raise Interrupted(interruption.signal, "while runs were made")
+                    for name, (title, run) in list(waiting.items()):
+                        if run.needs in waiting or run.needs in running or len(running) >= self.most_started:
+                            continue
+                        del waiting[name]
+                        try:
+                            if run.needs in failures:
+                                raise UserError(f"needs {run.needs}, which failed")
+                            running[name] = self.start(title, run)
+                        except BAD_INPUT as error:
+                            failures[name] = Failure(name, in_words(error))
+                    for name, failure in self.ended(running).items() if running else ():
+                        del running[name]
+                        failures |= {} if failure is None else {name: failure}
+            except BaseException:
+                self.end(list(running.values()))
+                raise
+        return [failures[run.name] for run in runs if run.name in failures]
+
+    @abstractmethod
+    def start(self, title: str, run: Run) -> Any:
+        """Start a run; gives what :meth:`ended` and :meth:`end` know it by.
+
+        Raises:
+            UserError, OSError: it cannot be started
+        """
+
+    @abstractmethod
+    def ended(self, running: Mapping[str, Any]) -> dict[str, Failure | None]:
+        """The runs that have ended, after a little while."""
+
+    @abstractmethod
+    def end(self, running: Sequence[Any]) -> None:
+        """Let the runs end their step, and wait for them."""
+
+
+class Command:
+    """A run's command in a process of its own, which ends when this process does; its output goes to the run's log.
+
+    Raises:
+        UserError, OSError: the log cannot be written
+    """
+
+    def __init__(self, run: Run, out: Path, environment: Environment):
+        self.run, self.environment, self._log = run, environment, out / run.name / LOG
+        words = [sys.executable, "-m", "tllib_ancon.orphan", str(os.getpid()), *run.words]
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._log, "a", encoding="utf-8", opener=regular) as file:
+            self._begin, variables = file.tell(), {**os.environ, **environment}
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=variables)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Of a command that has ended."""
+        if self.process.returncode == 0:
+            return None
+        lines = read_bytes(self._log)[self._begin :].decode(errors="replace").strip().splitlines()
+        reason = f"exit status {self.process.returncode}: {lines[-1] if lines else 'no output'}"
+        return Failure(self.run.name, reason)
+
+
+class Local(Engine):
+    """Makes as many runs at a time as there are shares of this machine.
+
+    Args:
+        shares: environment variables of each
+    """
+
+    def __init__(self, shares: Sequence[Environment]):
+        self.at_a_time = self.most_started = len(shares)
+        self.free = list(shares)
+
+    def start(self, title: str, run: Run) -> Command:
+        self.say(title)
+        command = Command(run, self.out, self.free[0])
+        self.free.pop(0)
+        return command
+
+    def ended(self, running: Mapping[str, Command]) -> dict[str, Failure | None]:
+        time.sleep(POLL)
+        ended = {name: command for name, command in running.items() if command.process.poll() is not None}
+        self.free += [command.environment for command in ended.values()]
+        return {name: command.failure for name, command in ended.items()}
+
+    def end(self, running: Sequence[Command]) -> None:
+        for command in running:
+            command.process.terminate()
+        try:
+            for command in running:
+                command.process.wait()
+        except KeyboardInterrupt:
+            for command in running:
+                command.process.kill()
+                command.process.wait()
+
+
+def local(config: EngineConfig) -> Local:
+    """The engine of this machine."""
+    return Local(shares(config, visible_gpus(), os.cpu_count() or 1))
+
+
+def shares(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
+    """The environment variables of each run at a time.
+
+    Args:
+        gpus: their names in ``CUDA_VISIBLE_DEVICES``
+        cores: of this machine
+
+    Raises:
+        UserError: a run needs more GPUs than there are, or the runs at a time do
+    """
+    threads = {"OMP_NUM_THREADS": str(config.cpus_per_run)}
+    per_run = config.gpus_per_run
+    if per_run is None:
+        per_run = 1 / math.ceil(max(config.jobs or 1, len(gpus)) / len(gpus)) if gpus else 0
+    if per_run == 0:
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if gpus else {}
+        return [{**hidden, **threads}] * (config.jobs or max(1, cores // config.cpus_per_run))
+    most = runs_on(len(gpus), per_run)
+    jobs = config.jobs or most
+    if most == 0 or jobs > most:
+        runs = "a run" if most == 0 else f"each of {jobs} runs at a time"
+        raise UserError(f"`gpus_per_run` {per_run:g}: {runs} needs as many, and this machine has {len(gpus)} in all")
+    width = max(1, int(per_run))
+    own = [[gpus[(job * width + place) % len(gpus)] for place in range(width)] for job in range(jobs)]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(names), **threads} for names in own]
+
+
+def runs_on(gpus: int, per_run: float) -> int:
+    """Runs at a time on so many GPUs: a share of a GPU is of one GPU."""
+    return int(gpus // per_run) if per_run >= 1 else gpus * int(1 / per_run + 1e-9)
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    numbers = map(str, range(torch.cuda.device_count()))
+    return list(numbers) if named is None else named.split(",")[: torch.cuda.device_count()]

@@ -1,0 +1,267 @@
+"""The Ray engine: the runs of a plan as tasks of Ray, on one machine or many. Ray schedules them, and makes those of a
+lost node again elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tllib_ancon._version import __version__
+from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
+from tllib_ancon.paper.local import Command, Engine, EngineConfig, Environment, Failure, runs_on
+from tllib_ancon.paper.plan import Run
+from tllib_ancon.training.files import regular
+
+LOCAL = "local"
+"""The address of a Ray of this machine alone, which ends with the command."""
+ANSWER_WITHIN = 60.0
+"""Seconds in which a cluster answers, and a node of it."""
+POLL = 0.5
+"""Seconds between two looks at what has begun and what has ended."""
+CANCEL_EVERY = 5.0
+"""Seconds after which a cancellation that had no effect is repeated."""
+END_WITHIN = 300.0
+"""Seconds in which a command that was sent SIGTERM ends its step."""
+SAME = "install the same tllib-ancon on every node"
+MESSAGES = "ray.txt"
+"""In the folder of the runs: what Ray has to say, of nodes that it lost among others."""
+
+
+@contextmanager
+def connected(config: EngineConfig) -> Iterator[OnRay]:
+    """The engine, as long as this process is a driver of Ray.
+
+    Raises:
+        UserError: nobody answers at the address; a run needs more than any node has
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = config.address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address != LOCAL:
+        _expect_answer(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise UserError(f"Ray could not be started: {one_line(error)}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
+    try:
+        gpus = config.gpus_per_run
+        if gpus is None:
+            gpus = min(1, sum(int(node["Resources"].get("GPU", 0)) for node in nodes(alive=True)))
+        yield OnRay(config.cpus_per_run, gpus)
+    finally:
+        ray.shutdown()
+
+
+def _expect_answer(address: str) -> None:
+    """A process of its own asks: Ray's own attempt lasts two minutes, and ends the process that makes it."""
+    ask = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+    reason = f"no cluster answers in {ANSWER_WITHIN:g} s"
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", ask, address], capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False
+        )
+        if asked.returncode == 0:
+            return
+        reason = one_line((asked.stderr.strip().splitlines() or [": no cluster answers"])[-1].partition(": ")[2])
+    except subprocess.TimeoutExpired:
+        pass
+    raise UserError(
+        f"`address` {address}: {reason}; give that of `ray start --head`, or auto on a machine of the cluster"
+    )
+
+
+class OnRay(Engine):
+    """Makes runs as tasks of Ray, which has all that can begin and makes as many at a time as the nodes hold.
+
+    Args:
+        cpus, gpus: of each run
+
+    Raises:
+        UserError: a run needs more than any node has
+    """
+
+    most_started = math.inf
+
+    def __init__(self, cpus: int, gpus: float):
+        self.at_a_time = _runs_at_a_time(cpus, gpus)
+        self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(make)
+        self.variables = {"OMP_NUM_THREADS": str(cpus), **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
+
+    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
+        check_shared(root, out)
+        actor: Any = ray.remote(num_cpus=0)(Begun)
+        self.begun = actor.options(scheduling_strategy=_on(ray.get_runtime_context().get_node_id())).remote()
+        with open(out / MESSAGES, "a", encoding="utf-8", opener=regular) as messages, redirect_stdout(messages):
+            return super().execute(runs, root, out, say)
+
+    def start(self, title: str, run: Run) -> Any:
+        return self.task.remote(title, run, str(Path.cwd()), self.out, self.variables, self.begun)
+
+    def ended(self, running: Mapping[str, Any]) -> dict[str, Failure | None]:
+        ended, _ = ray.wait(list(running.values()), timeout=POLL)
+        names = {node["NodeID"]: called(node) for node in nodes()}
+        for title, node in ray.get(self.begun.take.remote()):
+            self.say(f"{title} on {names[node]}")
+        failures: dict[str, Failure | None] = {}
+        for name, task in running.items():
+            if task in ended:
+                try:
+                    failures[name] = ray.get(task)
+                except RayError as error:
+                    failures[name] = Failure(name, _last_line(error))
+        return failures
+
+    def end(self, running: Sequence[Any]) -> None:
+        """Cancel the tasks; Ray's cancellation of a task that runs may be lost, so that it is repeated."""
+        waiting, end = list(running), time.monotonic() + END_WITHIN
+        while waiting and time.monotonic() < end:
+            for task in waiting:
+                ray.cancel(task)
+            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=CANCEL_EVERY)
+
+
+class Begun:
+    """An actor beside the command: which runs have begun, and where. A run may begin again, on another node."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, str]] = []
+
+    def add(self, title: str, node: str) -> None:
+        self.runs.append((title, node))
+
+    def take(self) -> list[tuple[str, str]]:
+        """Those that have begun since the last call."""
+        runs, self.runs = self.runs, []
+        return runs
+
+
+def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Any) -> Failure | None:
+    """On a node: make one run in a process of its own.
+
+    Args:
+        title: of the run, for the actor :class:`Begun`
+        run: to make
+        folder: in which the benchmark was started
+        out: folder of the run directories
+        variables: of the process
+        begun: the actor
+    """
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
+    begun.add.remote(title, ray.get_runtime_context().get_node_id())
+    try:
+        command = Command(run, out, variables)
+    except BAD_INPUT as error:
+        return Failure(run.name, in_words(error))
+    await_end(command)
+    return command.failure
+
+
+def await_end(command: Command) -> None:
+    """Until the command has ended; a cancellation by Ray, however often it comes, is one SIGTERM for it.
+
+    Raises:
+        KeyboardInterrupt: the run was cancelled, and its command has ended
+    """
+    cancelled = sent = False
+    while command.process.poll() is None:
+        try:
+            if cancelled and not sent:
+                command.process.terminate()
+                sent = True  # after it: a cancellation in between repeats the signal rather than losing it
+            time.sleep(POLL)
+        except KeyboardInterrupt:
+            cancelled = True
+    if cancelled:
+        raise KeyboardInterrupt
+
+
+def nodes(alive: bool = False) -> list[dict[str, Any]]:
+    """The nodes that live and those that were lost, or those that live alone."""
+    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in found if node["Alive"] or not alive]
+
+
+def called(node: dict[str, Any]) -> str:
+    """The name that a node was given, or that of its host."""
+    given: str = node["NodeName"]
+    host: str = node["NodeManagerHostname"]
+    return host if given == node["NodeManagerAddress"] else given
+
+
+def _on(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _runs_at_a_time(cpus: int, gpus: float) -> int:
+    """How many runs the nodes hold that need so much each."""
+    have = [node["Resources"] for node in nodes(alive=True)]
+    cores, cards = ([int(node.get(resource, 0)) for node in have] for resource in ("CPU", "GPU"))
+    if gpus and not any(runs_on(have, gpus) for have in cards):
+        raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many, the most are {max(cards)}")
+    held = (min(core // cpus, runs_on(card, gpus) if gpus else core) for core, card in zip(cores, cards, strict=True))
+    if runs := sum(held):
+        return runs
+    raise UserError(f"`cpus_per_run` {cpus}: no node of the cluster has as many for a run, the most are {max(cores)}")
+
+
+def check_shared(root: str, out: Path) -> None:
+    """Every node sees the folder of this process, that of the dataset, and a file that is written now to ``out``.
+
+    Raises:
+        UserError: a node that sees another disk, lacks this package or has another version of it, or does not answer
+    """
+    probe = out / f".shared-{uuid.uuid4().hex}"
+    probe.write_text(probe.name, encoding="utf-8")
+    look = ray.remote(num_cpus=0, max_retries=0)(missing_folder)
+    try:
+        answers = {
+            called(node): look.options(scheduling_strategy=_on(node["NodeID"])).remote(str(Path.cwd()), root, probe)
+            for node in nodes(alive=True)
+        }
+        for name, answer in answers.items():
+            try:
+                missing, version = ray.get(answer, timeout=ANSWER_WITHIN)
+            except GetTimeoutError:
+                raise UserError(f"node {name} does not answer in {ANSWER_WITHIN:g} s") from None
+            except RayError as error:
+                raise UserError(f"node {name}: {_last_line(error)}; {SAME}") from error
+            if missing is not None:
+                why = f"does not share the folder {missing}: every node needs the same one at this path"
+                raise UserError(f"node {name} {why}")
+            if version != __version__:
+                raise UserError(f"node {name} has tllib-ancon {version}, this one {__version__}; {SAME}")
+    finally:
+        probe.unlink()
+
+
+def missing_folder(folder: str, root: str, probe: Path) -> tuple[str | None, str]:
+    """On a node: the first folder that it does not see, and the version of this package."""
+    for needed in (folder, root):
+        if not Path(needed).is_dir():
+            return needed, __version__
+        os.chdir(folder)
+    seen = probe.is_file() and probe.read_text(encoding="utf-8") == probe.name
+    return None if seen else str(probe.parent), __version__
+
+
+def _last_line(error: Exception) -> str:
+    """Of a traceback that Ray carried here."""
+    return one_line(str(error).strip().splitlines()[-1])

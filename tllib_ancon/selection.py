@@ -1,0 +1,341 @@
+"""Label-free selection: criteria that rank models by their predictions alone (Section 4.3.1).
+
+A criterion maps the predictions of one model on N images, (N, K) probabilities of any float dtype, to one number, which
+it computes in float64. It needs no label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.errors import UserError, unknown_name
+
+ROW_SUM_TOLERANCE = 1e-3
+MOST_COMPARED = 4096
+"""Samples that :func:`snd` compares with each other."""
+SIMILARITIES_AT_ONCE = 2**22
+"""Entries of the similarity matrix that :func:`snd` holds at a time: 32 MiB in float64."""
+
+Score = TypeVar("Score", bound=Callable[..., float])
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A scorer with a sign: ``sign * function(...)`` is the higher the better the model.
+
+    Attributes:
+        function: probabilities (N, K) -> score; where it needs dropout, those (N, K) and (T, N, K) -> score
+        sign: 1 or -1
+        fewest_samples: N at least
+        needs_dropout: whether it looks at passes with dropout
+    """
+
+    function: Callable[..., float]
+    sign: int
+    fewest_samples: int = 1
+    needs_dropout: bool = False
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which end is better."""
+        return self.sign > 0
+
+
+CRITERIA: dict[str, Criterion] = {}
+"""Criteria that an adaptation computes after each epoch, by name."""
+
+PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
+"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+
+
+def criterion(sign: int, fewest_samples: int = 1, needs_dropout: bool = False) -> Callable[[Score], Score]:
+    """Decorate a function to be the :class:`Criterion` of its name."""
+
+    def register(function: Score) -> Score:
+        CRITERIA[function.__name__] = Criterion(function, sign, fewest_samples, needs_dropout)
+        return function
+
+    return register
+
+
+@criterion(sign=1)
+def infomax(probabilities: Tensor) -> float:
+    r"""InfoMax :math:`H(\mathbb{E}_X f(X)) - \mathbb{E}_X H(f(X))` in nats; higher is better.
+
+    Shape: probabilities (N, K) float; output in :math:`[0, \log K]`, the upper end for one-hot predictions spread
+    evenly over the classes.
+
+    Raises:
+        UserError: the input is not a non-empty matrix of probability vectors (so do all criteria)
+
+    Source: the paper, appendix "Definitions of model selection criteria"; Shi and Sha, ICML 2012.
+    """
+    probabilities = checked_probabilities(probabilities)
+    return float(_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean())
+
+
+@criterion(sign=-1)
+def corr_c(probabilities: Tensor) -> float:
+    r"""Corr-C :math:`\lVert C/\lVert C \rVert_F - I/\sqrt{K} \rVert_F`, :math:`C=f^\top f`; lower is better.
+
+    The paper prints :math:`C / (\lVert C \rVert_F / \sqrt{K})`, which is a matrix and ranks nothing. This is
+    the distance to the normalised identity that was meant; it equals :math:`\sqrt{2 - 2 \cos(C, I)}` with the
+    correlation :math:`\cos(C, I) = \mathrm{tr}(C) / (\lVert C \rVert_F \sqrt{K})` of Tu et al., so both rank
+    alike.
+
+    Shape: probabilities (N, K) float; output in :math:`[0, \sqrt{2 - 2/\sqrt{K}}]`, 0 for one-hot predictions spread
+    evenly over the classes, the upper end for predictions that are all the same.
+
+    Raises:
+        UserError: see :func:`infomax`
+
+    Source: Tu, Deng, Gedeon and Zheng, "Assessing Model Out-of-distribution Generalization with Softmax
+    Prediction Probability Baselines and A Correlation Method", 2022.
+    """
+    probabilities = checked_probabilities(probabilities)
+    correlation = probabilities.T @ probabilities
+    identity = torch.eye(len(correlation), dtype=correlation.dtype, device=correlation.device)
+    return float((correlation / correlation.norm() - identity / identity.norm()).norm())
+
+
+@criterion(sign=-1)
+def mean_entropy(probabilities: Tensor) -> float:
+    r"""Mean entropy of the predictions :math:`\mathbb{E}_X H(f(X))` in nats; lower is better.
+
+    Shape: probabilities (N, K) float; output in :math:`[0, \log K]`.
+
+    Raises:
+        UserError: see :func:`infomax`
+
+    Source: Morerio, Cavazza and Murino, "Minimal-Entropy Correlation Alignment", ICLR 2018 (arXiv 2017).
+    """
+    return float(_entropy(checked_probabilities(probabilities)).mean())
+
+
+@criterion(sign=-1)
+def marginal_entropy(probabilities: Tensor) -> float:
+    r"""Entropy of the mean prediction :math:`H(\mathbb{E}_X f(X))` in nats; lower is better, the printed Ent.
+
+    Read so, it prefers a model that says one class for every sample. What the paper cites for Ent is
+    :func:`mean_entropy`, which has the same range and errors.
+
+    Source: the paper, appendix "Definitions of model selection criteria", Ent.
+    """
+    return float(_entropy(checked_probabilities(probabilities).mean(dim=0)))
+
+
+@criterion(sign=1, fewest_samples=2)
+def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
+    r"""Soft neighborhood density in nats; higher is better.
+
+    .. math:: \frac{1}{N} \sum_i H(P_i), \qquad
+        P_{ij} = \frac{\exp(\cos(f_i, f_j) / \tau)}{\sum_{k \ne i} \exp(\cos(f_i, f_k) / \tau)}, \; j \ne i.
+
+    Of more than 4,096 samples, so many are drawn without replacement, by a seed that is the same in every call, and
+    stand for all; else time would grow with N²K. (Memory does not: rows are compared in chunks.)
+
+    Args:
+        temperature (float): :math:`\tau`, positive.
+
+    Shape: probabilities (N, K) float, N at least 2; output in :math:`[0, \log(N-1)]`, N at most 4,096.
+
+    Raises:
+        UserError: see :func:`infomax`; also for one sample alone and for a temperature that is not positive
+
+    Source: Saito et al., "Tune it the Right Way: Unsupervised Validation of Domain Adaptation via Soft
+    Neighborhood Density", ICCV 2021.
+    """
+    if not temperature > 0:
+        raise UserError(f"snd: the temperature is {temperature}; give a positive one (Saito et al. use 0.05)")
+    compared = checked_probabilities(probabilities)
+    if len(compared) > MOST_COMPARED:
+        order = torch.randperm(len(compared), generator=torch.Generator().manual_seed(0))
+        compared = compared[order[:MOST_COMPARED].to(compared.device)]
+    directions = torch.nn.functional.normalize(compared, dim=1)
+    count = len(directions)
+    if count < 2:
+        raise UserError("snd: one sample has no neighbors; give the probabilities of at least two")
+    rows = min(count, max(1, SIMILARITIES_AT_ONCE // count))
+    buffer = directions.new_empty(
+        rows, count
+    )  # one for all: allocating every intermediate costs more than computing it
+    total = directions.new_zeros(())
+    for start in range(0, count, rows):
+        weights = torch.mm(directions[start : start + rows], directions.T, out=buffer[: count - start])
+        weights.diagonal(offset=start).fill_(-math.inf)
+        weights.sub_(weights.amax(dim=1, keepdim=True)).div_(temperature).exp_()
+        weights.div_(weights.sum(dim=1, keepdim=True))
+        total += torch.special.entr(weights, out=weights).sum(dim=1).sum()
+    return float(total / count)
+
+
+@criterion(sign=1)
+def nuclear_norm(probabilities: Tensor) -> float:
+    r"""Nuclear norm :math:`\lVert P \rVert_* / \sqrt{\min(N, K)\, N}` of the prediction matrix; higher is better.
+
+    The sum of the singular values of P, in units of its largest value. It is large for predictions that are confident
+    and spread over the classes.
+
+    Shape: probabilities (N, K) float; output in :math:`(0, 1]`, 1 for one-hot predictions spread evenly over the
+    classes.
+
+    Raises:
+        UserError: see :func:`infomax`
+
+    Source: Deng, Suh, Gould and Zheng, "Confidence and Dispersity Speak: Characterizing Prediction Matrix for
+    Unsupervised Accuracy Estimation", ICML 2023.
+    """
+    probabilities = checked_probabilities(probabilities)
+    singular_values = torch.linalg.svdvals(probabilities)
+    return float(singular_values.sum()) / math.sqrt(min(probabilities.shape) * len(probabilities))
+
+
+@criterion(sign=1, needs_dropout=True)
+def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
+    r"""AETTA's estimate of the accuracy; higher is better.
+
+    .. math:: 1 - \min\Bigl(1 - \tfrac{1}{K}, \; d \Bigl(\frac{H(\bar f)}{\log K}\Bigr)^{-\alpha}\Bigr), \qquad
+        \bar f = \frac{1}{NT} \sum_{it} f^{(t)}(x_i),
+
+    where :math:`d` is the share of predictions under dropout that differ from the prediction without it: the
+    disagreement counts more if few classes are predicted.
+    AETTA also averages over the batches of a stream (0.6 of the last estimate); here all samples are one batch.
+
+    Args:
+        alpha (float): :math:`\alpha`, at least 0.
+
+    Shape: probabilities (N, K) float, without dropout; dropout (T, N, K) float, of T passes with dropout; output in
+    :math:`[1/K, 1]`.
+
+    Raises:
+        UserError: other shapes, what is no probability vector, or a negative ``alpha``
+
+    Source: Lee, Chottananurak, Gong and Lee, "AETTA: Label-Free Accuracy Estimation for Test-Time Adaptation", CVPR
+    2024, Equations 3 and 10; as in its code, 1e-6 is added inside the entropy's logarithm.
+    """
+    if not alpha >= 0:
+        raise UserError(f"aetta: alpha is {alpha}; give at least 0 (Lee et al. use 3)")
+    probabilities = checked_probabilities(probabilities)
+    if dropout.ndim != 3 or not len(dropout) or dropout.shape[1:] != probabilities.shape:
+        raise UserError(
+            f"dropout has shape {tuple(dropout.shape)}; give (T, N, K) for probabilities {tuple(probabilities.shape)}"
+        )
+    dropout = checked_probabilities(dropout.flatten(0, 1)).view(dropout.shape)
+    disagreement = float(dropout.argmax(dim=2).ne(probabilities.argmax(dim=1)).double().mean())
+    if disagreement == 0:
+        return 1.0
+    num_classes, mean = dropout.shape[2], dropout.mean(dim=(0, 1))
+    spread = max(-float((mean * (mean + 1e-6).log()).sum()) / math.log(num_classes), 0.0)
+    weight = spread**alpha
+    return 1 - min(1 - 1 / num_classes, disagreement / weight if weight else math.inf)
+
+
+def score_all(probabilities: Tensor) -> dict[str, float]:
+    """The scores of one model by every criterion that its predictions are enough for.
+
+    Shape: probabilities (N, K) float; output score by name, in the order of :data:`CRITERIA`.
+
+    Raises:
+        UserError: see :func:`infomax`
+    """
+    probabilities = checked_probabilities(probabilities)
+    return {
+        name: scorer.function(probabilities)
+        for name, scorer in CRITERIA.items()
+        if not scorer.needs_dropout and len(probabilities) >= scorer.fewest_samples
+    }
+
+
+def best_epoch(scores: Sequence[float], criterion: str) -> int:
+    """The first index at which ``criterion`` is best. NaN never wins.
+
+    Args:
+        scores: one score per epoch; index 0 is the source model where epoch 0 was scored.
+        criterion (str): a name in :data:`CRITERIA`; it says which end is better.
+
+    Raises:
+        UserError: for an unknown name (the nearest one), and if no score is a number
+    """
+    if criterion not in CRITERIA:
+        raise unknown_name("criterion", criterion, CRITERIA)
+    candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
+    if not candidates:
+        raise UserError(f"none of the {len(scores)} epochs has a {criterion} score; evaluate at least one")
+    return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
+
+
+def selection_spread(accuracies_by_criterion: Mapping[str, float]) -> float:
+    """The paper's "maximum performance change under different selection methods" (Section 4.3.1): max - min.
+
+    Args:
+        accuracies_by_criterion: the accuracy of the epoch that each criterion selected, all in one unit.
+
+    Raises:
+        UserError: if there is no accuracy, or one is NaN
+    """
+    accuracies = list(accuracies_by_criterion.values())
+    if not accuracies or any(math.isnan(accuracy) for accuracy in accuracies):
+        raise UserError(f"the spread needs one accuracy per criterion, got {dict(accuracies_by_criterion)}")
+    return max(accuracies) - min(accuracies)
+
+
+def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
+    """The epoch, among these, that an adaptation takes, as an index.
+
+    Args:
+        metrics: of the epochs in their order; each has a score by the name of the criterion.
+        choice (str): a name in :data:`CRITERIA`; by every other the last epoch is taken.
+
+    Raises:
+        UserError: no epoch at all, or none of which the score is a number
+    """
+    if choice in CRITERIA:
+        return best_epoch([line.get(choice, math.nan) for line in metrics], choice)
+    if not metrics:
+        raise UserError("there is no epoch to choose; adapt for at least one")
+    return len(metrics) - 1
+
+
+def better_than_start(start: Mapping[str, Any], selected: Mapping[str, Any], choice: str) -> bool | None:
+    """Whether the selected epoch scores better than the source model, whose metrics are ``start``; None where no score
+    selects the epoch (see :func:`chosen`)."""
+    return None if choice not in CRITERIA else best_epoch([start[choice], selected[choice]], choice) == 1
+
+
+def checked_probabilities(probabilities: Tensor) -> Tensor:
+    """The same probabilities in float64, checked: (N, K), N ≥ 1, K ≥ 2, each row in [0, 1] and summing to 1.
+
+    Raises:
+        UserError: naming what is wrong and the first row where it is
+    """
+    if probabilities.ndim != 2 or probabilities.shape[0] == 0 or probabilities.shape[1] < 2:
+        shape = tuple(probabilities.shape)
+        raise UserError(f"probabilities have shape {shape}; give (N, K): a row per sample, two or more classes")
+    if not probabilities.is_floating_point():
+        raise UserError(f"probabilities have dtype {probabilities.dtype}; give a floating-point tensor")
+    if probabilities.device.type == "mps":  # which has no float64
+        probabilities = probabilities.cpu()
+    probabilities = probabilities.detach().double()
+    for bad, problem in (
+        (~probabilities.isfinite().all(dim=1), "is not finite; the model has probably diverged"),
+        ((probabilities < 0).any(dim=1), "has a negative entry; apply softmax to logits first"),
+        (
+            (probabilities.sum(dim=1) - 1).abs() > ROW_SUM_TOLERANCE,
+            "does not sum to 1; apply softmax, in float32 or better, to logits first",
+        ),
+    ):
+        if bad.any():
+            first = int(bad.nonzero()[0])
+            raise UserError(f"row {first} of the probabilities ({int(bad.sum())} of {len(bad)} rows) {problem}")
+    return probabilities
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    entropy: Tensor = torch.special.entr(probabilities).sum(dim=-1)
+    return entropy

@@ -1,0 +1,295 @@
+"""AnCon without λ: each sample's votes decide its weight, and how often each class occurs the weight of a class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Ge
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from tllib_ancon.errors import UserError, reading, unknown_name
+from tllib_ancon.self_training import ensemble as knobs
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.anchored import SmoothedLabels
+from tllib_ancon.self_training.checks import Option, Size, check_logits, check_tensor, finite_rows, validated
+from tllib_ancon.self_training.ensemble import TemporalEnsemble
+from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities
+from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of, register
+from tllib_ancon.settings import Flag
+
+CLASS_PRIORS = ("uniform", "estimate")
+LARGEST_MASS = 3.0
+"""Of a target: the most that a sample of a rare class counts."""
+LARGEST_PRIOR_FILE = 10**7
+"""Bytes."""
+
+
+class AdaptiveSmoothing(SmoothedLabels):
+    r"""A pseudo-label that needs no λ: the method ``ancon-auto``. Not in the paper; see
+    ``benchmarks/results/do_no_harm.md``.
+
+    The prediction of this visit counts as one more vote beside the sample's Q(x) confident votes v(x):
+
+    .. math::
+        t(x) = (1 - λ(x)) E_1(ŷ(x)) + λ(x) v(x) / Q(x) = (E_1(ŷ(x)) + v(x)) / (1 + Q(x)),   λ(x) = Q(x) / (1 + Q(x))
+
+    and each class counts by its prior ρ relative to its share π of such targets, a moving average that starts at ρ:
+
+    .. math::
+        ỹ_k(x) = t_k(x) ρ_k / π_k,   π ← β π + (1 - β) mean_batch t
+
+    The mass of a target is at most 3. Classes that take over lose their weight, which is what keeps self-training from
+    collapsing. With ρ = 1 / K, the default here, classes are drawn towards equal shares, which does harm where they are
+    far from balanced in truth; the methods ``…ancon-auto`` estimate ρ by default.
+
+    In evaluation mode a visit changes nothing. A row with NaN or infinity changes neither votes nor π.
+
+    Args:
+        num_samples (int): N, images of the whole target set
+        num_classes (int): K
+        beta (float): decay β of the confidence's and of the shares' moving average. Default: 0.9
+        class_prior: ``"uniform"``; ``"estimate"``: by :func:`~tllib_ancon.self_training.estimate_class_prior` from the
+            pass that :meth:`initialize` takes before the first visit; or the prior itself, K numbers of at least 0,
+            which are divided by their sum. Default: ``"uniform"``
+        prior_shrinkage (float, optional): s of the estimate. Default: by the predictions' reliability
+        weighting, prediction, temperature, storage, quantile, fixed_threshold: as
+            :class:`~tllib_ancon.self_training.TemporalEnsemble` has them
+
+    Inputs: those of :class:`~tllib_ancon.self_training.AnchoredConfidence`
+
+    Outputs: targets ỹ (B, K) float32 of a mass in [0, 3]
+
+    Raises:
+        UserError: shapes that do not fit, an index out of range, a parameter out of range, a visit before the pass
+            that the estimate needs
+    """
+
+    relative_prior: Tensor
+    shares: Tensor
+
+    @validated
+    def __init__(
+        self,
+        num_samples: Size,
+        num_classes: Size,
+        beta: knobs.Beta = 0.9,
+        class_prior: str | Sequence[float] | Tensor = "uniform",
+        prior_shrinkage: Annotated[
+            float | None,
+            Field(
+                ge=0,
+                le=1,
+                description="share of equal classes in the prior, for class_prior=estimate (default: the less reliable "
+                "the predictions, the more)",
+            ),
+            Option(read_if=("class_prior", "estimate")),
+        ] = None,
+        *,
+        weighting: knobs.Scheme = "relative",
+        prediction: knobs.Prediction = "hard",
+        temperature: knobs.Temperature = 1.0,
+        storage: knobs.Storage = "auto",
+        quantile: knobs.Quantile = 0.9,
+        fixed_threshold: knobs.FixedThreshold = 0.9,
+    ):
+        super().__init__()
+        self.ensemble = TemporalEnsemble(
+            num_samples,
+            num_classes,
+            beta=beta,
+            weighting=weighting,
+            prediction=prediction,
+            temperature=temperature,
+            storage=storage,
+            quantile=quantile,
+            fixed_threshold=fixed_threshold,
+        )
+        self.beta = beta
+        self.prior_shrinkage = prior_shrinkage
+        self.refresh = "start" if isinstance(class_prior, str) and class_prior == "estimate" else None
+        self.register_buffer("relative_prior", _relative_prior(class_prior, num_classes))
+        self.register_buffer("shares", self.relative_prior / num_classes)
+        self._known_to_be_estimated = self.refresh is None
+
+    @property
+    def prior(self) -> Tensor:
+        """ρ, (K,); NaN before the pass that it is estimated from."""
+        return self.relative_prior / len(self.relative_prior)
+
+    @torch.no_grad()
+    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        """Estimate ρ from one evaluation pass, of which only the logits (M, K) are read."""
+        check_logits(logits)
+        prior = estimate_class_prior(logits.float().softmax(1), shrinkage=self.prior_shrinkage)
+        if prior.shape != self.shares.shape:
+            raise UserError(f"logits have shape {tuple(logits.shape)}; expected (N, {len(self.shares)})")
+        self.relative_prior.copy_(prior * len(prior))
+        self.shares.copy_(prior)
+
+    @torch.no_grad()
+    def forward(
+        self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None, probabilities: Tensor | None = None
+    ) -> Tensor:
+        if not self._known_to_be_estimated:  # reading the buffer stalls a device: once only
+            if bool(self.relative_prior.isnan().any().item()):
+                raise UserError(
+                    "the class prior has not been estimated yet: call initialize(indices, features, logits) with one "
+                    "evaluation pass before the first step"
+                )
+            self._known_to_be_estimated = True
+        votes: Tensor = self.ensemble(indices, logits, probabilities)
+        labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
+        counted = votes + one_hot(labels, logits.shape[1])
+        targets = counted / counted.sum(1, keepdim=True)
+        if self.training:
+            self._move_shares(targets, finite_rows(logits))
+        tiny = torch.finfo(targets.dtype).tiny
+        weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
+        mass = weighted.sum(1, keepdim=True)
+        return weighted * (mass.clamp(max=LARGEST_MASS) / mass.clamp(min=tiny))
+
+    def _move_shares(self, targets: Tensor, usable: Tensor) -> None:
+        """π ← β π + (1 - β) mean of the usable rows of all processes; as it was where there is none."""
+        targets = targets.masked_fill(~usable[:, None], 0)
+        means = processes.mean(torch.cat([targets.mean(0), usable.float().mean(0, keepdim=True)]))
+        moved = self.shares.mul(self.beta).add(means[:-1] / means[-1], alpha=1 - self.beta)
+        self.shares.copy_(torch.where(means[-1] > 0, moved, self.shares))
+
+
+def _relative_prior(given: str | Sequence[float] | Tensor, num_classes: int) -> Tensor:
+    """K ρ, (K,) float32: 1 for equal classes, NaN where it has to be estimated first."""
+    if isinstance(given, str):
+        if given not in CLASS_PRIORS:
+            raise unknown_name("class_prior", given, CLASS_PRIORS)
+        return torch.full((num_classes,), 1.0 if given == "uniform" else torch.nan)
+    prior = torch.as_tensor(given, dtype=torch.float32)
+    if prior.shape != (num_classes,) or not prior.isfinite().all() or (prior < 0).any() or not prior.any():
+        raise UserError(f"`class_prior` must be {num_classes} numbers of at least 0, one a class, not all of them 0")
+    return num_classes * prior / prior.sum()
+
+
+@torch.no_grad()
+@validated
+def estimate_class_prior(
+    probabilities: Tensor,
+    source_prior: Tensor | None = None,
+    shrinkage: Annotated[float | None, Field(ge=0, le=1)] = None,
+) -> Tensor:
+    r"""The target's class prior: how often each class is predicted, drawn towards equal classes.
+
+    With :math:`h_k` the share of the N samples whose most probable class is k, ρ of :func:`likeliest_class_prior`, and
+    :math:`d(a, b) = \frac{1}{2} Σ_k |a_k - b_k|`,
+
+    .. math::
+        (1 - s) h + s / K,   s = \min(1, d(h, ρ) / d(h, 1 / K))
+
+    Under label shift alone, and with accurate and calibrated predictions, h and ρ agree. Where other shifts have spoilt
+    the predictions they differ: s is how unreliable the counts are, in units of how far they are from equal classes.
+    On Office-31 and digits such counts are closer to the true shares than ρ is
+    (``benchmarks/results/class_prior.md``).
+
+    Args:
+        probabilities, source_prior: as :func:`likeliest_class_prior` has them
+        shrinkage (float, optional): s in [0, 1] in place of the one above
+
+    Returns, raises: as :func:`likeliest_class_prior`
+    """
+    likeliest = likeliest_class_prior(probabilities, source_prior)
+    num_samples, num_classes = probabilities.shape
+    counts = torch.bincount(probabilities.argmax(1), minlength=num_classes) / num_samples
+    if shrinkage is None:
+        unequal = (counts - 1 / num_classes).abs().sum()
+        share = ((counts - likeliest).abs().sum() / unequal).clamp(max=1) if unequal > 0 else unequal.new_ones(())
+    else:
+        share = torch.as_tensor(shrinkage, device=counts.device)
+    return counts * (1 - share) + share / num_classes
+
+
+@torch.no_grad()
+@validated
+def likeliest_class_prior(probabilities: Tensor, source_prior: Tensor | None = None, steps: Size = 200) -> Tensor:
+    r"""The target's class prior by maximum likelihood.
+
+    With p a classifier's predictions on N samples of the target and π the class prior that it was trained with, the
+    expectation-maximisation of Saerens et al. goes from ρ = 1 / K by
+
+    .. math::
+        ρ_k ← \frac{1}{N} Σ_x \frac{ρ_k p_k(x) / π_k}{Σ_j ρ_j p_j(x) / π_j}
+
+    towards the prior under which these predictions are likeliest. Under label shift alone and with calibrated
+    predictions ρ is consistent; under other shifts it inherits the predictions' errors, and enlarges them.
+
+    Args:
+        probabilities: (N, K) of any floating type, N at least 1
+        source_prior: π, (K,), above 0 and of sum 1. Default: equal classes
+        steps (int): most steps; fewer where ρ changes by less than 1e-6 in sum. Default: 200
+
+    Returns: (K,) float32 of sum 1 on the predictions' device
+
+    Raises:
+        UserError: other shapes, predictions that are not finite, a prior that is none, a parameter out of range
+
+    Source: Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori Probabilities: A
+    Simple Procedure", Neural Computation 2002, Eq. 9.
+    """
+    check_tensor("probabilities", probabilities)
+    if probabilities.ndim != 2 or not probabilities.numel():
+        raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected (N, K) with N at least 1")
+    if not probabilities.isfinite().all() or (probabilities < 0).any() or not probabilities.sum(1).all():
+        raise UserError("probabilities must be finite and at least 0, with a positive sum in each row")
+    num_samples, num_classes = probabilities.shape
+    prior = torch.full((num_classes,), 1 / num_classes, device=probabilities.device)
+    source = prior if source_prior is None else torch.as_tensor(source_prior).to(prior)
+    if source.shape != prior.shape or not (source > 0).all() or abs(float(source.sum()) - 1) > 1e-3:
+        raise UserError(f"source_prior must be {num_classes} numbers above 0 with the sum 1")
+    with torch.autocast(probabilities.device.type, enabled=False):
+        likelihoods = probabilities.float() / source
+        for _ in range(steps):
+            evidence = (likelihoods @ prior).clamp(min=torch.finfo(torch.float32).tiny)
+            updated = prior * (likelihoods.T @ evidence.reciprocal()) / num_samples
+            change = float((updated - prior).abs().sum())
+            prior = updated
+            if change < 1e-6:
+                break
+        return prior / prior.sum()
+
+
+class ClassPrior(Options):
+    """How often each class occurs in the target."""
+
+    class_prior: Annotated[str | tuple[Annotated[float, Ge(0)], ...], Flag(metavar="FILE|uniform|estimate")] = Field(
+        "estimate",
+        description="how often each class occurs in the target: estimate (from the start model's predictions), "
+        "uniform, or a file of K numbers in the order of the classes",
+    )
+
+    @field_validator("class_prior")
+    @classmethod
+    def _read(cls, value: str | tuple[float, ...]) -> str | tuple[float, ...]:
+        """The numbers that a file holds, between white space or commas."""
+        if not isinstance(value, str) or value in CLASS_PRIORS:
+            return value
+        path, expected = Path(value), f"`class_prior` must be uniform, estimate or a file of numbers, got {value!r}"
+        if not path.is_file() or path.stat().st_size > LARGEST_PRIOR_FILE:
+            raise UserError(f"{expected}: {'too large' if path.is_file() else 'no such file'}")
+        with reading(path, "numbers"):
+            numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
+        if not numbers or not all(0 <= number < math.inf for number in numbers):
+            raise UserError(f"{expected}: it must hold a number of at least 0 for each class")
+        return numbers
+
+
+@register(
+    "+ancon-auto",
+    options=options_of(AdaptiveSmoothing, mc_dropout_probabilities, Confidence, ClassPrior),
+    missing="uses no pseudo-label that could be smoothed",
+    training_defaults={"criterion": "last"},
+)
+def ancon_auto(method: Method, task: Task, options: Any) -> None:
+    """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""
+    AdaptiveSmoothing.replace_refiner(method, task, options, class_prior=options.class_prior)

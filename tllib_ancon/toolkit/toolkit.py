@@ -1,0 +1,311 @@
+"""``tllib`` 0.4 and ``dalib`` 0.2, its release of 2020, behind one signature: datasets, networks, CDAN and MDD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.errors import UserError, one_line, unknown_name
+from tllib_ancon.pooling import AveragePool
+from tllib_ancon.toolkit.compat import INSTALL, is_installed
+
+DIGITS = ("MNIST", "USPS", "SVHN", "MNISTRGB", "USPSRGB", "SVHNRGB")
+DIGIT_NETWORKS = ("dtn", "lenet")
+"""TLLib's networks for digits, which have no pre-trained weights."""
+VISDA_CODES = (("Synthetic", "T"), ("Real", "V"))
+"""tllib's names of VisDA-2017's domains, and dalib's: both are understood, whichever toolkit is there."""
+
+
+@dataclass(frozen=True)
+class DatasetTable:
+    """Where the images of a dataset are listed, as a toolkit says it without opening the dataset.
+
+    Attributes:
+        classes: names of the classes, in the order of the labels
+        lists: code of a domain -> split -> path of the image list, relative to the domain's root. The splits are
+            ``train`` and ``test``, or ``all`` for one list a domain
+        folders: code -> what has to lie in the dataset's root for TLLib not to download something
+        root_of: code -> the domain's root, relative to the dataset's, where that is another
+        first_label: the number of the first class in the lists
+    """
+
+    classes: list[str]
+    lists: dict[str, dict[str, str]]
+    folders: dict[str, list[str]]
+    root_of: dict[str, str] = field(default_factory=dict)
+    first_label: int = 0
+
+    def missing(self, root: str | Path, domains: list[str]) -> list[str]:
+        """The folders of these domains that are not there, so that TLLib would try to download them."""
+        needed = dict.fromkeys(folder for code in domains for folder in self.folders[code])
+        return [folder for folder in needed if not (Path(root) / folder).exists()]
+
+
+class AdversarialLoss(nn.Module):
+    """A toolkit's adversarial loss, to be added to the source domain's cross-entropy and minimised.
+
+    Args:
+        loss (nn.Module): the toolkit's loss
+        sign (float): -1 if the toolkit's loss is to be maximised. Default: 1
+
+    Inputs:
+        - logits_s, logits_t: of the source and the target images, (B, K)
+        - features_s, features_t: the classifier's second output: for CDAN the features (B, D), for MDD the
+          adversarial logits (B, K)
+
+    Outputs: the loss, a scalar; computed in float32 also under autocast
+    """
+
+    def __init__(self, loss: nn.Module, sign: float = 1.0):
+        super().__init__()
+        self.loss, self.sign = loss, sign
+
+    def forward(self, *outputs: Tensor) -> Tensor:
+        with torch.autocast(outputs[0].device.type, enabled=False):
+            loss: Tensor = self.sign * self.loss(*(output.float() for output in outputs))
+            return loss
+
+    def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
+        """The discriminator's parameters as TLLib's groups; none for MDD."""
+        parameters = list(self.loss.parameters())
+        return [{"params": parameters, "lr": base_lr}] if parameters else []
+
+    @property
+    def domain_accuracy(self) -> Tensor | None:
+        """How many percent of the last batch the discriminator got right, if there is one."""
+        return getattr(self.loss, "domain_discriminator_accuracy", None)
+
+
+class GradientReversal:
+    """The warm-up of the gradient reversal layer, which TLLib leaves out of its state dicts: the layer's coefficient
+    grows with the number of iterations, and a run that resumes without this number would start again.
+
+    Args:
+        modules (nn.Module): hold one such layer between them: CDAN's is in the loss, MDD's in the classifier
+    """
+
+    def __init__(self, *modules: nn.Module):
+        (layer,) = (layer for module in modules for layer in module.modules() if hasattr(layer, "iter_num"))
+        self._layer: Any = layer
+
+    def step(self) -> None:
+        """Count one training iteration; CDAN's layer counts its forward passes by itself."""
+        if not self._layer.auto_step:
+            self._layer.step()
+
+    def state_dict(self) -> dict[str, int]:
+        return {"iterations": int(self._layer.iter_num)}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._layer.iter_num = int(state["iterations"])
+
+
+class Toolkit:
+    """What this package asks of TLLib, from ``tllib``.
+
+    Classifiers return logits and a second output in training mode, logits alone in evaluation mode; the second output
+    is the features, or MDD's adversarial logits. Their ``get_parameters(base_lr)`` gives groups ``{"params", "lr"}``
+    with TLLib's multipliers (0.1 for a pre-trained backbone, 1 for the rest), their state dict has the toolkit's names.
+    """
+
+    name, losses = "tllib", "tllib.alignment"
+    dataset_names: tuple[str, ...] = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
+
+    def __init__(self) -> None:
+        self._datasets, self._networks = (
+            import_module(f"{self.name}.vision.{kind}") for kind in ("datasets", "models")
+        )
+        self._discriminator = import_module(f"{self.name}.modules.domain_discriminator").DomainDiscriminator
+        self._cdan, self._mdd = (import_module(f"{self.losses}.{method}") for method in ("cdan", "mdd"))
+
+    def dataset(self, name: str) -> DatasetTable:
+        """Where a dataset's images are listed; reads nothing from disk and downloads nothing.
+
+        Raises:
+            UserError: an unknown dataset, or one that the other toolkit has
+        """
+        if name not in self.dataset_names:
+            raise self._unknown("dataset", name, self.dataset_names)
+        if name == "Digits":  # each domain is a dataset of its own, in the folder of its name
+            kinds = {code: getattr(self._datasets, code) for code in DIGITS}
+            patterns = {code: kind.image_list for code, kind in kinds.items()}
+        else:
+            patterns = dict(getattr(self._datasets, name).image_list)
+            if name == "VisDA2017":
+                for code, other in VISDA_CODES:
+                    patterns[code] = patterns[other] = patterns.get(code) or patterns[other]
+            kinds = dict.fromkeys(patterns, getattr(self._datasets, name))
+        root_of = {code: code for code in patterns if name == "Digits"}
+        return DatasetTable(
+            list(next(iter(kinds.values())).CLASSES),
+            {code: _splits(pattern) for code, pattern in patterns.items()},
+            {c: [str(Path(root_of.get(c, ""), entry[0])) for entry in kinds[c].download_list] for c in patterns},
+            root_of,
+            first_label=int(name == "PACS"),
+        )
+
+    def backbone_names(self) -> list[str]:
+        """The toolkit's own networks: ResNets, and in ``tllib`` the digit networks."""
+        found = vars(self._networks).items()
+        return sorted(name for name, value in found if name.islower() and name[0] != "_" and callable(value))
+
+    def create_backbone(self, name: str) -> Any:
+        """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights.
+
+        Raises:
+            UserError: an unknown network, or one that the other toolkit has
+        """
+        if name not in self.backbone_names():
+            raise self._unknown(f"network of {self.name}", name, self.backbone_names())
+        return getattr(self._networks, name)(pretrained=False)
+
+    def image_classifier(
+        self, backbone: nn.Module, num_classes: int, width: int = 256, pool: bool = True, finetune: bool = True
+    ) -> Any:
+        """The classifier of CDAN (also of DANN, MCC, ...): Linear, batch-norm, ReLU, Linear.
+
+        Args:
+            backbone: images -> (B, C, H, W) or (B, C), with ``out_features``
+            num_classes: K
+            width: D, of the bottleneck
+            pool: average a feature map of the backbone
+            finetune: the backbone is pre-trained and learns at a tenth of the rate
+        """
+        return self._classifier(self._cdan, (backbone, num_classes, width), pool, finetune)
+
+    def mdd_classifier(
+        self, backbone: nn.Module, num_classes: int, width: int = 1024, pool: bool = True, finetune: bool = True
+    ) -> Any:
+        """The classifier of MDD: a bottleneck and two heads of two layers, all of this ``width``; the adversarial head
+        gets reversed gradients. The rest is as in :meth:`image_classifier`."""
+        return self._classifier(self._mdd, (backbone, num_classes, width, width), pool, finetune)
+
+    def cdan(
+        self,
+        num_classes: int,
+        features_dim: int,
+        randomized: bool = False,
+        randomized_dim: int = 1024,
+        entropy_conditioning: bool = False,
+        hidden: int = 1024,
+    ) -> AdversarialLoss:
+        """The conditional domain adversarial loss with its discriminator (Long et al., NeurIPS 2018)."""
+        discriminator = self._discriminator(randomized_dim if randomized else num_classes * features_dim, hidden)
+        loss = self._cdan.ConditionalDomainAdversarialLoss(discriminator, entropy_conditioning=entropy_conditioning)
+        if randomized:
+            loss.map = self._random_map(features_dim, num_classes, randomized_dim)
+            for name in ("Rf", "Rg"):  # a part of the state: a resumed run needs them
+                matrix = vars(loss.map).pop(name)
+                loss.map.register_buffer(name, matrix)
+        return AdversarialLoss(loss)
+
+    def mdd(self, margin: float = 4.0) -> AdversarialLoss:
+        """The margin disparity discrepancy, to be minimised (Zhang et al., ICML 2019)."""
+        return AdversarialLoss(self._mdd.ClassificationMarginDisparityDiscrepancy(margin), sign=-1.0)
+
+    def _unknown(self, kind: str, name: str, known: Any) -> UserError:
+        return unknown_name(kind, name, known)
+
+    def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
+        return module.ImageClassifier(*sizes, pool_layer=AveragePool() if pool else nn.Identity(), finetune=finetune)
+
+    def _random_map(self, *sizes: int) -> Any:
+        return self._cdan.RandomizedMultiLinearMap(*sizes)
+
+
+class Dalib(Toolkit):
+    """The same from ``dalib``, where it differs."""
+
+    name, losses = "dalib", "dalib.adaptation"
+    dataset_names = ("DomainNet", "Office31", "OfficeHome", "VisDA2017")
+
+    def mdd(self, margin: float = 4.0) -> AdversarialLoss:
+        return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
+
+    def _unknown(self, kind: str, name: str, known: Any) -> UserError:
+        if name not in (*Toolkit.dataset_names, *DIGIT_NETWORKS):
+            return super()._unknown(kind, name, known)
+        install = INSTALL["tllib"]
+        return UserError(f"{name} is in tllib but not in dalib, the toolkit found here. Install it: {install}")
+
+    def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
+        return DalibClassifier(module.ImageClassifier(*sizes), sizes[1], pool, finetune)
+
+    def _random_map(self, *sizes: int) -> Any:
+        def forward(layer: Any, f: Tensor, g: Tensor) -> Any:
+            return (f @ layer.Rf) * (g @ layer.Rg) / layer.output_dim**0.5
+
+        found = super()._random_map(*sizes)
+        found.forward = MethodType(forward, found)  # dalib's multiplies from the wrong side, which fails
+        return found
+
+
+class DalibClassifier(nn.Module):
+    """A classifier of dalib with tllib's pooling, outputs and learning rates; its state dict has the same names."""
+
+    def __init__(self, theirs: Any, num_classes: int, pool: bool, finetune: bool):
+        super().__init__()
+        self.num_classes = num_classes
+        self.rates = [group["lr_mult"] if finetune else 1.0 for group in theirs.get_parameters()]
+        self.pool_layer = AveragePool() if pool else nn.Identity()
+        for name, part in theirs.named_children():
+            self.add_module(name, part)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+        parts: Any = self._modules
+        features = parts["bottleneck"](self.pool_layer(parts["backbone"](images)))
+        logits: Tensor = parts["head"](features)
+        if not self.training:
+            return logits
+        return logits, parts["adv_head"](parts["grl_layer"](features)) if "adv_head" in parts else features
+
+    def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
+        parts = [part for name, part in self.named_children() if name not in ("pool_layer", "grl_layer")]
+        rates = zip(parts, self.rates, strict=True)
+        return [{"params": part.parameters(), "lr": base_lr * rate} for part, rate in rates]
+
+
+TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
+
+
+def find(name: str | None = None) -> Toolkit:
+    """The toolkit of this machine: ``tllib`` if it is there, else ``dalib``.
+
+    Args:
+        name: take this one, ``"tllib"`` or ``"dalib"``. Default: the better one that is installed
+
+    Raises:
+        UserError: an unknown name; nothing to find (how to install it); a toolkit that does not import (why)
+    """
+    if name is not None and name not in TOOLKITS:
+        raise unknown_name("toolkit", name, TOOLKITS)
+    wanted = list(TOOLKITS) if name is None else [name]
+    found = next((candidate for candidate in wanted if is_installed(candidate)), None)
+    if found is None:
+        ways = "; or ".join(INSTALL[candidate] for candidate in wanted)
+        raise UserError(f"{' and '.join(wanted)} cannot be found. Install it: {ways}")
+    spec = find_spec(found)
+    try:
+        import_module(found)
+        return TOOLKITS[found]()
+    except Exception as error:  # a file of that name may do anything
+        raise UserError(
+            f"{found} ({spec and spec.origin}) does not import as the toolkit ({type(error).__name__}: "
+            f"{one_line(error)}). If it is another program's, rename it; else install what it misses, or reinstall it: "
+            f"{INSTALL[found]}"
+        ) from error
+
+
+def _splits(image_list: str | dict[str, str]) -> dict[str, str]:
+    if isinstance(image_list, dict):
+        return dict(image_list)
+    if image_list.endswith(".txt"):
+        return {"all": image_list.format("all")}  # PACS has a place for the split
+    return {split: f"image_list/{image_list}_{split}.txt" for split in ("train", "test")}  # DomainNet

@@ -1,0 +1,406 @@
+"""The adaptation in the training loop: what a step and an epoch of it do, what selects an epoch, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from tllib_ancon import methods, selection
+from tllib_ancon.config import USUAL_BATCH, AdaptConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, WorkerPool, hold_out
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics, mix_statistics
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, adaptation_mode, choose_adapted_parameters
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
+from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.inference import Predictions, evaluation_loader
+from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, require_images
+from tllib_ancon.training.progress import Progress, source_model_preferred
+from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
+from tllib_ancon.training.state import copy_to_cpu
+
+
+class TargetImages(NamedTuple):
+    """The target, divided into images to adapt on and images held out; of many processes, what one loads.
+
+    Attributes:
+        adapted_indices: positions of the images to adapt on among those of the target, of all processes
+        shard: which of these this process visits
+        num_held_out: images that select the epoch; with none those adapted on do
+        training: what the steps see
+        adapted, held_out, every: for evaluation
+    """
+
+    adapted_indices: Tensor
+    shard: Shard
+    num_held_out: int
+    training: ImageLoader
+    adapted: ImageLoader
+    held_out: ImageLoader
+    every: ImageLoader
+
+
+def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> TargetImages:
+    """Divide the target into images to adapt on and a hold-out, and load what is this process's share.
+
+    Raises:
+        UserError: fewer images than one step needs
+    """
+    adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
+    adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
+    shard, batch_size = Shard.of_this_process(len(adapted)), usual_batch_size(config, len(target))
+    a_step = batch_size * config.accumulation_steps
+    at_once = f"{config.accumulation_steps} batches" if config.accumulation_steps > 1 else "one batch"
+    require_images(target.name, len(adapted), a_step, f"{at_once} of {batch_size}")
+    length = len(adapted) // shard.world_size // a_step * a_step
+    sampler = EpochSampler(shard.positions, len(adapted), config.seed, length, rank=shard.rank)
+    workers = WorkerPool(config.workers)
+    images = UnlabelledImages(adapted, transforms.train, config.seed)
+    training = ImageLoader(images, batch_size, workers, sampler, drop_last=True)
+    evaluated = (adapted, held_out if len(held_out) else adapted, target)
+    loaders = (evaluation_loader(domain, transforms.evaluation, batch_size, workers) for domain in evaluated)
+    return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)
+
+
+def usual_batch_size(config: AdaptConfig, num_images: int) -> int:
+    """B as it was given; else 64, or what each process has for a batch of N images that are fewer."""
+    kept, _ = hold_out(num_images, config.held_out_share, config.seed)
+    most = len(kept) // processes.world_size() // config.accumulation_steps
+    return config.batch_size or min(USUAL_BATCH, max(most, 1))
+
+
+STABILISATION = {"pull": 0.0, "warmup_steps": 0, "average_last": 0}
+"""Settings of how weights change, which a method that trains nothing does not heed -> what asks for nothing."""
+
+
+class Adaptation(TrainingLoop):
+    """One run of adaptation, in any number of processes.
+
+    Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
+    averages of these alone. What a batch decides, δ for one, is decided by the batches of all processes together; the
+    memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
+
+    Epoch 0 scores the source model; with ``average_last`` one more than ``epochs`` takes the mean of the last weights.
+
+    Args:
+        model: the source model, changed in place
+        target: images of the target domain; labels, if it has any, are for the record alone: of the source model, of
+            every ``options.record_every``-th epoch, of the selected and of the last one
+        options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
+        transforms: image -> tensor
+
+    Raises:
+        UserError: fewer images than one step needs; an unknown method or criterion; settings without an effect
+    """
+
+    first_epoch = 0
+
+    def __init__(
+        self,
+        model: Classifier,
+        target: Domain,
+        options: AdaptConfig,
+        run: RunDirectory | None,
+        transforms: Transforms,
+        progress: Progress | None = None,
+    ):
+        progress = progress or Progress()
+        self.images = images = divide(target.without_labels(), options, transforms)
+        steps = options.epochs * len(images.training)
+        _refuse_criterion(options, model, target.name, images)
+        self.method = methods.create(
+            options.method,
+            num_samples=images.shard.num_samples,
+            num_classes=model.num_classes,
+            feature_dim=model.features_dim,
+            total_steps=steps,
+            head=model.head,
+            shard=images.shard,
+            **options.options,
+        )
+        _refuse_without_effect(options, model, self.method.trains)
+        require_batch_statistics(model, images.training.batch_size)
+        choose_adapted_parameters(model, options.adapted)
+        if options.adapted == "all-but-head" and model.head is None:
+            progress.line("the model ends in no Linear layer that could be its head; all of it learns")
+        if options.sync_batch_norm:
+            if (kind := devices.create_accelerator(options.mixed_precision).device.type) != "cuda":
+                raise UserError(
+                    f"`sync_batch_norm` needs GPUs, and this run is on a {kind.upper()}; leave it out: each process "
+                    "then normalises by its own batch"
+                )
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+        groups = model.get_parameters(options.lr)
+        mixes = options.batch_norm == "mixed"
+        self.restore_batch_norm = mix_statistics(model, options.batch_norm_prior) if mixes else lambda: None
+        self.first = Kept()
+        loaders, updates = [images.training], steps // options.accumulation_steps
+        state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
+        super().__init__(options, run, progress, model, loaders, groups, updates, options.warmup_steps, state)
+        self.options, self.accumulation_steps = options, options.accumulation_steps
+        self.target, self.record = target, inputs.recorder(target)
+        self.method.to(self.device)
+        self.restoration = Restoration(self.network.parameters(), options.pull)
+        if options.average_last:
+            self.last_epoch = options.epochs + 1
+            self.average = self.parts["last_epochs"] = WeightAverage(self.network)
+
+    def adapted(self) -> nn.Module:
+        """The network with the weights of the selected epoch, in evaluation mode."""
+        self.restore_batch_norm()
+        self._load_best()
+        self.network.eval()
+        network: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
+        return network
+
+    def __call__(self) -> dict[str, Any]:
+        result = super().__call__()
+        if result["better_than_start"] is False:
+            self.progress.line(source_model_preferred(result))
+        if self.progress.tracker is not None:
+            self.progress.tracker.finish()
+        return result
+
+    def result(self) -> dict[str, Any]:
+        criterion, epoch = self.options.criterion, self._selected_epoch()
+        start, selected = self.metrics[0], self.metrics[epoch]
+        return {
+            "method": self.options.method,
+            "criterion": criterion,
+            "held_out": self.images.num_held_out,
+            "start": start,
+            "selected_epoch": epoch,
+            "selected": selected,
+            "better_than_start": selection.better_than_start(start, selected, criterion),
+            "last": self.metrics[-1],
+        }
+
+    def _change(self, epoch: int) -> dict[str, Any]:
+        if epoch == 0:
+            return {}
+        if epoch > self.options.epochs:
+            self.average.give(self.network)
+            if self.options.batch_norm != "source" and has_statistics(self.network):
+                self._estimate_statistics(epoch)
+            return {"averaged": self.options.average_last}
+        numbers = self._train_epoch(epoch)
+        if epoch > self.options.epochs - self.options.average_last:
+            self.average.update_parameters(self.network)
+        return numbers
+
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
+        if not self.method.trains:
+            self._estimate_statistics(epoch)
+            return {}
+        if self.method.needs_pass(epoch - 1):
+            self.method.initialize(epoch - 1, *self._predict(self.images.adapted, epoch))
+        return super()._train_epoch(epoch)
+
+    def _train_mode(self) -> None:
+        adaptation_mode(self.network, self.options.dropout)
+        if self.options.batch_norm == "source":
+            freeze_statistics(self.network)
+
+    def _loss(self, batch: tuple[Tensor, Tensor]) -> Step:
+        indices, images = batch
+        logits, features = self._outputs(images)
+        return self.method(indices, logits, features), logits, self.method.diagnostics()
+
+    def _update(self) -> None:
+        super()._update()
+        self.restoration()
+
+    def _estimate_statistics(self, epoch: int) -> None:
+        """Give batch-norm the statistics of the images to adapt on, without augmentation."""
+        with self.accelerator.autocast():
+            estimate_statistics(self.network, self._own_images(epoch))
+
+    def _own_images(self, epoch: int) -> Iterator[Tensor]:
+        """The batches to adapt on without the image that evaluation repeats; synchronised batch-norm needs as many
+        batches in each process, hence that image too."""
+        left = self.images.adapted.num_images if self.options.sync_batch_norm else len(self.images.shard)
+        for _, images in self.interruption.watch(self.images.adapted, epoch):
+            yield images[:left].to(self.device, non_blocking=True)
+            left -= len(images)
+
+    def _score(self, metrics: dict[str, Any]) -> Predictions | None:
+        """Score the hold-out, and for the record the whole target where its turn has come or its predictions are kept
+        anyway; returns these: those on the hold-out where all images stand in for it."""
+        epoch = metrics["epoch"]
+        held_out = self._predict(self.images.held_out, epoch)
+        self._require_finite(held_out.logits, epoch)
+        metrics |= selection.score_all(held_out.logits.softmax(1)) | scores_under_dropout(held_out, self.network.head)
+        labels = held_out.logits.argmax(1).cpu()
+        metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
+        is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
+        predictions = None
+        if is_recorded or self._keeps_predictions(epoch):
+            predictions = self._predict(self.images.every, epoch) if self.images.num_held_out else held_out
+        if self.record is not None and predictions is not None:
+            metrics |= self.record(predictions)
+        if self.record is not None and epoch == self.last_epoch:
+            selected = self.metrics[self._selected_epoch()]
+            if not self.metrics[0].keys() <= selected.keys():  # its turn did not come
+                last = copy_to_cpu(self.network.state_dict())
+                self._load_best()
+                selected |= self.record(self._predict(self.images.every, epoch))
+                self.network.load_state_dict(last)
+        return predictions
+
+    def _save(self, scored: Predictions | None) -> None:
+        super()._save(scored)
+        self._keep(self.metrics[-1]["epoch"], scored)
+
+    def _resume(self) -> None:
+        super()._resume()
+        if self.metrics:
+            self._keep(self.metrics[-1]["epoch"])
+
+    def _keep(self, epoch: int, scored: Predictions | None = None) -> None:
+        """Keep what was asked for beside the state; done again when the run continues after this epoch."""
+        if self.run is None:
+            return
+        if self.options.save_epochs:
+            self.run.keep_epoch(epoch)
+        if not self._keeps_predictions(epoch):
+            return
+        predictions = scored or self._predict(self.images.every, epoch)
+        if self.options.save_logits:
+            path = self.run.path / FOLDER / f"epoch-{epoch:03d}.npz"
+            self.run.then(partial(keep_logits, path, predictions, self.target))
+        if self.options.save_predictions and self._is_selected(epoch):
+            path, own = self.run.path / FILE, self.method.votes(torch.tensor(self.images.shard.padded_positions))
+            votes = None
+            if own is not None:  # f̄ of every image; zeros for one that was held out
+                votes, adapted = torch.zeros(len(self.target), own.shape[1]), self.images.adapted_indices
+                votes[adapted] = processes.interleave(own)[: len(adapted)].cpu()
+            self.run.then(partial(keep_predictions, path, predictions, self.target, votes))
+
+    def _keeps_predictions(self, epoch: int) -> bool:
+        return self.options.save_logits or (self.options.save_predictions and self._is_selected(epoch))
+
+    def _is_best(self) -> bool:
+        return self._is_selected(self.metrics[-1]["epoch"])
+
+    def _is_selected(self, epoch: int) -> bool:
+        return epoch > 0 and self._selected_epoch() == epoch
+
+    def _selected_epoch(self) -> int:
+        return 1 + selection.chosen(self.metrics[1:], self.options.criterion)
+
+
+def _refuse_criterion(config: AdaptConfig, model: Classifier, domain: str, images: TargetImages) -> None:
+    name, criterion = config.criterion, selection.CRITERIA.get(config.criterion)
+    if model.num_classes < 2:
+        raise UserError(f"domain {domain} has one class: every image is of it, and there is nothing to adapt")
+    if criterion and (images.num_held_out or images.shard.num_samples) < criterion.fewest_samples:
+        raise UserError(f"`criterion={name}` needs more than the one image that is held out")
+    if criterion and criterion.needs_dropout and model.head is None:
+        raise UserError(f"`criterion={name}` drops features before the head, and this network has none; name another")
+
+
+def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
+    """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of
+    :data:`STABILISATION` where nothing is trained."""
+    given = [name for name, nothing in STABILISATION.items() if getattr(config, name) != nothing]
+    given += ["batch_norm"] * (config.batch_norm == "source")
+    if given and not trains:
+        raise UserError(
+            f"`{given[0]}={getattr(config, given[0])}` has no effect with `method={config.method}`, which trains "
+            "nothing; leave it out"
+        )
+    if (not trains or config.batch_norm != "target") and not has_statistics(model):
+        name = "method" if config.batch_norm == "target" else "batch_norm"
+        raise UserError(
+            f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
+            "batch-norm that keeps them; leave it out"
+        )
+
+
+class Kept(dict[str, Tensor]):
+    """Tensors that a run needs to go on after a cut."""
+
+    state_dict = dict.copy
+    load_state_dict = dict.update
+
+
+class Restoration:
+    r"""Weights that return a little to the source model's after each step.
+
+    .. math::
+        \theta \leftarrow (1 - \rho)\, \theta + \rho\, \theta_0
+
+    Args:
+        parameters: θ, as they start
+        share (float): ρ in [0, 1); 0 changes nothing
+
+    Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior
+    Correction" (ROID), WACV 2024, Eq. (4).
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], share: float):
+        self.share = share
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad] if share else []
+        self.source = [parameter.detach().clone() for parameter in self.parameters]
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        for parameter, source in zip(self.parameters, self.source, strict=True):
+            parameter.lerp_(source, self.share)
+
+
+class WeightAverage(AveragedModel):
+    r"""The mean of a network's parameters after several epochs; its buffers are not averaged.
+
+    .. math::
+        \bar\theta = \frac1n \sum_{e > E - n} \theta_e
+
+    Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018.
+    """
+
+    @torch.no_grad()
+    def give(self, model: nn.Module) -> None:
+        """Give a model of the same form the mean."""
+        for parameter, mean in zip(model.parameters(), self.module.parameters(), strict=True):
+            parameter.copy_(mean)
+
+    def load_state_dict(self, state: Mapping[str, Any], *_: Any) -> Any:
+        self.n_averaged.copy_(state["n_averaged"])
+        names = {name.removeprefix("module."): tensor for name, tensor in state.items() if name != "n_averaged"}
+        return self.module.load_state_dict(names)  # a classifier names its weights as its network does
+
+
+PASSES, PROBABILITY = 10, 0.5
+MOST_SAMPLES = 4096
+"""Of more, so many are drawn, always the same, and stand for all: T N K probabilities are held at once."""
+
+
+def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
+    """(N, D) -> (T, N, K) probabilities of ten passes through the head with dropout of 0.5. The masks are the same in
+    every call and on every device, and no other random number is drawn."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.stack([mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)])
+
+
+def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
+    """AETTA of a model, by :func:`dropout_passes`; nothing without a head.
+
+    Source: Lee et al., "AETTA: Label-Free Accuracy Estimation for Test-Time Adaptation", CVPR 2024.
+    """
+    if head is None:
+        return {}
+    features, logits = predictions.features, predictions.logits
+    if len(features) > MOST_SAMPLES:
+        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
+        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
+    return {"aetta": selection.aetta(logits.softmax(1), dropout_passes(features, head))}

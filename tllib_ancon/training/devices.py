@@ -1,0 +1,159 @@
+"""Devices, random numbers and the processes of a launch, by PyTorch and Accelerate."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from torch import distributed
+
+from tllib_ancon.errors import BAD_INPUT, UserError, in_words
+from tllib_ancon.self_training import processes
+
+Arguments = ParamSpec("Arguments")
+Outcome = TypeVar("Outcome")
+
+SECONDS_TO_CONNECT = 5
+DATA_PARALLEL = {"gradient_as_bucket_view": True}
+"""Options of DistributedDataParallel."""
+
+
+def device() -> torch.device:
+    """Where a model is evaluated outside a training."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def launched() -> int:
+    """How many processes were started for this run; they need not have joined yet."""
+    return int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else processes.world_size()
+
+
+def join() -> None:
+    """Connect to the other processes of the launch, if there are any: tensors on a CPU by gloo, on a GPU by NCCL."""
+    if launched() == 1 or processes.world_size() > 1:
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        distributed.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        distributed.init_process_group("gloo")
+
+
+def leave() -> None:
+    """Take leave of the other processes at the end of a run."""
+    if processes.world_size() > 1:
+        distributed.destroy_process_group()
+
+
+def is_main() -> bool:
+    """Whether this process prints and writes for all."""
+    return processes.rank() == 0
+
+
+def recorded() -> dict[str, int]:
+    """What ``config.json`` says of a run in many processes: it continues in as many."""
+    return {"processes": processes.world_size()} if processes.world_size() > 1 else {}
+
+
+def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
+    """Decorate a function that the main process calls for all: each gets what it returns, or its refusal."""
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Outcome:
+        if processes.world_size() == 1:
+            return function(*args, **kwargs)
+        outcome: list[Any] = [None, None]
+        if is_main():
+            try:
+                outcome[0] = function(*args, **kwargs)
+            except BAD_INPUT as error:
+                outcome[1] = in_words(error)
+        distributed.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            raise UserError(outcome[1])
+        returned: Outcome = outcome[0]
+        return returned
+
+    return call
+
+
+def collect(value: Any) -> list[Any]:
+    """The values of all processes, on the main one; elsewhere an empty list. Their tensors are on the CPU."""
+    if processes.world_size() == 1:
+        return [value]
+    values = [None] * processes.world_size() if is_main() else None
+    distributed.gather_object(value, values, dst=0)
+    return values or []
+
+
+def reports_for_all() -> bool:
+    """Whether no other process of the launch has asked this before: so that what ends a run is said once, whichever
+    process meets it, and whether or not they have joined."""
+    if launched() == 1:
+        return True
+    try:
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        patience = timedelta(seconds=SECONDS_TO_CONNECT)
+        store = distributed.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=patience)  # type: ignore[attr-defined]
+        return store.add(f"tllib-ancon has spoken {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", 1) == 1
+    except (KeyError, RuntimeError):  # the process that kept count is gone
+        return True
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether this error of a collective says that another process ended."""
+    words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+    return processes.world_size() > 1 and any(word in str(error) for word in words)
+
+
+def create_accelerator(mixed_precision: str) -> Any:
+    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers.
+
+    Many processes without a GPU need to be asked for, and the number of threads named, or Accelerate would choose
+    another one and warn.
+    """
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+    only_cpus = processes.world_size() > 1 and not torch.cuda.is_available()
+    if only_cpus:
+        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    parallel = DistributedDataParallelKwargs(**DATA_PARALLEL)
+    return Accelerator(mixed_precision=mixed_precision, cpu=only_cpus, kwargs_handlers=[parallel])
+
+
+def make_reproducible(seed: int, deterministic: bool = False) -> None:
+    """Seed the generators of Python, NumPy and torch on every device; samplers and workers have their own seeds.
+
+    Args:
+        seed: in [0, 2^32 - 1], NumPy's range
+        deterministic: choose the algorithms that give the same numbers each time; on a CPU they do anyway, on a GPU an
+            operation without such an algorithm is an error. Default: False
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.cudnn.benchmark = False
+
+
+@contextmanager
+def using_threads(number: int | None) -> Iterator[None]:
+    """In this context PyTorch uses so many threads on the CPU, or as many as before: their number decides in which
+    order sums are taken."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

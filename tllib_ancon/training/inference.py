@@ -1,0 +1,72 @@
+"""One pass of a model over a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.processes import Shard
+
+
+class Predictions(NamedTuple):
+    """Outputs of a model on N images: their indices (N,), features (N, D) and logits (N, K), float32 on its device."""
+
+    indices: Tensor
+    features: Tensor
+    logits: Tensor
+
+
+Record = Callable[[Predictions], Mapping[str, Any]]
+"""Scores predictions against labels for the record. A training loop stores what it returns and never reads it."""
+
+
+def evaluation_loader(
+    domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | WorkerPool
+) -> ImageLoader:
+    """A loader of (index, image) over a domain in its own order; each of many processes has its share, and all have as
+    many images (:attr:`~tllib_ancon.self_training.processes.Shard.padded_positions`)."""
+    share = Shard.of_this_process(len(domain)).padded_positions
+    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, share)
+
+
+@torch.inference_mode()
+def predict_domain(model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int) -> Predictions:
+    """Evaluate ``model`` on every image of an :func:`evaluation_loader`; the model is left in evaluation mode.
+
+    Many processes evaluate the model of the main one, buffers included, and all get the predictions on all images in
+    the domain's order.
+
+    Args:
+        model: a :class:`~tllib_ancon.models.classifier.Classifier`, or images -> logits, which has no features
+        batches: of the loader
+        num_images: of all batches together, :attr:`~tllib_ancon.data.loading.ImageLoader.num_images`
+    """
+    processes.broadcast(model.buffers())
+    model.eval()
+    parts: list[Tensor] = []
+    done = 0
+    for indices, images in batches:
+        images = images.to(device, non_blocking=True)
+        if isinstance(model, Classifier):
+            logits, features = model.predict(images)
+        else:
+            logits = model(images)
+            features = logits.new_empty(len(logits), 0)
+        rows = (indices, features.float(), logits.float())
+        # From the first batch on: small tensors that stay between the network's large ones would keep their memory.
+        parts = parts or [part.new_empty(num_images, *part.shape[1:]) for part in rows]
+        for whole, part in zip(parts, rows, strict=True):
+            whole[done : done + len(part)] = part
+        done += len(indices)
+    if processes.world_size() > 1:
+        parts = [processes.interleave(part.to(parts[-1].device)) for part in parts]
+        count = int(parts[0].max()) + 1  # the rest is repeated
+        parts = [parts[0][:count].cpu(), *(part[:count] for part in parts[1:])]
+    return Predictions(*parts)

@@ -1,0 +1,310 @@
+"""The training loop of source models and of adaptation: epochs, steps, checkpoints, and going on after a cut."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.data.loading import EpochSampler, ImageLoader
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.interruption import Interruption
+from tllib_ancon.self_training import processes
+from tllib_ancon.training import devices
+from tllib_ancon.training.inference import Predictions, predict_domain
+from tllib_ancon.training.progress import Meters, Progress
+from tllib_ancon.training.run import BEST, METRICS, RunDirectory
+from tllib_ancon.training.state import OTHER_VERSION, Stateful, copy_to_cpu, restore_snapshot, take_snapshot
+
+Batch = tuple[Any, ...]
+Step = tuple[Tensor, Tensor, dict[str, Tensor]]
+"""Loss, logits, and what else is averaged over an epoch."""
+
+
+class TrainingLoop(ABC):
+    """Epochs of steps, each scored and kept in a run. A subclass says what a step's loss is, what is scored after an
+    epoch, which epoch is the best, and what came out.
+
+    Args:
+        options: how to train
+        run: where metrics and checkpoints go, already begun when the loop is called; None: the best model is kept in
+            memory
+        progress: what the user sees. Default: a bar an epoch
+        model: what is trained; its call in training mode gives logits and features
+        loaders: each gives a part of a step's batch; the first to end ends an epoch
+        groups: parameters with their learning rates
+        steps, warmup_steps: of :func:`power_decay`
+        state: more that a run needs to go on after a cut
+
+    Raises:
+        UserError: logits or a loss that are not finite
+        Interrupted: SIGTERM or SIGINT came; the same run continues after the last complete epoch
+    """
+
+    title = "epoch"
+    first_epoch = 1
+    accumulation_steps = 1
+
+    def __init__(
+        self,
+        options: AdaptConfig | PretrainConfig,
+        run: RunDirectory | None,
+        progress: Progress | None,
+        model: nn.Module,
+        loaders: list[ImageLoader],
+        groups: list[dict[str, Any]],
+        steps: int = 1,
+        warmup_steps: int = 0,
+        state: Mapping[str, Stateful] | None = None,
+    ):
+        self.run, self.progress, self.loaders = run, progress or Progress(), loaders
+        self.last_epoch, self.epochs_to_train, self.print_freq = options.epochs, options.epochs, options.print_freq
+        self.accelerator = devices.create_accelerator(options.mixed_precision)
+        self.device: torch.device = self.accelerator.device
+        if options.channels_last:
+            model.to(memory_format=torch.channels_last)
+        if options.compile:
+            model.compile()
+        optimizer = create_sgd(groups, options)
+        self.schedule = power_decay(optimizer, options, steps, warmup_steps)  # of a prepared one it sees no steps
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        if isinstance(self.model, DistributedDataParallel):
+            # Each process keeps its own running statistics: training reads none, evaluation the main process's.
+            self.model.broadcast_buffers = False
+        self.network: Any = self.accelerator.unwrap_model(self.model)
+        self.parts: dict[str, Stateful] = {
+            "model": self.network,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            **({} if self.accelerator.scaler is None else {"scaler": self.accelerator.scaler}),
+            **(state or {}),
+        }
+        self.interruption = Interruption()
+        self.metrics: list[dict[str, Any]] = []
+        self._best: dict[str, Any] = {}
+        if processes.rank() > 0:  # noise, such as dropout's, differs between processes
+            torch.manual_seed(options.seed + processes.rank())
+
+    def make(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
+        """Begin the run of these settings, and make it or finish it; returns ``result.json``, also of one that is
+        finished already."""
+        if self.run is not None:
+            for note in self.run.begin(settings, overwrite):
+                self.progress.line(note)
+            if self.run.finished:
+                self.progress.line(f"{self.run.path} holds this run already, finished")
+                self._take_up(self.run.metrics())
+                return self.result()
+        return self()
+
+    def __call__(self) -> dict[str, Any]:
+        """Train, or finish the training that was cut off in this run directory; returns ``result.json``."""
+        with closing(self.run) if self.run else nullcontext():
+            with self.interruption:
+                for _ in self.epochs():
+                    pass
+                if self.run is not None:
+                    self.run.wait()
+            result = self.result()
+            if self.run is not None:
+                self.run.finish(result)
+        return result
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """Train and score, an epoch each time the next metrics are asked for; a run that was cut off goes on after its
+        last complete epoch."""
+        self._resume()
+        for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
+            self.metrics.append({"epoch": epoch, **self._change(epoch)})
+            self._save(self._score(self.metrics[-1]))
+            self.progress.epoch(self.title, self.metrics[-1], self.last_epoch)
+            yield self.metrics[-1]
+
+    @abstractmethod
+    def _loss(self, *batch: Any) -> Step:
+        """Of a batch, a part of it a loader.
+
+        Raises:
+            FloatingPointError: the loss refuses numbers that are not finite
+        """
+
+    @abstractmethod
+    def _score(self, metrics: dict[str, Any]) -> Any:
+        """Add to the metrics what is said of the model after an epoch; returns what :meth:`_save` is to keep."""
+
+    @abstractmethod
+    def _is_best(self) -> bool:
+        """Whether the last epoch's model is the one to keep as ``best.pth``."""
+
+    @abstractmethod
+    def result(self) -> dict[str, Any]:
+        """``result.json``, of the metrics."""
+
+    def _change(self, epoch: int) -> dict[str, Any]:
+        """Change the model as this epoch does; returns numbers of it."""
+        return self._train_epoch(epoch)
+
+    def _train_mode(self) -> None:
+        self.model.train()
+
+    def _update(self) -> None:
+        """Change the parameters by their gradients."""
+        self.optimizer.step()
+
+    def _save(self, scored: Any) -> None:
+        """Keep the last epoch, and perhaps what :meth:`_score` returned."""
+        if self.run is not None:
+            self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
+        elif self._is_best():
+            self._best = copy_to_cpu(self.network.state_dict())
+
+    def _load_best(self) -> None:
+        self.network.load_state_dict(self._best if self.run is None else self.run.load(BEST))
+
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
+        for loader in self.loaders:
+            assert isinstance(loader.sampler, EpochSampler)
+            loader.sampler.epoch = epoch - 1
+        self._train_mode()
+        meters = Meters(self.device)
+        steps, images = min(map(len, self.loaders)), sum(loader.batch_size for loader in self.loaders)
+        with self.progress.bar(f"{self.title} {epoch}/{self.epochs_to_train}", steps) as bar:
+            batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
+            for step, batch in enumerate(batches, start=1):
+                try:
+                    meters.add(*self._step(batch, step % self.accumulation_steps == 0))
+                except FloatingPointError:
+                    raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
+                bar.update()
+                if step % self.print_freq == 0 or step == steps:
+                    self.progress.step(bar, step, meters.read(images))
+                    if bad_step := meters.first_bad_step():
+                        raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)
+        return meters.read(images)
+
+    def _step(self, batch: Batch, complete: bool = True) -> Step:
+        """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
+        accumulation is one for all that a process trains.)"""
+        with nullcontext() if complete else self.accelerator.no_sync(self.model):
+            loss, logits, diagnostics = self._loss(*batch)
+            self.accelerator.backward(loss / self.accumulation_steps if self.accumulation_steps > 1 else loss)
+        if complete:
+            self._update()
+            self.optimizer.zero_grad()
+            if not self.accelerator.optimizer_step_was_skipped:  # by the gradient scaler of fp16
+                self.schedule.step()
+        return loss.detach(), logits.detach(), diagnostics
+
+    def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and features of the model in training."""
+        with self.accelerator.autocast():
+            logits, features = self.model(images.to(self.device, non_blocking=True))
+        return logits, features
+
+    def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
+        """Of all images of an evaluation loader, by the model as it is in this epoch."""
+        with self.accelerator.autocast():
+            batches = self.interruption.watch(loader, epoch)
+            return predict_domain(self.network, batches, self.device, loader.num_images)
+
+    def _require_finite(self, logits: Tensor, epoch: int) -> None:
+        if logits.isfinite().all():
+            return
+        if epoch == 0:
+            raise UserError("the source model's logits on the hold-out are not finite: its weights are damaged")
+        raise self._divergence(f"after epoch {epoch}", epoch)
+
+    def _divergence(self, when: str, epoch: int) -> UserError:
+        kept = self.run.last_good(epoch - 1) if self.run and epoch > self.first_epoch else ""
+        return UserError(f"logits or loss are not finite {when}; {kept}A smaller `lr` usually helps")
+
+    def _resume(self) -> None:
+        kept = self.run and self.run.resume()
+        if self.run and kept:
+            snapshot, metrics = kept
+            self._take_up(metrics)
+            restore_snapshot(self.parts, snapshot)
+            self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
+
+    def _take_up(self, metrics: list[dict[str, Any]]) -> None:
+        """Go on from the metrics of a run.
+
+        Raises:
+            UserError: they are not those of its epochs, as where another version of this program wrote them
+        """
+        assert self.run is not None
+        with reading(self.run.path / METRICS, "the metrics of this run", OTHER_VERSION):
+            for epoch, line in enumerate(metrics, self.first_epoch):
+                others = [name for name, value in line.items() if not isinstance(value, int | float | list)]
+                if line["epoch"] != epoch or others:
+                    raise ValueError(f"epoch {epoch} has no number for {', '.join(others) or 'epoch'}")
+            self.metrics = metrics
+            if metrics[-1]["epoch"] > 0:
+                self.result()
+
+
+def create_sgd(groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig) -> SGD:
+    """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``.
+
+    Raises:
+        UserError: ``fused`` on a device or a torch that has no such kernel
+    """
+    decay, momentum, fused = options.weight_decay, options.momentum, options.fused
+    try:
+        return SGD(groups, lr=0.0, momentum=momentum, weight_decay=decay, nesterov=momentum > 0, fused=fused or None)
+    except RuntimeError as error:
+        if not fused:
+            raise
+        raise UserError(f"this device has no fused SGD ({error}); leave out `fused`") from error
+
+
+def power_decay(
+    optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1, warmup_steps: int = 0
+) -> LambdaLR:
+    """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75, or without
+    ``total_steps`` that of TLLib's scripts.
+
+    In the first ``warmup_steps`` that is multiplied by (step + 1) / (warmup_steps + 1).
+    """
+
+    def factor(step: int) -> float:
+        warmed: float = min(1.0, (step + 1) / (warmup_steps + 1))
+        decayed: float = (1 + options.lr_gamma * step / total_steps) ** -options.lr_decay
+        return warmed * decayed
+
+    return LambdaLR(optimizer, factor)
+
+
+def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
+    """Refuse a batch of one image where batch-norm over features needs the statistics of several.
+
+    Raises:
+        UserError: such a batch
+    """
+    if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
+
+
+def require_images(domain: str, num_images: int, needed: int, of_what: str) -> None:
+    """Refuse a domain that is smaller than what one step of each process needs.
+
+    Args:
+        num_images: of the domain, in all processes
+        needed: images of a step, in each process
+        of_what: what a step needs, such as ``one batch of 64``
+    """
+    world_size = processes.world_size()
+    if num_images // world_size < needed:
+        together = f" in each of {world_size} processes" * (world_size > 1)
+        raise UserError(
+            f"domain {domain}: {num_images} images to train on are fewer than {of_what}{together}; pass a smaller "
+            "`batch_size`"
+        )

@@ -1,0 +1,390 @@
+"""A run: TLLib's folder plus configuration, metrics, result and the state to continue from; or memory alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from tllib_ancon._version import __version__
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.settings import flag_of, settings_of
+from tllib_ancon.training.devices import is_main, on_main
+from tllib_ancon.training.files import (
+    PARTIAL,
+    copy_whole,
+    lock_folder,
+    read_bytes,
+    refuse_links,
+    regular,
+    sha256,
+    write_bytes,
+    write_whole,
+)
+from tllib_ancon.training.saved import FILE as PREDICTIONS
+from tllib_ancon.training.saved import FOLDER as LOGITS
+from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sealed
+
+CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+CHECKPOINTS = "checkpoints"
+LATEST, BEST, STATE = "latest.pth", "best.pth", f"{CHECKPOINTS}/state.pth"
+CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
+MOST_DIFFERENCES = 8
+OTHER_THREADS = (
+    "warning: this run began with {} threads of PyTorch and goes on with {}: its numbers will differ from those of an "
+    "uninterrupted run, soon by more than the last bits"
+)
+
+NOT_SETTINGS = ("versions", *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides))
+"""Entries of a configuration that do not decide what a run computes."""
+
+
+class RunDirectory:
+    """A run in a folder, which the same settings continue after a cut.
+
+    A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch, :meth:`finish`
+    at the end and :meth:`close` whatever happened. What cannot be written is an error of the next call.
+
+    Layout: ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
+    ``predictions.npz`` if it was asked for, ``result.json`` (written last: its presence means that the run is
+    finished), ``checkpoints/`` and ``visualize/``.
+
+    A copy of an epoch on the host is written while the next epoch is trained; what reads the files here waits for it.
+    An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it, of every process; ``latest.pth``,
+    ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so that whenever the
+    process is killed, they agree as soon as the run continues.
+
+    Of many processes the main process alone reads and writes; each of them calls the same methods, and gets what it
+    read, or the error that it met.
+
+    Args:
+        path: the folder; created when something is first written
+        part_of: the folder of a run of several stages of which this is one; its ``result.json`` is written when all
+            have finished
+    """
+
+    def __init__(self, path: str | Path, part_of: str | Path | None = None):
+        self.path, self.part_of = Path(path), Path(part_of or path)
+        self.checkpoints = self.path / CHECKPOINTS
+        self._folders = (self.checkpoints, self.path / "visualize", self.path / LOGITS)
+        self._lock: TextIO | None = None
+        self._best_sha256: str | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
+        self._written: Future[object] = Future()
+        self._written.set_result(None)
+
+    @property
+    @on_main
+    def finished(self) -> bool:
+        """Whether a run with its result is kept here."""
+        return self._has(RESULT)
+
+    def config(self) -> dict[str, Any]:
+        """The recorded configuration.
+
+        Raises:
+            UserError: this is not a run directory, or the file is damaged
+        """
+        if not self._has(CONFIG):
+            raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}")
+        recorded = _entries(self.path / CONFIG)
+        inputs = recorded.get("inputs", {})
+        if not isinstance(inputs, dict) or not isinstance(inputs.get("classes"), list | None):
+            raise UserError(f"{self.path / CONFIG} holds no configuration of a run; {ANEW}")
+        return recorded
+
+    @on_main
+    def metrics(self) -> list[dict[str, Any]]:
+        """Of each epoch that is kept, oldest first."""
+        path = self.path / METRICS
+        return [_entries(path, line) for line in read_bytes(path).splitlines()] if path.is_file() else []
+
+    @on_main
+    def result(self) -> dict[str, Any]:
+        """The result of a finished run.
+
+        Raises:
+            UserError: ``result.json`` is damaged
+        """
+        return _entries(self.path / RESULT)
+
+    def claim(self) -> None:
+        """Keep other processes from writing here, until :meth:`close`.
+
+        Raises:
+            UserError: another process writes there; one of the run's folders is a link
+        """
+        refuse_links(*self._folders)
+        self._lock = self._lock or lock_folder(self.path)
+
+    @on_main
+    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
+        """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
+        which :attr:`finished` tells. A run that kept no epoch leaves the directory to any other.
+
+        Args:
+            overwrite: start anew where a run is kept; but a run that the same settings began so, and that was cut off,
+                is continued
+
+        Returns: what the user should know of it, a line each
+
+        Raises:
+            UserError: the directory belongs to a run with other settings (which), another process writes there, or
+                files of its run are missing, links, or not those that the run wrote
+        """
+        refuse_links(*self._folders)
+        wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
+        overwrite = overwrite and not self._overwrites_already(wanted)
+        if self._has(RESULT) and not overwrite:
+            refuse_other_settings(self.path, self.config(), wanted)
+            self._verify_result()
+            with contextlib.suppress(OSError):
+                self.discard_state()
+            return []
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.claim()
+        for partial in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + PARTIAL)):
+            partial.unlink()
+        for folder in self._folders[:2]:
+            folder.mkdir(exist_ok=True)
+        if overwrite:
+            self.clear()
+        known = not overwrite and self._has(CONFIG)
+        needed, recorded = (STATE, self.config()) if known else (CONFIG, {})
+        files = (METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST)), STATE)
+        present = [name for name in files if (self.path / name).exists()]
+        if present and not self._has(needed):
+            raise UserError(
+                f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
+                f"or no run of this program. Copy all of it, choose another `log`, or {ANEW}"
+            )
+        if known and present:
+            refuse_other_settings(self.path, recorded, wanted)
+            there, now = recorded.get("threads"), wanted["threads"]
+            return [] if there in (None, now) else [OTHER_THREADS.format(there, now)]
+        self.write_json(CONFIG, {**wanted, "versions": versions()})
+        return []
+
+    @on_main
+    def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+        """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None.
+
+        Raises:
+            UserError: ``state.pth`` or ``best.pth`` is damaged, or ``best.pth`` is missing
+        """
+        if not self._has(STATE):
+            return None
+        with reading(self.path / STATE, "the state of a run", f"; {ANEW}"):
+            state = self._read_state()
+            self._best_sha256 = state["best"]
+            self._write_what_follows(state)
+            *earlier, last = state["metrics"]
+            return state["snapshot"], [*earlier, {"epoch": last["epoch"], **last}]
+
+    @on_main
+    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
+        """Keep an epoch; it returns once the epoch before is written and this one is copied.
+
+        Args:
+            snapshot: of :func:`~tllib_ancon.training.state.take_snapshot`; its part ``model`` is the checkpoint
+            metrics: of all epochs so far
+            selected: the model of this epoch is the best so far
+        """
+        self._written.result()
+        state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._best_sha256}
+        copied: dict[str, Any] = copy_to_cpu(state)
+
+        def write() -> None:
+            write_whole(self.path / STATE, lambda file: write_sealed(file, copied))
+            self._write_what_follows(copied)
+
+        self.then(write)
+
+    def then(self, write: Callable[[], object]) -> None:
+        """Write something in the main process, after all that is to be written already; after an error nothing more."""
+        if is_main():
+            before = self._written
+            self._written = self._writer.submit(lambda: (before.result(), write()))
+
+    def keep_epoch(self, epoch: int) -> None:
+        """Keep a copy of ``latest.pth`` as the model of this epoch, the last that was given to :meth:`save_epoch`."""
+        self.then(lambda: copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch)))
+
+    def epoch_checkpoint(self, epoch: int) -> Path:
+        """Where :meth:`keep_epoch` keeps the model of an epoch."""
+        return self.checkpoints / f"epoch-{epoch:03d}.pth"
+
+    @on_main
+    def wait(self) -> None:
+        """Until all is written."""
+        self._written.result()
+
+    @on_main
+    def load(self, name: str) -> dict[str, Any]:
+        """The weights of a checkpoint that was kept, such as ``best.pth``; no code of a file is run."""
+        self._written.result()
+        with open(self.checkpoints / name, "rb", opener=regular) as file:
+            weights: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        return weights
+
+    def last_good(self, epoch: int) -> str:
+        """Where the model of the last epoch is kept, as a part of a message."""
+        self._written.result()
+        return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
+
+    @on_main
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
+        self._written.result()
+        digests = {name: sha256(self.path / name) for name in sorted(self._outputs()) if self._has(name)}
+        self.write_json(RESULT, {**result, "sha256": digests})
+        self.discard_state()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the directory, once all is written that can be."""
+        self._writer.shutdown()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def clear(self) -> None:
+        """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
+        outlive it unnoticed.
+
+        Raises:
+            UserError: another process writes there
+        """
+        if not self.path.is_dir():
+            return
+        self.claim()
+        names = (RESULT, CERTIFICATE, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
+        for path in (*(self.path / name for name in names), *(self.path / LOGITS).glob("*.npz")):
+            path.unlink(missing_ok=True)
+        (self.part_of / RESULT).unlink(missing_ok=True)
+        self.discard_state()
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a file of the run whole."""
+        write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def save(self, name: str, weights: Mapping[str, Any]) -> None:
+        """Write ``checkpoints/name`` whole."""
+        write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
+
+    def discard_state(self) -> None:
+        """Remove what a run continues from."""
+        (self.path / STATE).unlink(missing_ok=True)
+
+    def _has(self, name: str) -> bool:
+        return (self.path / name).is_file()
+
+    def _outputs(self) -> list[str]:
+        """The files that a finished run answers for, where it has them."""
+        epochs = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
+        return [METRICS, PREDICTIONS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", *epochs]
+
+    def _write_what_follows(self, state: Mapping[str, Any]) -> None:
+        """The files that an epoch's state decides."""
+        self.save(LATEST, state["snapshot"]["parts"]["model"])
+        if state["selected"]:
+            copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
+            self._best_sha256 = sha256(self.checkpoints / BEST)
+        write_bytes(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in state["metrics"]).encode())
+
+    def _read_state(self) -> dict[str, Any]:
+        state = read_sealed(self.path / STATE)
+        if state["best"] is not None and not state["selected"]:
+            self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
+        return state
+
+    def _overwrites_already(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether a run with these settings overwrote another one here, and was cut off before all was finished."""
+        try:
+            recorded = self.config()
+            if not recorded.get("overwrite") or (self.part_of / RESULT).is_file():
+                return False
+            if recorded.get("versions") != versions() or differences(recorded, wanted):
+                return False
+            self._verify_result() if self._has(RESULT) else self._read_state()
+        except (UserError, OSError, LookupError, TypeError):
+            return False
+        return True
+
+    def _verify_result(self) -> None:
+        digests = _entries(self.path / RESULT).get("sha256")
+        if not isinstance(digests, dict) or METRICS not in digests:
+            raise UserError(f"{self.path / RESULT} holds no result of a run of this program; {ANEW}")
+        self._verify(digests)
+
+    def _verify(self, digests: Mapping[str, str]) -> None:
+        for path, digest in ((self.path / name, digest) for name, digest in digests.items()):
+            if not path.is_file() or sha256(path) != digest:
+                problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
+                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the numbers of a run."""
+    import timm
+    import torchvision
+
+    return {
+        "tllib_ancon": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": timm.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+    }
+
+
+def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to continue the run of a directory with settings that decide other numbers.
+
+    Raises:
+        UserError: settings differ (which, and both values)
+    """
+    if differing := differences(recorded, wanted):
+        shown = list(differing.items())[:MOST_DIFFERENCES]
+        listed = "; ".join(f"{name}: {there!r} there, {now!r} now" for name, (there, now) in shown)
+        more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
+        longer = "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
+        raise UserError(
+            f"run directory {path} holds a run with other settings ({listed}{more}); choose another `log`, or {ANEW}"
+            + longer * ("epochs" in differing)
+        )
+
+
+def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
+    there, now = (
+        dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
+        for config in (recorded, wanted)
+    )
+    return {name: (there.get(name), now.get(name)) for name in {**there, **now} if there.get(name) != now.get(name)}
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict | list):
+        yield name, value
+        return
+    parts = {f".{key}": part for key, part in value.items()} if isinstance(value, dict) else {}
+    for key, part in (parts or {f"[{number}]": part for number, part in enumerate(value)}).items():
+        yield from _leaves(name + key, part)
+
+
+def _entries(path: Path, text: bytes | None = None) -> dict[str, Any]:
+    """The JSON object that a file of a run holds, or this line of it."""
+    with reading(path, "JSON", f"; {ANEW}"):
+        content = json.loads(read_bytes(path) if text is None else text)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no entries of a run of this program; {ANEW}")
+    return content

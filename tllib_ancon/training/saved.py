@@ -1,0 +1,136 @@
+"""Outputs of models on the target that a run keeps as NumPy arrays: ``predictions.npz``, ``logits/epoch-NNN.npz``."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import UserError, megabytes, reading
+from tllib_ancon.training.files import read_bytes, write_bytes
+from tllib_ancon.training.inference import Predictions
+
+Array = npt.NDArray[Any]
+FILE, FOLDER = "predictions.npz", "logits"
+FEW_BYTES, MOST_BYTES, MOST_TIMES = 2**26, 2**32, 64
+"""What unpacks to more than 64 MiB, and to more than 4 GiB or 64 times its size, holds no predictions."""
+FORM = {
+    "indices": ("N", "iu"),
+    "logits": ("NK", "f"),
+    "labels": ("N", "iu"),
+    "features": ("ND", "f"),
+    "votes": ("NK", "iuf"),
+    "paths": ("N", "U"),
+}
+"""Array -> a letter for each of its sizes, equal where the letters are, and NumPy's letters of its kinds."""
+
+
+@dataclass(frozen=True)
+class SavedPredictions:
+    """Outputs of one model on the N images of the target.
+
+    Attributes:
+        indices: (N,) position of each image in the list of the domain, also where images of the list were left out
+        logits: (N, K) float
+        labels: (N,) integer, true classes, where the target has labels
+        features: (N, D) what the head gets, float16, or float32 if a value is too large for that
+        votes: (N, K) confident votes; a row without any vote for an image that was held out
+        paths: (N,) file of each image, where the images are files
+
+    Raises:
+        UserError: an array of another shape or kind; labels outside 0 to K - 1; logits that are not finite
+    """
+
+    indices: Array
+    logits: Array
+    labels: Array | None = None
+    features: Array | None = None
+    votes: Array | None = None
+    paths: Array | None = None
+
+    def __post_init__(self) -> None:
+        sizes: dict[str, int] = {}
+        for name, (letters, kinds) in FORM.items():
+            if (array := getattr(self, name)) is None:
+                continue
+            fits = array.ndim == len(letters) and array.dtype.kind in kinds
+            if not fits or any(sizes.setdefault(*pair) != pair[1] for pair in zip(letters, array.shape, strict=True)):
+                raise UserError(f"array {name!r} of shape {array.shape} and type {array.dtype} does not belong there")
+        if sizes["N"] < 1 or sizes["K"] < 2:
+            raise UserError(f"array 'logits' {self.logits.shape} has no rows, or fewer than two classes")
+        if not np.isfinite(self.logits).all():
+            raise UserError("array 'logits' has values that are not finite: the model has diverged")
+        if self.labels is not None and (self.labels.min() < 0 or self.labels.max() >= sizes["K"]):
+            raise UserError(f"array 'labels' has values outside 0 to {sizes['K'] - 1}")
+
+
+def keep_logits(path: Path, predictions: Predictions, target: Domain, **more: Array | None) -> None:
+    """Write what a model predicts on images of a target, with their positions in its list and their labels, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    indices, labels = _at(predictions, target.positions), _at(predictions, target.labels)
+    write_arrays(path, vars(SavedPredictions(indices, predictions.logits.cpu().numpy(), labels, **more)))
+
+
+def keep_predictions(path: Path, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
+    """:func:`keep_logits` with features, the paths of images that are files, and the votes, (N, K), for all images."""
+    features, counted = predictions.features.cpu().numpy(), _at(predictions, votes)
+    if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
+        features = features.astype(np.float16)
+    if counted is not None:
+        counted = counted.astype(np.uint16 if (counted == counted.round()).all() else np.float32)
+    keep_logits(path, predictions, target, features=features, votes=counted, paths=_at(predictions, target.paths))
+
+
+def _at(predictions: Predictions, values: Any) -> Any:
+    return None if values is None else np.asarray(values)[predictions.indices.numpy()]
+
+
+def read_predictions(run: Path) -> SavedPredictions | None:
+    """The predictions that a run kept, or None.
+
+    Raises:
+        UserError: the file is damaged, holds objects, too much, or arrays that are not predictions
+    """
+    if not (path := run / FILE).is_file():
+        return None
+    with reading(path, "predictions"):
+        try:
+            return SavedPredictions(**read_arrays(path, FORM))
+        except UserError as error:
+            raise ValueError(error) from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
+    """Write those arrays that there are as a compressed ``.npz``, whole.
+
+    Raises:
+        UserError: it could not be written (why)
+    """
+    content = io.BytesIO()
+    np.savez_compressed(content, **{name: array for name, array in arrays.items() if array is not None})  # type: ignore[arg-type]
+    write_bytes(path, content.getbuffer())
+
+
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
+    """Those arrays of a ``.npz`` that it has. No object is unpickled, and nothing is unpacked that is too large.
+
+    Raises:
+        UserError: the file is damaged, holds objects, or unpacks to too much
+    """
+    with reading(path, "arrays"):
+        content = io.BytesIO(read_bytes(path))
+        packed = content.getbuffer().nbytes
+        unpacked = sum(entry.file_size for entry in zipfile.ZipFile(content).infolist())
+        if unpacked > FEW_BYTES and unpacked > min(MOST_BYTES, MOST_TIMES * packed):
+            raise ValueError(f"{megabytes(packed)} that unpack to {megabytes(unpacked)}")
+        content.seek(0)
+        with np.load(content, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names if name in arrays.files}
