@@ -199,6 +199,16 @@ def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(monkeypatch,
     assert read(loader) == list(range(90))
 
 
+@pytest.mark.parametrize("error", [EOFError, ConnectionResetError, FileNotFoundError])
+def test_a_worker_that_ended_before_its_batch_was_fetched_is_lost(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
+    def detach(memory: object) -> None:
+        raise error
+
+    monkeypatch.setattr("multiprocessing.resource_sharer.DupFd.detach", detach)
+    with pytest.raises(WorkersLost, match=rf"ended without a word \({error.__name__}\)"):
+        read(ImageLoader(numbers(), 4, 1))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_workers_leave_signals_to_their_parent(number: int, capfd: pytest.CaptureFixture) -> None:
     before, batches = loading_processes(), iter(ImageLoader(numbers(), 4, 2))

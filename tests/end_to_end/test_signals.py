@@ -47,7 +47,7 @@ def test_a_signal_to_all_processes_of_a_run_is_one_line(command, tmp_path: Path,
         process.join()
         if process.exitcode == 0:
             break
-        assert process.exitcode == 128 + number
+        assert process.exitcode == 128 + number, errors.read_text()
         (line,) = errors.read_text().splitlines()
         assert line.startswith(f"tllib-ancon: stopped by {number.name} ")
         assert line.endswith("the same command continues after the last complete epoch")

@@ -348,7 +348,7 @@ def _running(loader: DataLoader[Any]) -> Iterator[Any]:
     """
     try:
         yield from _without_sigchld(loader)
-    except (RuntimeError, EOFError, ConnectionError) as error:
+    except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
         text = str(error)
         lost = text.startswith("DataLoader worker (pid") or "shared memory" in text
         if not lost and (isinstance(error, RuntimeError) or "in DataLoader worker process" in text):
