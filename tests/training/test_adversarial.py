@@ -23,7 +23,7 @@ from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.toolkit.toolkit import Toolkit, find
 from tllib_ancon.training.inputs import Transforms
-from tllib_ancon.training.pretrain import CREATORS, AdversarialTraining
+from tllib_ancon.training.pretrain import AdversarialTraining, create_network
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import RunDirectory
 
@@ -57,7 +57,7 @@ def training(
 ) -> AdversarialTraining:
     torch.manual_seed(0)
     backbone = backbone or create_backbone("small_cnn")
-    network = CREATORS[options.method](toolkit, backbone, 3, options)
+    network = create_network(toolkit, backbone, 3, options)
     run = RunDirectory(log)
     run.begin({})
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))

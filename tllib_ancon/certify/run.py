@@ -26,7 +26,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
-from tllib_ancon.given_paths import IMAGENET
+from tllib_ancon.models.checkpoints import IMAGENET
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import csv_text

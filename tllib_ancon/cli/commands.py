@@ -31,7 +31,6 @@ from tllib_ancon.config import (
     read_file,
 )
 from tllib_ancon.errors import UserError, of_stage
-from tllib_ancon.given_paths import new_file
 from tllib_ancon.paper import plan
 from tllib_ancon.settings import Flag, Settings, settings_of
 
@@ -252,6 +251,7 @@ def score(config: EvaluateConfig) -> None:
     from tllib_ancon import selection
     from tllib_ancon.training import devices, inputs
     from tllib_ancon.training.devices import device
+    from tllib_ancon.training.files import new_file
     from tllib_ancon.training.inference import evaluation_loader, predict_domain
     from tllib_ancon.training.progress import Progress
 

@@ -19,7 +19,6 @@ from tllib_ancon.data.images import IMAGE_NAMES, Column, Items, Paths
 from tllib_ancon.data.loading import read_each
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.errors import MOST_SHOWN, UserError, one_line, reading, unknown_name
-from tllib_ancon.given_paths import dataset_root
 from tllib_ancon.text import showable
 
 IMAGE_LIST, IMAGE_FOLDER, FOLDER = "ImageList", "ImageFolder", "Folder"
@@ -226,6 +225,13 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     if len(skipped) == len(domain):
         raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")
     return replace(domain.subset([index for index, reason in enumerate(reasons) if not reason]), skipped=skipped)
+
+
+def dataset_root(root: str | Path) -> Path:
+    """The folder of a dataset, or :class:`UserError`."""
+    if not Path(root).is_dir():
+        raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
+    return Path(root)
 
 
 def _reason(domain: Domain, index: int) -> str:

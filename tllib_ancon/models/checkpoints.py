@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.given_paths import IMAGENET
 from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, as_classifier
 from tllib_ancon.models.networks import create_backbone, create_network, library_of
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, some_names, without_prefix
+
+IMAGENET = "imagenet"
+"""The checkpoint that stands for an architecture with the ImageNet classifier of its model zoo."""
 
 WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
 """What DataParallel, torch.compile and training programs put before every name."""

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 from tllib_ancon import methods, selection
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, WorkerPool, hold_out
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics, mix_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, adaptation_mode, choose_adapted_parameters
@@ -23,7 +23,7 @@ from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms
-from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, require_images
+from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress, source_model_preferred
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
@@ -59,14 +59,8 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
     adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
     shard, batch_size = Shard.of_this_process(len(adapted)), usual_batch_size(config, len(target))
-    a_step = batch_size * config.accumulation_steps
-    at_once = f"{config.accumulation_steps} batches" if config.accumulation_steps > 1 else "one batch"
-    require_images(target.name, len(adapted), a_step, f"{at_once} of {batch_size}")
-    length = len(adapted) // shard.world_size // a_step * a_step
-    sampler = EpochSampler(shard.positions, len(adapted), config.seed, length, rank=shard.rank)
-    workers = WorkerPool(config.workers)
-    images = UnlabelledImages(adapted, transforms.train, config.seed)
-    training = ImageLoader(images, batch_size, workers, sampler, drop_last=True)
+    workers, images = WorkerPool(config.workers), UnlabelledImages(adapted, transforms.train, config.seed)
+    training = training_loader(images, batch_size, workers, a_step=config.accumulation_steps)
     evaluated = (adapted, held_out if len(held_out) else adapted, target)
     loaders = (evaluation_loader(domain, transforms.evaluation, batch_size, workers) for domain in evaluated)
     return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.errors import UserError
-from tllib_ancon.given_paths import new_file
 from tllib_ancon.models.export import export as exported
 from tllib_ancon.training import inputs
-from tllib_ancon.training.files import write_bytes
+from tllib_ancon.training.files import new_file, write_bytes
 
 
 def export(config: ExportConfig) -> None:

@@ -57,6 +57,19 @@ def refuse_links(*folders: Path) -> None:
             raise UserError(PLANTED.format(folder))
 
 
+def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
+    """A file that is to be written once all is computed.
+
+    Raises:
+        UserError: its folder does not exist, or it is there and is not to be replaced
+    """
+    if not Path(out).parent.is_dir():
+        raise UserError(f"`{setting}={out}`: the folder {Path(out).parent} does not exist; create it first")
+    if Path(out).exists() and not overwrite:
+        raise UserError(f"{out} exists; pass `overwrite=True` to replace it, or another `{setting}`")
+    return Path(out)
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file that :func:`regular` opens."""
     with open(path, "rb", opener=regular) as file:

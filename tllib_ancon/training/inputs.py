@@ -25,8 +25,7 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.errors import UserError
-from tllib_ancon.given_paths import IMAGENET
-from tllib_ancon.models.checkpoints import load
+from tllib_ancon.models.checkpoints import IMAGENET, load
 from tllib_ancon.models.classifier import Classifier, Preprocessing
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.training.files import sha256

@@ -14,10 +14,11 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.data.loading import EpochSampler, ImageLoader
+from tllib_ancon.data.loading import DomainImages, EpochSampler, ImageLoader, WorkerPool
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.interruption import Interruption
 from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices
 from tllib_ancon.training.inference import Predictions, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
@@ -293,18 +294,24 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
         raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 
 
-def require_images(domain: str, num_images: int, needed: int, of_what: str) -> None:
-    """Refuse a domain that is smaller than what one step of each process needs.
+def training_loader(
+    images: DomainImages, batch_size: int, workers: int | WorkerPool, batches: int | None = None, a_step: int = 1
+) -> ImageLoader:
+    """A loader in a new random order each epoch, of so many batches or one pass of whole steps, each of ``a_step``
+    batches. Each of many processes has images of its own, and all as many.
 
-    Args:
-        num_images: of the domain, in all processes
-        needed: images of a step, in each process
-        of_what: what a step needs, such as ``one batch of 64``
+    Raises:
+        UserError: fewer images than one step of each process needs
     """
-    world_size = processes.world_size()
-    if num_images // world_size < needed:
-        together = f" in each of {world_size} processes" * (world_size > 1)
+    shard = Shard.of_this_process(len(images))
+    steps = len(images) // shard.world_size // (a_step * batch_size)
+    if steps == 0:
+        needed = f"{f'{a_step} batches' if a_step > 1 else 'one batch'} of {batch_size}"
+        together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
         raise UserError(
-            f"domain {domain}: {num_images} images to train on are fewer than {of_what}{together}; pass a smaller "
-            "`batch_size`"
+            f"domain {images.domain.name}: {len(images)} images to train on are fewer than {needed}{together}; pass a "
+            "smaller `batch_size`"
         )
+    length = batches * batch_size if batches else steps * a_step * batch_size
+    sampler = EpochSampler(shard.positions, len(images), images.seed, length, shard.rank)
+    return ImageLoader(images, batch_size, workers, sampler, drop_last=True)

@@ -24,13 +24,12 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import SUFFIXES, as_domain, read_image_list
 from tllib_ancon.errors import UserError, reading
-from tllib_ancon.given_paths import new_file
 from tllib_ancon.models.classifier import preprocessing_of, require_network
 from tllib_ancon.self_training import processes
 from tllib_ancon.text import csv_text, showable
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.devices import device, using_threads
-from tllib_ancon.training.files import lock_folder, refuse_links, sha256, write_whole
+from tllib_ancon.training.files import lock_folder, new_file, refuse_links, sha256, write_whole
 from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.saved import read_arrays

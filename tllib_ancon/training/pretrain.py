@@ -13,18 +13,17 @@ from torch import Tensor, nn
 from tllib_ancon import selection
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import DomainImages, EpochSampler, ImageLoader, LabelledImages, UnlabelledImages, hold_out
+from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, preprocessing_of, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
-from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.inputs import Transforms
-from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, require_images
+from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import BEST, LATEST, RunDirectory
 
@@ -72,7 +71,7 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
             training: TrainingLoop = SourceOnly(model, source, config, run, transforms, progress)
         else:
             record["toolkit"] = found.name
-            network = CREATORS[config.method](found, backbone, classes, config)
+            network = create_network(found, backbone, classes, config)
             source, target = (inputs.cached(config, transforms, domain) for domain in domains)
             training = AdversarialTraining(network, source, target, config, run, transforms, progress)
         settings = {"command": "pretrain", **config.to_dict(), **devices.recorded(), **record}
@@ -106,7 +105,8 @@ class SourceOnly(TrainingLoop):
         require_batch_statistics(model, options.batch_size)
         kept, held = hold_out(len(source), options.hold_out, options.seed)
         train, held_out = source.subset(kept), source.subset(held if len(held) else kept)
-        loader = training_loader(LabelledImages(train, transforms.train, options.seed), options)
+        images = LabelledImages(train, transforms.train, options.seed)
+        loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.pool)
         self.held_out_labels = torch.from_numpy(held_out.require_labels().labels)
         self.source_loss = source_loss(options)
@@ -141,27 +141,19 @@ Network = tuple[Any, AdversarialLoss]
 """A classifier of the toolkit and the loss it is trained against."""
 
 
-def create_cdan(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
-    """The classifier of TLLib's ``cdan.py`` and its loss with a domain discriminator.
+def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
+    """The classifier of TLLib's ``cdan.py`` and its loss with a domain discriminator; or that of ``mdd.py``, with its
+    adversarial head, and the margin disparity discrepancy.
 
-    Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018.
+    Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
+    Algorithm for Domain Adaptation", ICML 2019.
     """
-    width = options.bottleneck_dim
-    model = toolkit.image_classifier(backbone, num_classes, width, not options.no_pool, backbone.pretrained)
-    return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
-
-
-def create_mdd(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
-    """The classifier of TLLib's ``mdd.py``, with its adversarial head, and the margin disparity discrepancy.
-
-    Source: Zhang et al., "Bridging Theory and Algorithm for Domain Adaptation", ICML 2019.
-    """
-    width = options.bottleneck_dim
-    model = toolkit.mdd_classifier(backbone, num_classes, width, not options.no_pool, backbone.pretrained)
-    return model, toolkit.mdd(options.margin)
-
-
-CREATORS = {"cdan": create_cdan, "mdd": create_mdd}
+    build = toolkit.image_classifier if options.method == "cdan" else toolkit.mdd_classifier
+    model = build(backbone, num_classes, options.bottleneck_dim, not options.no_pool, backbone.pretrained)
+    if options.method == "mdd":
+        return model, toolkit.mdd(options.margin)
+    randomized = options.randomized, options.randomized_dim
+    return model, toolkit.cdan(num_classes, options.bottleneck_dim, *randomized, options.entropy)
 
 
 class AdversarialTraining(TrainingLoop):
@@ -171,7 +163,7 @@ class AdversarialTraining(TrainingLoop):
     loss of all processes' samples.
 
     Args:
-        network: of one of :data:`CREATORS`
+        network: of :func:`create_network`
         source: labelled images
         target: images; labels, if it has any, are for the record alone
         options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
@@ -196,11 +188,13 @@ class AdversarialTraining(TrainingLoop):
         self.options, (model, self.adversary) = options, network
         self.reversal = GradientReversal(model, self.adversary)
         self.record, target = inputs.recorder(target), target.without_labels()
-        seen = (
-            LabelledImages(source, transforms.train, options.seed),
-            UnlabelledImages(target, transforms.train, options.seed + 1),
-        )
-        loaders = [training_loader(images, options) for images in seen]
+        loaders = [
+            training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
+            for images in (
+                LabelledImages(source, transforms.train, options.seed),
+                UnlabelledImages(target, transforms.train, options.seed + 1),
+            )
+        ]
         self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].pool)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: dict[str, Any] = {"loss": self.adversary, "reversal": self.reversal}
@@ -259,21 +253,6 @@ class AdversarialTraining(TrainingLoop):
             "selected": self.metrics[-1],
             "last": self.metrics[-1],
         }
-
-
-def training_loader(images: DomainImages, options: PretrainConfig) -> ImageLoader:
-    """A loader in a new random order each epoch, of ``iters_per_epoch`` batches or one pass; the incomplete last batch
-    is dropped. Each of many processes has images of its own, and all as many.
-
-    Raises:
-        UserError: fewer images than one batch
-    """
-    shard = Shard.of_this_process(len(images))
-    require_images(images.domain.name, len(images), options.batch_size, f"one batch of {options.batch_size}")
-    length = options.iters_per_epoch and options.iters_per_epoch * options.batch_size
-    length = length or len(images) // shard.world_size
-    sampler = EpochSampler(shard.positions, len(images), images.seed, length, shard.rank)
-    return ImageLoader(images, options.batch_size, options.workers, sampler, drop_last=True)
 
 
 def source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:

@@ -122,14 +122,13 @@ def result_summary(result: Mapping[str, Any]) -> str:
     chosen = f"selected by {name}" if has_score else f"selected ({name})"
     if result["better_than_start"] is False:
         chosen += ", no better than the start"
-    lines = []
+    lines, measures = [], {"accuracy": "accuracy {:.2f} %", "ece": "ECE (15 bins) {:.4f}"}
     if has_score:
+        measures = {name: name + " {:.4f}", **measures}
         scored = f"the {held_out} images held out" if held_out else "the images adapted on"
         lines.append(f"{name} over {scored}: {_end(name)}")
     for title, metrics in (("start", result["start"]), (chosen, result["selected"]), ("last", result["last"])):
-        measured = [f"{name} {metrics[name]:.4f}"] if has_score else []
-        if "accuracy" in metrics:
-            measured.append(f"accuracy {metrics['accuracy']:.2f} %, ECE (15 bins) {metrics['ece']:.4f}")
+        measured = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
         lines.append(f"{title} (epoch {metrics['epoch']}): {', '.join(measured)}".removesuffix(": "))
     return "\n".join(lines)
 

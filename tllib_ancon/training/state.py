@@ -36,7 +36,7 @@ class Stateful(Protocol):
 
 
 def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """The state of ``parts`` and of the generators of Python, NumPy and torch (on every device that is used).
+    """The state of ``parts`` and of the generators of Python, NumPy and torch (of the GPU that this process uses, too).
 
     It holds tensors, numbers, strings and their lists and dicts alone, so that reading it back runs no code. Of many
     processes the main process gets, beside its own, the generators and the method of each other one.
@@ -117,7 +117,7 @@ def _generators() -> dict[str, Any]:
         "python": [version, list(python_state), gauss],
         "numpy": [name, keys.tolist(), *numpy_state],
         "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state(device) for device in _gpus()],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
     }
 
 
@@ -127,12 +127,5 @@ def _restore_generators(states: Mapping[str, Any]) -> None:
     name, keys, *numpy_state = states["numpy"]
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *numpy_state))
     torch.set_rng_state(states["torch"])
-    for device, state in zip(_gpus(), states["cuda"], strict=False):
-        torch.cuda.set_rng_state(state, device)
-
-
-def _gpus() -> list[int]:
-    """Those that this process uses: all, or of many processes its own."""
-    if not torch.cuda.is_available():
-        return []
-    return list(range(torch.cuda.device_count())) if processes.world_size() == 1 else [torch.cuda.current_device()]
+    if torch.cuda.is_available() and states["cuda"]:
+        torch.cuda.set_rng_state(states["cuda"][0])
