@@ -17,8 +17,8 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 VOLATILE = re.compile(
     r"[0-9a-f]{64}|(?<=images_per_second = )\S+|(?<=seconds = )\S+|(?<=versions\.)(\w+) = .*|torch \S+ on \S+"
 )
-TOLERANCE = 1e-4
-"""Relative: the last bits of a number depend on the machine and on PyTorch's version."""
+TOLERANCE = 3e-3
+"""Relative: the last bits of a number depend on the processor and on PyTorch's version, and training enlarges them."""
 
 
 def values(value: Any, name: str = "", exact: bool = False) -> Iterator[str]:
