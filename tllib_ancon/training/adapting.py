@@ -238,7 +238,7 @@ class Adaptation(TrainingLoop):
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
         predictions = None
-        if is_recorded or self._keeps_predictions(epoch):
+        if is_recorded or self._keeps_predictions():
             predictions = self._predict(self.images.every, epoch) if self.images.num_held_out else held_out
         if self.record is not None and predictions is not None:
             metrics |= self.record(predictions)
@@ -251,28 +251,17 @@ class Adaptation(TrainingLoop):
                 self.network.load_state_dict(last)
         return predictions
 
-    def _save(self, scored: Predictions | None) -> None:
-        super()._save(scored)
-        self._keep(self.metrics[-1]["epoch"], scored)
-
-    def _resume(self) -> None:
-        super()._resume()
-        if self.metrics:
-            self._keep(self.metrics[-1]["epoch"])
-
-    def _keep(self, epoch: int, scored: Predictions | None = None) -> None:
-        """Keep what was asked for beside the state; done again when the run continues after this epoch."""
-        if self.run is None:
-            return
-        if self.options.save_epochs:
+    def _keep(self, scored: Predictions | None = None) -> None:
+        epoch = self.metrics[-1]["epoch"]
+        if self.run is not None and self.options.save_epochs:
             self.run.keep_epoch(epoch)
-        if not self._keeps_predictions(epoch):
+        if self.run is None or not self._keeps_predictions():
             return
         predictions = scored or self._predict(self.images.every, epoch)
         if self.options.save_logits:
             path = self.run.path / FOLDER / f"epoch-{epoch:03d}.npz"
             self.run.then(partial(keep_logits, path, predictions, self.target))
-        if self.options.save_predictions and self._is_selected(epoch):
+        if self.options.save_predictions and self._is_best():
             path, own = self.run.path / FILE, self.method.votes(torch.tensor(self.images.shard.padded_positions))
             votes = None
             if own is not None:  # f̄ of every image; zeros for one that was held out
@@ -280,14 +269,12 @@ class Adaptation(TrainingLoop):
                 votes[adapted] = processes.interleave(own)[: len(adapted)].cpu()
             self.run.then(partial(keep_predictions, path, predictions, self.target, votes))
 
-    def _keeps_predictions(self, epoch: int) -> bool:
-        return self.options.save_logits or (self.options.save_predictions and self._is_selected(epoch))
+    def _keeps_predictions(self) -> bool:
+        return self.options.save_logits or (self.options.save_predictions and self._is_best())
 
     def _is_best(self) -> bool:
-        return self._is_selected(self.metrics[-1]["epoch"])
-
-    def _is_selected(self, epoch: int) -> bool:
-        return epoch > 0 and self._selected_epoch() == epoch
+        epoch = self.metrics[-1]["epoch"]
+        return bool(epoch > 0 and self._selected_epoch() == epoch)
 
     def _selected_epoch(self) -> int:
         return 1 + selection.chosen(self.metrics[1:], self.options.criterion)

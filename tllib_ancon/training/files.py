@@ -93,7 +93,12 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        sync_folder(path.parent)
+        if os.name == "posix":  # elsewhere no folder can be opened
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -113,16 +118,6 @@ def copy_whole(source: Path, path: Path) -> None:
     """Copy a file that :func:`regular` opens as :func:`write_whole` writes one."""
     with open(source, "rb", opener=regular) as original:
         write_whole(path, lambda file: shutil.copyfileobj(original, file, 2**20))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames within ``folder`` reach the disk, where the system lets a folder be opened."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def sha256(path: Path) -> str:

@@ -125,7 +125,12 @@ class TrainingLoop(ABC):
         self._resume()
         for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
             self.metrics.append({"epoch": epoch, **self._change(epoch)})
-            self._save(self._score(self.metrics[-1]))
+            scored = self._score(self.metrics[-1])
+            if self.run is not None:
+                self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
+            elif self._is_best():
+                self._best = copy_to_cpu(self.network.state_dict())
+            self._keep(scored)
             self.progress.epoch(self.title, self.metrics[-1], self.last_epoch)
             yield self.metrics[-1]
 
@@ -139,11 +144,11 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _score(self, metrics: dict[str, Any]) -> Any:
-        """Add to the metrics what is said of the model after an epoch; returns what :meth:`_save` is to keep."""
+        """Add to the metrics what is said of the model after an epoch; returns what :meth:`_keep` may use."""
 
-    @abstractmethod
     def _is_best(self) -> bool:
-        """Whether the last epoch's model is the one to keep as ``best.pth``."""
+        """Whether the last epoch's model is the one to keep as ``best.pth``. Here none is."""
+        return False
 
     @abstractmethod
     def result(self) -> dict[str, Any]:
@@ -160,12 +165,9 @@ class TrainingLoop(ABC):
         """Change the parameters by their gradients."""
         self.optimizer.step()
 
-    def _save(self, scored: Any) -> None:
-        """Keep the last epoch, and perhaps what :meth:`_score` returned."""
-        if self.run is not None:
-            self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
-        elif self._is_best():
-            self._best = copy_to_cpu(self.network.state_dict())
+    def _keep(self, scored: Any = None) -> None:  # noqa: B027 (a loop need not)
+        """Keep more of the last epoch than its state; done again, without what :meth:`_score` returned, when the run
+        continues after it."""
 
     def _load_best(self) -> None:
         self.network.load_state_dict(self._best if self.run is None else self.run.load(BEST))
@@ -234,6 +236,7 @@ class TrainingLoop(ABC):
             self._take_up(metrics)
             restore_snapshot(self.parts, snapshot)
             self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
+            self._keep()
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
         """Go on from the metrics of a run.

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -135,29 +135,25 @@ BLACK = (64, 64)
 
 
 class Chunk(NamedTuple):
-    """Predictions on n images, in their order: their positions in the domain, (n,); their probabilities, (n, K)
-    float32, NaN for an image that cannot be read; and why it cannot, (n,), else an empty text."""
+    """Predictions on n images that follow each other in the domain: their probabilities, (n, K) float32, NaN for an
+    image that cannot be read; and why it cannot, (n,), else an empty text."""
 
-    positions: NDArray[np.int64]
     probabilities: NDArray[np.float32]
     errors: NDArray[np.str_]
 
 
-@dataclass
 class Table:
-    """What rows are written with: the images, the names of the classes, and whether each class has a column; and the
-    number of ``rows`` and of ``errors`` among them, once they are written."""
+    """What is written of a domain's images, chunk by chunk: their names, the classes of the model, whether each class
+    has a column, and once they are written the number of ``errors`` among them."""
 
-    domain: Domain
-    classes: Sequence[str]
-    probabilities: bool
-    counts: dict[str, int] = field(default_factory=lambda: {"rows": 0, "errors": 0})
+    def __init__(self, domain: Domain, classes: Sequence[str], probabilities: bool):
+        self.names = map(str, domain.positions) if domain.paths is None else iter(domain.paths)
+        self.classes, self.probabilities, self.errors = classes, probabilities, 0
 
     def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same chunks."""
         for chunk in chunks:
-            self.counts["rows"] += len(chunk.errors)
-            self.counts["errors"] += int((chunk.errors != "").sum())
+            self.errors += int((chunk.errors != "").sum())
             yield chunk
 
     @property
@@ -165,14 +161,10 @@ class Table:
         more = [f"probability_{showable(name)}" for name in self.classes] if self.probabilities else []
         return ["path", "class", "confidence", *more, "error"]
 
-    def names(self, chunk: Chunk) -> list[str]:
-        """The file of each image, or its number where it is none."""
-        paths, positions = self.domain.paths, self.domain.positions
-        return [str(int(positions[at])) if paths is None else paths[at] for at in chunk.positions.tolist()]
-
     def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
-        """A row an image, of text that can be shown; without class and probabilities where it cannot be read."""
-        for name, row, error in zip(self.names(chunk), chunk.probabilities, chunk.errors, strict=True):
+        """A row for each of the next images, of text that can be shown; without class and probabilities where one
+        cannot be read."""
+        for row, error, name in zip(*chunk, self.names, strict=False):
             best = int(row.argmax())
             found = [showable(self.classes[best]), float(row[best]), *(map(float, row) if self.probabilities else ())]
             yield [showable(name), *([None] * len(found) if error else found), showable(str(error)) or None]
@@ -204,7 +196,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         images, total = TolerantImages(domain, transforms.evaluation), -(-len(domain) // CHUNK)
         if out is None:
             _to_standard_output(table, (chunk for _, chunk in _chunks(model, images, config, range(total))))
-            return table.counts
+            return {"rows": len(domain), "errors": table.errors}
         parts = _Parts(out, total, _fingerprint(settings, start.checkpoint, domain))
         devices.on_main(parts.claim)()
         mine = range(processes.rank(), total, processes.world_size())
@@ -212,7 +204,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         for number, chunk in _chunks(model, images, config, missing):
             parts.keep(number, chunk)
         devices.collect(None)  # waits for all
-        return devices.on_main(parts.assemble)(table)
+        return {"rows": len(domain), "errors": devices.on_main(parts.assemble)(table)}
 
 
 def _output(config: PredictionsConfig) -> Path | None:
@@ -275,7 +267,7 @@ def _chunks(
             indices, values = map(np.concatenate, zip(*probabilities(model, loader), strict=True))
             values[indices < 0] = np.nan
             errors = [images.error(-1 - index) if index < 0 else "" for index in indices.tolist()]
-            yield number, Chunk(np.array(order), values, np.array(errors, dtype=str))
+            yield number, Chunk(values, np.array(errors, dtype=str))
             bar.update()
 
 
@@ -300,13 +292,13 @@ class _Parts:
     def keep(self, number: int, chunk: Chunk) -> None:
         write_whole(self.files[number], lambda file: np.savez(file, **chunk._asdict()))
 
-    def assemble(self, table: Table) -> dict[str, int]:
-        """Write the file out of all chunks, and remove them."""
+    def assemble(self, table: Table) -> int:
+        """Write the file out of all chunks, and remove them; returns how many images could not be read."""
         write = WRITERS[self.out.suffix.lower()]
         write_whole(self.out, lambda file: write(file, table, table.counted(self._kept())))
         self.lock.close()
         shutil.rmtree(self.folder)
-        return table.counts
+        return table.errors
 
     def _kept(self) -> Iterator[Chunk]:
         for path in self.files:
@@ -357,7 +349,7 @@ def _write_npz(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
     whole = Chunk(*map(np.concatenate, zip(*chunks, strict=True)))
     np.savez_compressed(
         file,
-        paths=np.array(table.names(whole)),
+        paths=np.array(list(table.names)),
         labels=np.where(whole.errors == "", np.nan_to_num(whole.probabilities).argmax(1), -1),
         probabilities=whole.probabilities,
         errors=whole.errors,

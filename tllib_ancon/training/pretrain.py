@@ -53,11 +53,11 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
     devices.join()
     with devices.using_threads(config.threads):
         config, progress = config.with_assumed(), Progress(config.quiet, config.verbose)
-        run, adversarial = RunDirectory(str(config.log), part_of), config.method != "erm"
+        run, found = RunDirectory(str(config.log), part_of), None
         domains = [inputs.open_images(config, config.source)]
-        if adversarial:
+        if config.method != "erm":
             domains.append(inputs.open_images(config, config.target, classes=domains[0].classes))
-        found = find() if adversarial else None
+            found = find()
         record: dict[str, Any] = {"inputs": inputs.fingerprints(config, *domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         options = parse_options(config.arch_option or ())
@@ -66,16 +66,14 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
         classes = domains[0].num_classes
         if found is None:
             size, pool, dropout = config.bottleneck_dim, not config.no_pool, config.bottleneck_dropout or 0.0
-            model = shot_classifier(backbone, classes, size, pool, backbone.pretrained, dropout)
-            source = inputs.cached(config, transforms, domains[0])
-            training: TrainingLoop = SourceOnly(model, source, config, run, transforms, progress)
+            training: Callable[..., TrainingLoop] = SourceOnly
+            model: Any = shot_classifier(backbone, classes, size, pool, backbone.pretrained, dropout)
         else:
-            record["toolkit"] = found.name
-            network = create_network(found, backbone, classes, config)
-            source, target = (inputs.cached(config, transforms, domain) for domain in domains)
-            training = AdversarialTraining(network, source, target, config, run, transforms, progress)
+            training, record["toolkit"] = AdversarialTraining, found.name
+            model = create_network(found, backbone, classes, config)
+        domains = [inputs.cached(config, transforms, domain) for domain in domains]
         settings = {"command": "pretrain", **config.to_dict(), **devices.recorded(), **record}
-        return training.make(settings, config.overwrite)
+        return training(model, *domains, config, run, transforms, progress).make(settings, config.overwrite)
 
 
 class SourceOnly(TrainingLoop):
@@ -241,9 +239,6 @@ class AdversarialTraining(TrainingLoop):
         self._require_finite(predictions.logits, metrics["epoch"])
         metrics |= selection.score_all(predictions.logits.softmax(1))
         metrics |= {} if self.record is None else self.record(predictions)
-
-    def _is_best(self) -> bool:
-        return False
 
     def result(self) -> dict[str, Any]:
         return {

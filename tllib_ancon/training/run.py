@@ -307,16 +307,13 @@ class RunDirectory:
 
     def _overwrites_already(self, wanted: Mapping[str, Any]) -> bool:
         """Whether a run with these settings overwrote another one here, and was cut off before all was finished."""
-        try:
+        with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
-            if not recorded.get("overwrite") or (self.part_of / RESULT).is_file():
-                return False
-            if recorded.get("versions") != versions() or differences(recorded, wanted):
-                return False
-            self._verify_result() if self._has(RESULT) else self._read_state()
-        except (UserError, OSError, LookupError, TypeError):
-            return False
-        return True
+            same = recorded["versions"] == versions() and not differences(recorded, wanted)
+            if recorded["overwrite"] and same and not (self.part_of / RESULT).is_file():
+                self._verify_result() if self._has(RESULT) else self._read_state()
+                return True
+        return False
 
     def _verify_result(self) -> None:
         digests = _entries(self.path / RESULT).get("sha256")

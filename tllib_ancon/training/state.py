@@ -100,21 +100,19 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """What :func:`write_sealed` wrote; no code of the file is run, whoever wrote it.
 
     Raises:
-        UserError: the file is damaged, or holds something else
+        UserError: the file is damaged
     """
     content, seal, digest = read_bytes(path).rpartition(SEAL)
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {ANEW}")
-    with reading(path, "the state of a run", f"; {ANEW}"):
-        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 
 
 def _generators() -> dict[str, Any]:
-    version, python_state, gauss = random.getstate()
     name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
     return {
-        "python": [version, list(python_state), gauss],
+        "python": random.getstate(),
         "numpy": [name, keys.tolist(), *numpy_state],
         "torch": torch.get_rng_state(),
         "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
@@ -122,10 +120,8 @@ def _generators() -> dict[str, Any]:
 
 
 def _restore_generators(states: Mapping[str, Any]) -> None:
-    version, python_state, gauss = states["python"]
-    random.setstate((version, tuple(python_state), gauss))
-    name, keys, *numpy_state = states["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *numpy_state))
+    random.setstate(states["python"])
+    np.random.set_state(tuple(states["numpy"]))
     torch.set_rng_state(states["torch"])
     if torch.cuda.is_available() and states["cuda"]:
         torch.cuda.set_rng_state(states["cuda"][0])
