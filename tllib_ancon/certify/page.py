@@ -11,14 +11,15 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tllib_ancon.certify.session import ANOTHER, CANNOT_TELL, Session, certificate_of, in_words
-from tllib_ancon.data.images import load_image, upright
+from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError
 
 try:
@@ -187,8 +188,10 @@ def state_of(session: Session) -> dict[str, Any]:
 
 
 def _jpeg(image: Image.Image) -> bytes:
-    """The image upright, of :data:`LARGEST_SIDE` pixels at most, without its metadata."""
-    shown = upright(image).convert("RGB")
+    """The image turned as its EXIF says, of :data:`LARGEST_SIDE` pixels at most, without its metadata."""
+    with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
+        image = ImageOps.exif_transpose(image)
+    shown = image.convert("RGB")
     shown.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     shown.info.clear()
     content = io.BytesIO()

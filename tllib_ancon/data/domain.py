@@ -116,10 +116,6 @@ class Domain:
         """The same images with every label removed: what adaptation is given."""
         return replace(self, labels=None)
 
-    def with_class_names(self, names: Sequence[str]) -> Domain:
-        """The same images with other names of the classes."""
-        return replace(self, classes=list(names))
-
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
         digest = hashlib.sha256(self.images.content())

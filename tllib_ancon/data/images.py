@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from tllib_ancon.errors import UserError, one_line, reading
 
@@ -78,14 +78,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
         raise ValueError("it holds values that are not finite")
     return image.convert("RGB")
-
-
-def upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF says; where that is damaged as it lies in the file, which is how models see it."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # Pillow's reader of EXIF raises many types
-        return image
 
 
 class Paths(Sequence[str]):

@@ -6,13 +6,14 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from timm.data.imagenet_info import ImageNetInfo
 
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.images import IMAGE_NAMES, Column, Items, Paths
@@ -254,20 +255,13 @@ class Tree:
 
     def __init__(self, root: str | Path, allow_outside: bool = False):
         self.root, self.allow_outside = Path(root), allow_outside
-        self._real = os.path.join(os.path.realpath(root), "")
-        self._known: dict[str, bool] = {}
+        real = os.path.join(os.path.realpath(root), "")
+        self._inside = cache(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
 
     def holds(self, path: str) -> bool:
         """Whether a path stays below the root, all links followed; a folder is looked at once."""
-        if self.allow_outside:
-            return True
-        folder = os.path.dirname(path)
-        if folder not in self._known:
-            self._known[folder] = self._leads_inside(folder)
-        return (self._known[folder] and not os.path.islink(path)) or self._leads_inside(path)
-
-    def _leads_inside(self, path: str) -> bool:
-        return os.path.join(os.path.realpath(path), "").startswith(self._real)
+        in_folder = self.allow_outside or (self._inside(os.path.dirname(path)) and not os.path.islink(path))
+        return in_folder or self._inside(path)
 
     def require(self, path: str | Path) -> str:
         """This path, if the tree holds it."""
@@ -367,16 +361,16 @@ def _open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -
 
 def _open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
     """``root/domain/class/*``. Of given classes some may have no folder; else all domains have the same folders."""
-    folders = [tree.domain(code) for code in codes]
-    found = [_class_folders_in(tree, folder, given=classes is not None) for folder in folders]
-    names = [showable(name) for name in (found[0] if classes is None else classes)]
-    for folder, inside in zip(folders, found, strict=True):
-        here = [showable(name) for name in inside]
+    folders = [(folder, _class_folders_in(tree, folder, classes is not None)) for folder in map(tree.domain, codes)]
+    others, expected = folders[0] if classes is None else ("the classes", classes)
+    names = [showable(name) for name in expected]
+    for folder, found in folders:
+        here = [showable(name) for name in found]
         strange = sorted(set(here) - set(names)) or sorted(set(names) - set(here)) * (classes is None)
         if strange:
             raise UserError(
-                f"{folder} has other class folders than {folders[0] if classes is None else 'the classes'}, "
-                f"{strange[0]!r} first: {_shown(here)} instead of {_shown(names)}"
+                f"{folder} has other class folders than {others}, {strange[0]!r} first: {_shown(here)} instead of "
+                f"{_shown(names)}"
             )
 
     def images(folder: Path) -> list[str]:
@@ -385,7 +379,7 @@ def _open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str]
             raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
         return inside
 
-    every = ((folder / name) for folder, inside in zip(folders, found, strict=True) for name in inside)
+    every = (folder / name for folder, found in folders for name in found)
     return _of_folders(tree, codes, names, ((showable(folder.name), images(folder)) for folder in every))
 
 
@@ -402,9 +396,8 @@ def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:
     return names
 
 
-def _shown(names: Iterable[str]) -> str:
-    every = list(names)
-    return ", ".join(every[:MOST_SHOWN]) + f", ... ({len(every)})" * (len(every) > MOST_SHOWN)
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:MOST_SHOWN]) + f", ... ({len(names)})" * (len(names) > MOST_SHOWN)
 
 
 def _open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str | None) -> Domain:
@@ -433,8 +426,6 @@ def _open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str 
 
 def imagenet_classes() -> list[str]:
     """WordNet ids of ImageNet's 1000 classes, sorted, which is the order of ImageNet classifiers; timm's list."""
-    from timm.data.imagenet_info import ImageNetInfo
-
     info: Any = ImageNetInfo("imagenet-1k")
     return sorted(info.label_names())
 
@@ -484,7 +475,12 @@ def read_image_list(
     def images() -> Iterator[tuple[str, int | None]]:
         labelled, unlabelled = False, ""
         for number, line in _lines(list_file):
-            path, label = _split(line)
+            label: int | None
+            try:
+                path, end = line.rsplit(maxsplit=1)
+                label = int(end)
+            except ValueError:
+                path, label = line, None
             if label is None:
                 unlabelled = unlabelled or f"{line_of} {number}: no integer label at the end of {line!r}"
             elif not 0 <= label - first_label < (num_classes or 2**63):
@@ -510,15 +506,6 @@ def read_image_list(
     return found
 
 
-def _split(line: str) -> tuple[str, int | None]:
-    """Path and label; the label is None where the line does not end in a whole number."""
-    try:
-        path, label = line.rsplit(maxsplit=1)
-        return path, int(label)
-    except ValueError:
-        return line, None
-
-
 def _open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Domain:
     """``root/image_list/<domain>.txt``."""
     folder = tree.root / "image_list"
@@ -532,19 +519,18 @@ def _open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Do
     for code, file in zip(codes, files, strict=True):
         if not file.is_file():
             raise unknown_name(f"domain of {tree.root}:", code, known)
-    if not class_file.is_file():
-        lists = [read_image_list(file, tree.root, num_classes, tree.allow_outside) for file in files]
-        return _joined(tree, codes, lists, numbered(num_classes or _count_classes(class_file, files, lists)))
-    classes = [line for _, line in _lines(class_file)]
-    order = {name: label for label, name in enumerate(classes)}
-    if len(order) != len(classes) or not classes:
-        raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
-    if num_classes not in (None, len(classes)):
-        raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
-    lists = [read_image_list(file, tree.root, len(classes), tree.allow_outside) for file in files]
-    for code, images in zip(codes, lists, strict=True):
+    order: dict[str, int] = {}
+    if class_file.is_file():
+        classes = [line for _, line in _lines(class_file)]
+        order = {name: label for label, name in enumerate(classes)}
+        if len(order) != len(classes) or not classes:
+            raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
+        if num_classes not in (None, len(classes)):
+            raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
+    lists = [read_image_list(file, tree.root, len(order) or num_classes, tree.allow_outside) for file in files]
+    for code, images in zip(codes, lists, strict=True) if order else ():
         require_same_order(class_folders(*images), order, code, str(class_file))
-    return _joined(tree, codes, lists, classes)
+    return _joined(tree, codes, lists, list(order) or numbered(num_classes or _count_classes(class_file, files, lists)))
 
 
 def _open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: str) -> Domain:
@@ -609,9 +595,7 @@ def _open_hugging_face(
             f"datasets of Hugging Face need the library `datasets` ({one_line(error)}): pip install datasets"
         ) from error
     full, offline = HUGGING_FACE + name, datasets.config.HF_HUB_OFFLINE
-    saved = any(
-        os.path.isfile(os.path.join(name, file)) for file in ("state.json", "dataset_info.json", "dataset_dict.json")
-    )
+    saved = any(Path(name, file).is_file() for file in ("state.json", "dataset_info.json", "dataset_dict.json"))
     hint = "" if allow_download or os.path.isdir(name) else "; `allow_download=True` asks the hub for it"
     parts = []
     for code in codes:
@@ -619,10 +603,9 @@ def _open_hugging_face(
         datasets.config.HF_HUB_OFFLINE = offline or not allow_download
         try:
             with reading(full, "a dataset", hint):
-                load: Any = (
-                    datasets.load_from_disk if saved else partial(datasets.load_dataset, name=configuration or None)
+                found: Any = (
+                    datasets.load_from_disk(name) if saved else datasets.load_dataset(name, configuration or None)
                 )
-                found = load(name)
         finally:
             datasets.config.HF_HUB_OFFLINE = offline
         if hasattr(found, "keys"):

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torchvision import transforms
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
 
 from tllib_ancon.data.images import Bytes
 from tllib_ancon.errors import UserError
@@ -172,16 +175,12 @@ class ImageTransform:
 
 def train_transform(options: TransformOptions) -> ImageTransform:
     """The transform with augmentation."""
-    from torchvision import transforms
-
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, transforms)
     return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
 
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:
     """The transform without any randomness."""
-    from torchvision import transforms
-
     crops = [] if options.val_resizing == "res." else [transforms.CenterCrop(options.image_size)]
     resizing, crop = options.resizing(options.val_resizing), transforms.Compose(crops)
     return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
@@ -193,8 +192,6 @@ def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
     Raises:
         UserError: a resizing that keeps the aspect ratio, whose images are no batch before they are cropped
     """
-    from torchvision.transforms import v2
-
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
@@ -206,8 +203,6 @@ def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
 def _augmentation(options: TransformOptions, T: Any) -> Any:
     """What happens after the resizing, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which draw
     the same numbers."""
-    from torchvision.transforms import Compose
-
     size = options.image_size
     steps: list[Any] = []
     match options.train_resizing:
@@ -225,7 +220,7 @@ def _augmentation(options: TransformOptions, T: Any) -> Any:
         steps.append(T.RandomRotation(options.rotation))
     if options.horizontal_flip:
         steps.append(T.RandomHorizontalFlip())
-    return Compose(steps)
+    return transforms.Compose(steps)
 
 
 @dataclass(frozen=True)
@@ -257,7 +252,6 @@ class DeviceAugmentation(ImageTransform):
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
         """(B, side, side, 3) uint8 and B seeds -> (B, C, H, W) float32."""
-        from torchvision.transforms.v2 import functional as F
 
         def of_each(draw: Callable[[Tensor], Any]) -> list[Any]:
             """By each image's own random numbers."""
@@ -273,7 +267,7 @@ class DeviceAugmentation(ImageTransform):
             cropped = crop_batch(squares, of_each(partial(draw_geometry, self.crop.transforms)), self.size)
         else:
             cropped = torch.stack(of_each(self.crop))
-        coloured: Tensor = F.rgb_to_grayscale(cropped) if self.grey else cropped
+        coloured: Tensor = functional.rgb_to_grayscale(cropped) if self.grey else cropped
         return self.normalize(coloured.movedim(-3, -1))
 
 
@@ -295,19 +289,17 @@ class Geometry(NamedTuple):
     flip: bool = False
 
 
-def draw_geometry(transforms: Iterable[Any], square: Tensor) -> Geometry:
-    """The geometry that these transforms of ``torchvision.transforms.v2`` would give a square, by the same random
+def draw_geometry(steps: Iterable[Any], square: Tensor) -> Geometry:
+    """The geometry that these steps of ``torchvision.transforms.v2`` would give a square, by the same random
     numbers.
 
     Args:
-        transforms: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order
+        steps: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order
         square: (C, S, S)
     """
-    from torchvision.transforms import v2
-
     side = square.shape[-1]
     found = Geometry(0, 0, side, side)
-    for transform in transforms:
+    for transform in steps:
         match transform:
             case v2.RandomCrop() if transform.padding is not None:
                 drawn = transform.make_params([torch.empty(3, *transform.size, device="meta")])

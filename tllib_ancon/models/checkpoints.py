@@ -122,7 +122,7 @@ def load(
             network = create_network(arch, num_classes, options=arch_options)
             classifier = as_classifier(network, finetune=not scratch)
             tensors = without_prefix(state, network)
-            name = next((name for name, module in network.named_modules() if module is classifier.head), "") + ".weight"
+            name = f"{getattr(classifier, 'head_name', None)}.weight"
             if name in tensors and tensors[name].ndim == 2 and len(tensors[name]) != classifier.num_classes:
                 _require_classes(num_classes, name, tensors[name])
                 network = create_network(arch, len(tensors[name]), options=arch_options)

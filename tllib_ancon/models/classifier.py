@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,13 +82,9 @@ class Classifier(nn.Module):
 
     num_classes: int
     features_dim: int | None
+    head: nn.Module | None
     finetune: bool
     preprocessing: Preprocessing | None = None
-
-    if TYPE_CHECKING:
-
-        @property
-        def head(self) -> nn.Module | None: ...
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
@@ -193,7 +189,7 @@ class NetworkClassifier(Classifier):
             self.release()
 
     @property
-    def head(self) -> nn.Module | None:
+    def head(self) -> nn.Module | None:  # type: ignore[override]
         return None if self.head_name is None else self.network.get_submodule(self.head_name)
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -274,8 +270,8 @@ def as_classifier(
         raise UserError(
             f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
         )
-    known = width is not None and (head is not None or widths[name] == num_classes)
-    return NetworkClassifier(model, num_classes, (name, width) if known and width is not None else None, finetune)
+    known = (name, width) if width is not None and (head is not None or widths[name] == num_classes) else None
+    return NetworkClassifier(model, num_classes, known, finetune)
 
 
 def require_network(model: object) -> nn.Module:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, one_line
@@ -78,8 +79,6 @@ def _content(classifier: Classifier, form: str, images: Tensor, metadata: Mappin
     texts, file = {name: json.dumps(value) for name, value in metadata.items()}, io.BytesIO()
     any_batch: Any = ({0: torch.export.Dim("batch", min=1)},)
     if form == "safetensors":
-        from safetensors.torch import save
-
         return save(export_state_dict(classifier), texts)
     if form == "state-dict":
         torch.save(export_state_dict(classifier), file)

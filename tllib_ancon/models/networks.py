@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import timm
 from torch import Tensor, nn
+from torchvision import models
+from torchvision.models import resnet
 
 from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.models.classifier import (
@@ -41,25 +45,20 @@ TYPICAL_WIDTH = 2048
 """Of the features before a head, for the limit on the number of classes."""
 
 
-class SmallCNN(nn.Module):
+class SmallCNN(nn.Sequential):
     """Three strided convolutions with batch-norm for digit-sized images: (B, 3, H, W) -> (B, 128, H/8, W/8)."""
 
     out_features = 128
 
     def __init__(self) -> None:
-        super().__init__()
         layers: list[nn.Module] = []
         for channels_in, channels_out, kernel in ((3, 32, 5), (32, 64, 3), (64, 128, 3)):
             layers.append(nn.Conv2d(channels_in, channels_out, kernel, stride=2, padding=kernel // 2, bias=False))
             layers += [nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.layers(images)
-        return features
+        super().__init__(OrderedDict(layers=nn.Sequential(*layers)))
 
 
-class ShotLeNet(nn.Module):
+class ShotLeNet(nn.Sequential):
     """SHOT's LeNet for digits: two convolutions and dropout of whole channels, (B, 1, 28, 28) -> (B, 800).
 
     Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, and its published code. TLLib's
@@ -69,16 +68,9 @@ class ShotLeNet(nn.Module):
     out_features = 800
 
     def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.ReLU()),
-            *(nn.Conv2d(20, 50, 5), nn.Dropout2d(), nn.MaxPool2d(2), nn.ReLU()),
-            nn.Flatten(),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.layers(images)
-        return features
+        first = nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.ReLU()
+        second = nn.Conv2d(20, 50, 5), nn.Dropout2d(), nn.MaxPool2d(2), nn.ReLU()
+        super().__init__(OrderedDict(layers=nn.Sequential(*first, *second, nn.Flatten())))
 
 
 def names() -> list[str]:
@@ -138,9 +130,8 @@ def create_backbone(
     """
     library, bare = library_of(name)
     own = _own_options(name, library, options)
-    network: Any = _headless(bare) if library is None else None
-    if library is not None:
-        network = _without_head(library, bare, pretrained and weights_file is None, own)
+    zoo = pretrained and weights_file is None
+    network = _headless(bare) if library is None else _without_head(library, bare, zoo, own)
     if weights_file is not None:
         state = without_prefix(load_state_dict(weights_file), network)
         unused = getattr(network, "default_cfg", {}).get("classifier", "fc")
@@ -179,8 +170,6 @@ def library_of(name: str) -> tuple[str | None, str]:
     Raises:
         UserError: no network has this name, or none of its weights in timm, as in ``resnet50.a1_in1k``
     """
-    import timm
-
     if name in HEADLESS:
         return None, name
     prefix, slash, bare = name.rpartition("/")
@@ -197,16 +186,11 @@ def library_of(name: str) -> tuple[str | None, str]:
 
 
 def _names_in(library: str) -> list[str]:
-    import timm
-    from torchvision import models
-
     return list(timm.list_models() if library == TIMM else models.list_models(module=models))
 
 
 def _resnets() -> list[str]:
     """Names that TLLib takes from torchvision rather than from timm."""
-    from torchvision.models import resnet
-
     return [name for name in resnet.__all__ if name.islower()]
 
 
@@ -248,11 +232,7 @@ def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, A
     """A network of timm or torchvision."""
     try:
         if library == TIMM:
-            import timm
-
             return timm.create_model(name, pretrained=pretrained, **options)
-        from torchvision import models
-
         known = models.get_model_weights(name)
         weights = getattr(known, "IMAGENET1K_V1", known.DEFAULT) if pretrained else None
         return models.get_model(name, weights=weights, **options)
@@ -277,8 +257,6 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
         network.out_features = network.get_submodule(linears[-1]).in_features
         network.set_submodule(linears[-1], nn.Identity())
     else:
-        import timm
-
         pretrained = pretrained and timm.is_model_pretrained(name)
         network = _from_zoo(library, name, pretrained, {**options, "num_classes": 0})
         with_options = f"{name} with `arch_option` {dict(options)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, megabytes, reading
@@ -68,8 +69,6 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> Any:
     if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
         return load_file(path)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:

@@ -182,8 +182,7 @@ def with_classes(target: Domain, num_classes: int) -> Domain:
         raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
     if target.classes and not numbers and len(target.classes) != num_classes:
         raise UserError(f"the model has {num_classes} classes, the target {len(target.classes)}")
-    names = target.classes if len(target.classes) == num_classes else numbered(num_classes)
-    return target.with_class_names(names)
+    return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
 
 
 def fingerprints(config: ImagesConfig, *domains: Domain) -> dict[str, Any]:
