@@ -77,7 +77,7 @@ def test_labels_of_every_kind(labels: list[Any], classes: list[str] | None, expe
 
 def test_columns(saved: Path) -> None:
     two = labelled().add_column("other", [number % 2 for number in range(6)])
-    assert open_domain(saved, "hf:saved", ["train"], image_column="picture", label_column="kind").labelled
+    assert open_domain(saved, "hf:saved", ["train"], image_column="picture", label_column="kind").labels is not None
     two.save_to_disk(saved / "two")
     assert open_domain(saved, "hf:two", ["."], label_column="other").labels.tolist() == [0, 1, 0, 1, 0, 1]
     with pytest.raises(UserError, match=r"unknown column .`image_column`. of .*'pict'; did you mean 'picture'"):

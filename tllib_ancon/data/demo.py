@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib
 from PIL import Image, ImageDraw, ImageFont
+from sklearn.datasets import load_digits
 
 SOURCE, TARGET = "rendered", "handwritten"
 IMAGES_PER_CLASS = 400
@@ -33,15 +34,24 @@ def write_demo_domains(root: Path, seed: int = 0) -> None:
     if (lists / "classes.txt").is_file():
         return
     lists.mkdir(parents=True, exist_ok=True)
-    _write_domain(root, SOURCE, rendered_digits(seed))
-    _write_domain(root, TARGET, handwritten_digits())
-    _write_text(lists / "classes.txt", "".join(f"{digit}\n" for digit in range(10)))
+    for name, images in ((SOURCE, rendered_digits(seed)), (TARGET, handwritten_digits())):
+        lines = []
+        for number, (image, label) in enumerate(images):
+            path = Path(name, str(label), f"{number:05d}.png")
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            image.save(root / path)
+            lines.append(f"{path.as_posix()} {label}\n")
+        (lists / f"{name}.txt").write_text("".join(lines))
+    unfinished = lists / "classes.partial"
+    unfinished.write_text("".join(f"{digit}\n" for digit in range(10)))
+    unfinished.replace(lists / "classes.txt")  # the last file, and whole: it says that both domains are complete
 
 
 def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> Iterator[LabelledImage]:
     """Digits in random fonts, size, position and rotation."""
     generator = random.Random(seed)
-    fonts = _digit_fonts()
+    folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
     for label in range(10):
         for _ in range(images_per_class):
             yield _render(str(label), generator.choice(fonts), generator), label
@@ -49,19 +59,10 @@ def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> 
 
 def handwritten_digits() -> Iterator[LabelledImage]:
     """scikit-learn's digits, values 0 to 16, as 8-bit images."""
-    from sklearn.datasets import load_digits
-
     digits = load_digits()
     for pixels, label in zip(digits.images, digits.target, strict=True):
         small = Image.fromarray((pixels * (255 / 16)).round().astype("uint8"))
         yield _enlarge(small), int(label)
-
-
-def _digit_fonts() -> list[Path]:
-    import matplotlib
-
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    return sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
 
 
 def _render(text: str, font_file: Path, generator: random.Random) -> Image.Image:
@@ -76,19 +77,3 @@ def _render(text: str, font_file: Path, generator: random.Random) -> Image.Image
 
 def _enlarge(image: Image.Image) -> Image.Image:
     return image.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-
-
-def _write_domain(root: Path, name: str, images: Iterator[LabelledImage]) -> None:
-    lines = []
-    for number, (image, label) in enumerate(images):
-        path = Path(name) / str(label) / f"{number:05d}.png"
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        image.save(root / path)
-        lines.append(f"{path.as_posix()} {label}\n")
-    _write_text(root / "image_list" / f"{name}.txt", "".join(lines))
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(text)
-    os.replace(temporary, path)

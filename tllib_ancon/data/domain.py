@@ -78,10 +78,6 @@ class Domain:
         return len(self.classes)
 
     @property
-    def labelled(self) -> bool:
-        return self.labels is not None
-
-    @property
     def paths(self) -> Paths | None:
         """Of the images; none where they do not come from files."""
         return None if self.images.paths is None else self.images.paths.take(self.positions)
@@ -123,12 +119,6 @@ class Domain:
         for name, label in zip(self.images.names(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (name, label))
         return digest.hexdigest()
-
-    def require_labels(self) -> Domain:
-        """This domain, or :class:`UserError` if its images have no labels."""
-        if self.labels is None:
-            raise UserError(f"domain {self.name}: its images have no labels, and a source domain needs them")
-        return self
 
 
 def numbered(num_classes: int) -> list[str]:

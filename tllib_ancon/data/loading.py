@@ -129,11 +129,13 @@ class LabelledImages(DomainImages):
     """
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
-        super().__init__(domain.require_labels(), transform, seed)
+        if domain.labels is None:
+            raise UserError(f"domain {domain.name}: its images have no labels, and a source domain needs them")
+        super().__init__(domain, transform, seed)
+        self.labels = domain.labels
 
     def __getitem__(self, key: int) -> tuple[Any, int]:
-        assert self.domain.labels is not None
-        return self.image(key), int(self.domain.labels[key % len(self)])
+        return self.image(key), int(self.labels[key % len(self)])
 
 
 class Pixels(NamedTuple):

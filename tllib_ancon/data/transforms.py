@@ -252,21 +252,14 @@ class DeviceAugmentation(ImageTransform):
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
         """(B, side, side, 3) uint8 and B seeds -> (B, C, H, W) float32."""
-
-        def of_each(draw: Callable[[Tensor], Any]) -> list[Any]:
-            """By each image's own random numbers."""
-            drawn = []
-            for square, seed in zip(squares, seeds, strict=True):
-                with seeded(seed):
-                    drawn.append(draw(square))
-            return drawn
-
         squares = pixels.movedim(-1, -3)
+        drawn: list[Any] = []
         at_once = pixels.device.type == "cuda" if self.at_once is None else self.at_once
-        if at_once:
-            cropped = crop_batch(squares, of_each(partial(draw_geometry, self.crop.transforms)), self.size)
-        else:
-            cropped = torch.stack(of_each(self.crop))
+        draw = partial(draw_geometry, self.crop.transforms) if at_once else self.crop
+        for square, seed in zip(squares, seeds, strict=True):
+            with seeded(seed):
+                drawn.append(draw(square))
+        cropped = crop_batch(squares, drawn, self.size) if at_once else torch.stack(drawn)
         coloured: Tensor = functional.rgb_to_grayscale(cropped) if self.grey else cropped
         return self.normalize(coloured.movedim(-3, -1))
 

@@ -106,7 +106,7 @@ class SourceOnly(TrainingLoop):
         images = LabelledImages(train, transforms.train, options.seed)
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.pool)
-        self.held_out_labels = torch.from_numpy(held_out.require_labels().labels)
+        self.held_out_labels = torch.as_tensor(held_out.labels)
         self.source_loss = source_loss(options)
         steps = options.epochs * len(loader)
         super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr), steps)
