@@ -194,16 +194,12 @@ def _resolved(name: str, given: Mapping[str, Any], dataset: str | None) -> Setti
     own = list(settings_of(owner))
     for option in given:
         if option not in own:
-            raise _foreign(option, name, own)
+            readers = [known for known in names() if option in settings(known)]
+            if not readers:
+                raise unknown_name(f"option of {name}", option, own)
+            plain = [known for known in readers if "+" not in known] or readers
+            raise UserError(f"`{option}` is an option of {' and '.join(plain[:2])}, not of {name}; leave it out")
     return owner(**{**_find(name)[0].dataset_defaults.get(dataset or "", {}), **given})
-
-
-def _foreign(option: str, name: str, own: list[str]) -> UserError:
-    readers = [known for known in names() if option in settings(known)]
-    if not readers:
-        return unknown_name(f"option of {name}", option, own)
-    plain = [known for known in readers if "+" not in known] or readers
-    return UserError(f"`{option}` is an option of {' and '.join(plain[:2])}, not of {name}; leave it out")
 
 
 @cache

@@ -13,7 +13,7 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.open import LAYERED
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
-from tllib_ancon.paper.plan import Overrides, hours, images_of, recorded_speed
+from tllib_ancon.paper.plan import hours, images_of, recorded_speed
 from tllib_ancon.settings import settings_of
 from tllib_ancon.toolkit.toolkit import find
 
@@ -137,9 +137,8 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> No
 
 def test_overrides_replace_settings_and_variants_stay() -> None:
     loaded = plan.load("sensitivity").select(pairs=["Ar-Pr"], seeds=[0])
-    overrides = Overrides(
-        source={"epochs": 2}, adapt={"epochs": 3, "smoothing": 0.5, "no_hflip": True, "reciprocal": False}
-    )
+    adapt = {"epochs": 3, "smoothing": 0.5, "no_hflip": True, "reciprocal": False}
+    overrides = {"source": {"epochs": 2}, "adapt": adapt}
     runs = loaded.runs("ROOT", OUT, overrides)
     assert runs[0].config.epochs == 2
     adapted = [run.config for run in runs[1:]]

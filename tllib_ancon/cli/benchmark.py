@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig, shared
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, finished, local
-from tllib_ancon.paper.plan import Overrides, Plan, Run, hours, images_of, recorded_speed
+from tllib_ancon.paper.plan import Given, Plan, Run, hours, images_of, recorded_speed
 from tllib_ancon.settings import Flag, flag_of, settings_of
 
 
@@ -70,7 +70,7 @@ class Benchmark(Command):
         first, second, both = (flags.given(args) for flags in override_flags().values())
         of_the_first = ("pretrained_weights",) if plan.source else ()
         common = {name: first[name] for name in shared() if name in first and name not in of_the_first}
-        overrides = Overrides({**both, **first}, {**common, **both, **second})
+        overrides = {"source": {**both, **first}, "adapt": {**common, **both, **second}}
         runs = plan.runs(config.root, out, overrides)
         check(runs, args)
         if config.print_commands:
@@ -150,11 +150,11 @@ def estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) -
     return f"time     about {hours(seconds)} at {speed:.0f} images/s, as recorded, {jobs} at a time"
 
 
-def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Overrides, out: Path, engine: Any) -> int:
+def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Mapping[str, Given], out: Path, engine: Any) -> int:
     from tllib_ancon.training.files import lock_folder, write_bytes
 
     def record(failures: Sequence[Failure]) -> None:
-        made = {"table": plan.table, "root": root, "overrides": asdict(overrides)}
+        made = {"table": plan.table, "root": root, "overrides": overrides}
         content = {**made, "failures": [asdict(failure) for failure in failures]}
         write_bytes(out / RECORD, (json.dumps(content, indent=2) + "\n").encode())
 

@@ -379,15 +379,15 @@ def demo(config: DemoConfig) -> None:
 def _clear(demo: Demo, mark: Path) -> None:
     """Remove the runs of an earlier demo, unless the same command has done so before and was cut off."""
     from tllib_ancon.training.files import write_bytes
-    from tllib_ancon.training.run import versions
+    from tllib_ancon.training.run import RunDirectory, versions
 
     epochs = [demo.source_epochs, demo.epochs]
     record = {"seeds": demo.seeds, "epochs": epochs, "blocks": demo.blocks, "versions": versions()}
     content = json.dumps(record).encode()
     if mark.is_file() and mark.read_bytes() == content:
         return
-    for directory in demo.directories():
-        directory.clear()
+    for run in demo.runs():
+        RunDirectory(demo.out / run.name).clear()
     mark.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(mark, content)
 

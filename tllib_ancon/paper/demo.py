@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import product
@@ -50,34 +50,43 @@ class Demo:
     jobs: int
     blocks: tuple[str, ...] = BLOCKS[:1]
 
-    def source(self, seed: int) -> Run:
-        """The training of a source model."""
-        name = _name("source", seed)
-        return Run(name, "pretrain", {**self._common(name, seed), "scratch": True, "epochs": self.source_epochs})
-
-    def adaptation(self, method: str, seed: int, block: str = "") -> Run:
-        """An adaptation."""
-        start, name = _name("source", seed), _name(method, seed, block)
-        settings = {
-            **self._common(name, seed),
-            **({} if method == "adabn" else {"epochs": self.epochs}),
-            "target": (TARGET,),
-            "checkpoint": str(self.out / start / "checkpoints" / "best.pth"),
-            "method": method,
-            "criterion": "infomax",
-            "record_every": 2,
-            **({"scratch": True} if block == FULL_RATE else {}),
-        }
-        return Run(name, "adapt", settings, start)
-
     def runs(self) -> list[Run]:
         """All of them, source models first."""
-        each = product(self.blocks, self.seeds, METHODS)
-        return [*map(self.source, self.seeds), *(self.adaptation(method, seed, block) for block, seed, method in each)]
 
-    def directories(self) -> Iterator[RunDirectory]:
-        """Of all runs."""
-        return (RunDirectory(self.out / run.name) for run in self.runs())
+        def common(name: str, seed: int) -> dict[str, Any]:
+            return {
+                "root": str(self.out / "data"),
+                "data": "ImageList",
+                "source": (SOURCE,),
+                "arch": "small_cnn",
+                "image_size": CROP,
+                "scale": (0.5, 1.0),
+                "no_hflip": True,
+                "seed": seed,
+                "threads": 1,
+                "workers": 0,
+                "cache": str(self.out / "cache"),
+                "device_augmentation": True,
+                "quiet": True,
+                "log": str(self.out / name),
+            }
+
+        sources, adaptations = {seed: _name("source", seed) for seed in self.seeds}, []
+        for block, seed, method in product(self.blocks, self.seeds, METHODS):
+            name, start = _name(method, seed, block), sources[seed]
+            settings = {
+                **common(name, seed),
+                **({} if method == "adabn" else {"epochs": self.epochs}),
+                "target": (TARGET,),
+                "checkpoint": str(self.out / start / "checkpoints" / "best.pth"),
+                "method": method,
+                "criterion": "infomax",
+                "record_every": 2,
+                "scratch": block == FULL_RATE,
+            }
+            adaptations.append(Run(name, "adapt", settings, start))
+        trained = {"scratch": True, "epochs": self.source_epochs}
+        return [*(Run(n, "pretrain", common(n, seed) | trained) for seed, n in sources.items()), *adaptations]
 
     def run(self, say: Callable[[str], None]) -> dict[str, dict[str, list[dict[str, Any]]]]:
         """Make every run that is not finished.
@@ -109,24 +118,6 @@ class Demo:
             method: [RunDirectory(self.out / _name(method, seed, block)).metrics() for seed in self.seeds]
             for method in METHODS
             if method != "adabn"
-        }
-
-    def _common(self, name: str, seed: int) -> dict[str, Any]:
-        return {
-            "root": str(self.out / "data"),
-            "data": "ImageList",
-            "source": (SOURCE,),
-            "arch": "small_cnn",
-            "image_size": CROP,
-            "scale": (0.5, 1.0),
-            "no_hflip": True,
-            "seed": seed,
-            "threads": 1,
-            "workers": 0,
-            "cache": str(self.out / "cache"),
-            "device_augmentation": True,
-            "quiet": True,
-            "log": str(self.out / name),
         }
 
 

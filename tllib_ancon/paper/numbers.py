@@ -1,7 +1,7 @@
 """What the paper prints, and what others printed for its settings: the CSV files of ``published/``.
 
 There is a file for each table of the paper and ``other_<table>.csv`` for other projects, whose errors are kept as
-accuracies (their ``source`` says so).
+accuracies (their ``source`` says so), and ``alexnet_errors.csv``, by which corruptions are weighed.
 """
 
 from __future__ import annotations
@@ -22,26 +22,6 @@ _TABLES = (
 )
 _OTHERS = ("office31", "officehome", "visda", "uda", "imagenet_c_5", "digits")
 _LABELS = ("method", "start", "seed", "source")
-
-ALEXNET_ERRORS = {
-    "gaussian_noise": 88.6428,
-    "shot_noise": 89.4468,
-    "impulse_noise": 92.2640,
-    "defocus_blur": 81.9880,
-    "glass_blur": 82.6268,
-    "motion_blur": 78.5948,
-    "zoom_blur": 79.8360,
-    "snow": 86.6816,
-    "frost": 82.6572,
-    "fog": 81.9324,
-    "brightness": 56.4592,
-    "contrast": 85.3204,
-    "elastic_transform": 64.6056,
-    "pixelate": 71.7840,
-    "jpeg_compression": 60.6500,
-}
-"""AlexNet's error in percent, mean over the five severities: the numbers of Hendrycks and Dietterich, ICLR 2019
-(github.com/hendrycks/robustness), as later code for ImageNet-C (AugMix) spells them."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +90,10 @@ def _rows(name: str) -> list[Row]:
         cells = {column: float(cell) for column, cell in record.items() if cell}
         rows.append(Row(values=cells, average=cells.pop("average", None), **labels))
     return rows
+
+
+ALEXNET_ERRORS = _rows("alexnet_errors")[0].values
+"""Corruption -> AlexNet's error in percent, mean over the five severities."""
 
 
 def mean_corruption_error(accuracies: Mapping[str, Mapping[int, float]]) -> float | None:

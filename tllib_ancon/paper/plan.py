@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -73,14 +73,6 @@ class Run:
         """The words of the command line that makes this run."""
         settings = dict(self.settings)
         return [self.command, str(settings.pop("root")), *command_words(settings)]
-
-
-@dataclass(frozen=True)
-class Overrides:
-    """Settings of the user in place of the plan's, by stage."""
-
-    source: Given = field(default_factory=dict)
-    adapt: Given = field(default_factory=dict)
 
 
 Several = Field(min_length=1)
@@ -166,9 +158,13 @@ class Plan(Settings):
             seeds=self.seeds if seeds is None else tuple(seeds),
         )
 
-    def runs(self, root: str, out: Path, overrides: Overrides | None = None) -> list[Run]:
-        """Source models first, each once; then the adaptations that start from them."""
-        overrides = overrides or Overrides()
+    def runs(self, root: str, out: Path, overrides: Mapping[str, Given] = {}) -> list[Run]:
+        """Source models first, each once; then the adaptations that start from them.
+
+        Args:
+            root, out: folders of the dataset and of the runs
+            overrides: stage, ``source`` or ``adapt`` -> settings in place of the plan's
+        """
         sources: dict[str, Run] = {}
         adaptations = []
 
@@ -187,13 +183,13 @@ class Plan(Settings):
                 alone = start == SOURCE_ONLY_START
                 needs = f"source/{start}-{_folder(source if alone else pair)}-seed{seed}"
                 seen = {**({"source": (source,)} if alone else domains), "method": start}
-                given = settings(needs, seed, seen, self.common, self.source[start], overrides.source)
+                given = settings(needs, seed, seen, self.common, self.source[start], overrides.get("source", {}))
                 sources[needs] = Run(needs, "pretrain", given)
                 checkpoint = {"checkpoint": str(out / needs / "checkpoints" / ("best.pth" if alone else "latest.pth"))}
             for method, variant in product(self.methods, self.variants):
                 label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
                 name = f"{start or 'imagenet'}/{_folder(pair)}/{_folder(label)}-seed{seed}"
-                own = self.common, self.adapt, overrides.adapt, variant
+                own = self.common, self.adapt, overrides.get("adapt", {}), variant
                 given = settings(name, seed, domains, {"method": method}, *own, checkpoint)
                 of_others = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
                 given = {name: value for name, value in given.items() if name not in of_others}

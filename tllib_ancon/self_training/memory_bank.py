@@ -98,16 +98,8 @@ class MemoryBank(FixedPrecision):
 
 
 class Neighborhood(nn.Module):
-    """Base of losses of a prediction and those that its nearest samples have in the memory.
-
-    Args:
-        sizes: N, K and D
-        mixing: how votes f̄ enter the remembered predictions s. ``"authors"``: w f̄ + (1 - w) s with f̄ the raw number
-            of votes, of which 1 / w go beyond 1; ``"normalized"``: f̄ is first made a distribution, and a sample without
-            a vote keeps s alone; ``"adaptive"``: the prediction as one more vote, (f̄ + s) / (1 + Q), with Q the
-            sample's votes
-        anchor_weight: w in [0, 1], unused by ``"adaptive"``
-    """
+    """Base of losses of a prediction and those that its nearest samples have in the memory; for the arguments see
+    :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`."""
 
     refresh = "start"
 
@@ -149,17 +141,15 @@ def register_neighborhood(
     a term of their own that keeps predictions diverse.
 
     Args:
-        loss, build: the class, and ``(task, **its arguments) -> loss``
+        loss, build: the class, and ``(task, its arguments) -> loss``
         more: of ``+ancon``, settings that are arguments of the loss, too
         defaults: as :func:`register` has them
     """
     votes = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
 
     def alone(task: Task, options: Any, **mixing: Any) -> Method:
-        part = Part(
-            build(task, **options.of(loss), **mixing),
-            lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors),
-        )
+        own = build(task, options.of(loss) | mixing)
+        part = Part(own, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors))
         return Method(part, refiner=no_targets)
 
     def with_votes(task: Task, options: Any, **mixing: Any) -> Method:

@@ -137,5 +137,5 @@ class Mixing(Options):
 
 
 register_neighborhood(
-    "nrc", NeighborhoodReciprocity, lambda task, **given: NeighborhoodReciprocity(*task.sizes, **given), Mixing
+    "nrc", NeighborhoodReciprocity, lambda task, given: NeighborhoodReciprocity(*task.sizes, **given), Mixing
 )
