@@ -28,13 +28,11 @@ def draw_curves(
         path (Path or file): the PNG to write
         measures: name in the metrics -> title of its axis
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     drawn = {name: {method: _by_epoch(seeds, name) for method, seeds in metrics.items()} for name in measures}
     drawn = {name: methods for name, methods in drawn.items() if any(methods.values())}
     figure = Figure(figsize=(2 + 4 * max(2, len(drawn)), 4), layout="constrained")
-    FigureCanvasAgg(figure)
     entries: dict[str, Any] = {}
     for panel, (name, methods) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
         for number, (method, epochs) in enumerate(methods.items()):

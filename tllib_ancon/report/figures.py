@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
 MOST_IN_A_ROW, MOST_PANELS, MOST_POINTS, MOST_CLASSES = 3, 9, 1000, 100
 LARGEST_FEATURE = 1e15
+"""The squares of larger ones overflow."""
+
 MARKERS = "o^sDvP*X<>"
 CROWDED = 60
 """Characters of tick labels beside each other that still fit."""
@@ -69,12 +71,6 @@ class Shown:
         """The true class of each image, or the predicted one where there are no labels."""
         return self.saved.logits.argmax(1) if self.saved.labels is None else self.saved.labels
 
-    @property
-    def diverged(self) -> bool:
-        """Whether squares of the features overflow, or they are no numbers."""
-        features = self.saved.features
-        return features is not None and not bool((np.abs(features.astype(np.float64)) < LARGEST_FEATURE).all())
-
 
 def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
     """All figures that these runs can fill, and which predictions could not be shown, one text each."""
@@ -89,13 +85,11 @@ def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], l
 
 def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
     """A figure of so many square panels of this side in inches, at most three in a row."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(panels, MOST_IN_A_ROW)
     rows = -(-panels // columns)
     figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
-    FigureCanvasAgg(figure)
     places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flatten())
     for unused in places[panels:]:
         unused.remove()
@@ -201,6 +195,7 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[Shown], list[str]]:
     """The predictions of the first run of each method and variant, and why others are not shown, one text each."""
     shown: dict[str, Shown] = {}
     notes: list[str] = []
+    diverged: list[str] = []
     for one in runs.itertuples():
         name = plain(", ".join(filter(None, (one.label, one.variant))))
         try:
@@ -210,10 +205,12 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[Shown], list[str]]:
             continue
         if saved is not None:
             place = f"{one.column}/{one.severity}" if one.severity else one.column
-            classes = class_names(one.run, saved.logits.shape[1])
-            shown[name] = Shown(f"{name}, {plain(place)}, seed {one.seed}", classes, saved)
-    notes += [f"left out of t-SNE, its features have diverged: {one.title}" for one in shown.values() if one.diverged]
-    return list(shown.values()), notes
+            title, features = f"{name}, {plain(place)}, seed {one.seed}", saved.features
+            if features is not None and not (np.abs(features.astype(np.float64)) < LARGEST_FEATURE).all():
+                diverged.append(f"left out of t-SNE, its features have diverged: {title}")
+                saved = replace(saved, features=None)
+            shown[name] = Shown(title, class_names(one.run, saved.logits.shape[1]), saved)
+    return list(shown.values()), notes + diverged
 
 
 def class_names(run: AdaptedRun, num_classes: int) -> list[str]:
@@ -233,8 +230,7 @@ def _of_predictions(shown: Sequence[Shown]) -> Iterator[Picture | None]:
     longest = max((len(name) for one in few for name in one.classes), default=0)
     side = max(4.0, 0.11 * largest + 0.06 * longest + 1.0)
     yield _panels("confusion", "Confusion matrices", few, draw_confusion, side, _color_bar)
-    featured = [one for one in shown[:MOST_PANELS] if one.saved.features is not None and not one.diverged]
-    featured = [one for one in featured if one.saved.features is not None and min(one.saved.features.shape) > 2]
+    featured = [one for one in shown[:MOST_PANELS] if min(np.shape(one.saved.features), default=0) > 2]
     unknown = [one.saved.labels is None for one in featured]
     colored = f"true class{', or by the predicted one without labels' if any(unknown) else ''}"
     title = f"t-SNE of the features, coloured by {'predicted class' if all(unknown) else colored}"

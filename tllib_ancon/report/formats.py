@@ -5,41 +5,25 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
+from importlib.resources import files
+from string import Template
 
 from tllib_ancon.report.figures import Picture
 from tllib_ancon.report.tables import PAPER_SEEDS, Cell, Table
 from tllib_ancon.text import csv_text
 
 KINDS = {"measured": "", "published": " (paper)", "difference": " (difference)", "other": " (others)"}
-LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "†": r"$^\dagger$",
-}
+LATEX_SPECIAL = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "−": "$-$", "†": r"$^\dagger$"}
+)
 MARKDOWN_SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 """Characters that Markdown takes for its own. An underscore within a word is none, nor a bracket that is no link's."""
 
 SPACE = re.compile(r"\s+")
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 70rem; }
-h1 { font-size: 1.4rem; line-height: 1.25; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-h1, h2, li, figcaption { overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
-tbody th { font-weight: normal; } tr.measured th { font-weight: 600; }
-tr.published, tr.difference, tr.other { color: GrayText; } tr.measured { background: var(--soft); }
-ul { padding-left: 1.2rem; font-size: .9rem; }
-figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; background: white; }
-figcaption { font-size: .9rem; }
-"""
 
 
 def cell_text(cell: Cell | None, kind: str, decimals: int = 2) -> str:
@@ -55,7 +39,8 @@ def cell_text(cell: Cell | None, kind: str, decimals: int = 2) -> str:
 
 def to_markdown(table: Table) -> str:
     header, *rows = _rows(table, escaped, "**{}**")
-    body = "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---", *("---:" for _ in table.columns)], *rows])
+    rows = [header, ["---", *("---:" for _ in table.columns)], *rows]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     notes = "\n".join(f"- {escaped(note)}" for note in _notes(table))
     return f"### {escaped(table.title)}\n\n{body}\n\n{notes}\n"
 
@@ -65,13 +50,13 @@ def to_csv(table: Table) -> str:
     rows = [["row", "number", *table.columns, "source"]]
     for line in table.lines:
         cells = [line.cells.get(column) for column in table.columns]
-        numbers = {line.kind: [cell and Cell(cell.mean, decimals=cell.decimals) for cell in cells]}
-        if any(cell and cell.seeds is not None for cell in cells):
-            deviations = [None if cell is None else cell.deviation for cell in cells]
-            numbers["std"] = [None if value is None else Cell(value) for value in deviations]
-            numbers["seeds"] = [Cell(cell.seeds, decimals=0) if cell and cell.seeds else None for cell in cells]
-        for kind, own in numbers.items():
-            rows.append([line.label, kind, *(cell_text(cell, "", table.decimals) for cell in own), line.source])
+        means = [cell_text(cell and replace(cell, deviation=None, seeds=None), "", table.decimals) for cell in cells]
+        rows.append([line.label, line.kind, *means, line.source])
+        if any(cell and cell.seeds for cell in cells):
+            deviations = [cell and cell.deviation for cell in cells]
+            shown = ["" if value is None else f"{value:.{table.decimals}f}" for value in deviations]
+            seeds = [str(cell.seeds or "") if cell else "" for cell in cells]
+            rows += [[line.label, "std", *shown, line.source], [line.label, "seeds", *seeds, line.source]]
     return csv_text(rows)
 
 
@@ -90,13 +75,9 @@ def markdown(title: str, remarks: Sequence[str], tables: Sequence[Table]) -> str
 
 def page(title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
     """The same and the figures as one HTML page; every text is escaped."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
-        + "".join((_html_list(remarks), *map(_html_table, tables), *map(_html_figure, pictures)))
-        + "</body>\n</html>\n"
-    )
+    content = "".join((_html_list(remarks), *map(_html_table, tables), *map(_html_figure, pictures)))
+    template = Template(files(__package__).joinpath("page.html").read_text())
+    return template.substitute(title=escape(title), content=content)
 
 
 def escaped(text: str) -> str:
@@ -105,7 +86,7 @@ def escaped(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX_SPECIAL.get(character, character) for character in SPACE.sub(" ", text))
+    return SPACE.sub(" ", text).translate(LATEX_SPECIAL)
 
 
 def _rows(table: Table, safe: Callable[[str], str], bold: str) -> list[list[str]]:

@@ -177,18 +177,13 @@ def selection_table(runs: pd.DataFrame) -> Table | None:
     found = accuracies_by_criterion(runs).dropna(axis=1)
     if found.empty or len(found.columns) < 2:
         return None
-    columns = [name for name in PAPER_CRITERIA if name in found]
     notes = ["mean over the pairs and seeds that every method has"]
-    others = [name for name in found if name not in columns]
-    if len(columns) == len(PAPER_CRITERIA):
-        found[LARGEST_CHANGE] = paper_spread(found)
-        paper = ", ".join(columns)
+    if {*PAPER_CRITERIA} <= {*found}:
+        paper = ", ".join(PAPER_CRITERIA)
         notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {paper}")
-        columns.append(LARGEST_CHANGE)
-    means = found[[*columns, *others]].groupby(runs.method, sort=False).agg(fmean)
-    lines = [
-        Line("measured", method, {name: Cell(mean) for name, mean in row.items()}) for method, row in means.iterrows()
-    ]
+        found.insert(len(PAPER_CRITERIA), LARGEST_CHANGE, paper_spread(found))
+    means = found.groupby(runs.method, sort=False).agg(fmean)
+    lines = [Line("measured", str(method), dict(row.map(Cell))) for method, row in means.iterrows()]
     return Table("selection", "accuracy in % of the epoch that each criterion selects", list(means), lines, notes)
 
 
@@ -234,7 +229,6 @@ def _mark_best(rows: Mapping[RowKey, Mapping[str, Cell]], quantity: Quantity) ->
         for name, cell in cells.items() if method != SOURCE_ONLY else ():
             rivals.setdefault((start, name), []).append(cell)
     for own in rivals.values() if quantity.higher_is_better is not None else ():
-        means = [round(cell.mean, quantity.decimals) for cell in own]
-        best = (max if quantity.higher_is_better else min)(means)
-        for cell, mean in zip(own, means, strict=True):
-            cell.best = mean == best and len(own) > 1
+        best = (max if quantity.higher_is_better else min)(round(cell.mean, quantity.decimals) for cell in own)
+        for cell in own:
+            cell.best = len(own) > 1 and round(cell.mean, quantity.decimals) == best
