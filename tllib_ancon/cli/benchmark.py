@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, finished, local
 from tllib_ancon.paper.plan import Given, Plan, Run, hours, images_of, recorded_speed
 from tllib_ancon.settings import Flag, flag_of, settings_of
+from tllib_ancon.training.files import lock_folder, write_bytes
 
 
 class BenchmarkConfig(EngineConfig):
@@ -89,13 +90,10 @@ def override_flags() -> dict[str, Flags]:
     """Settings in place of the plan's: bare flags of the first stage and of what both share, ``--adapt-X`` of the
     second, ``--both-X`` of the two."""
     first, second = settings_of(PretrainConfig), settings_of(AdaptConfig)
+    first = {name: field for name, field in first.items() if name not in plans.DECIDED}
     both = {name: field for name, field in first.items() if flag_of(field).per_stage and name in second}
-    found = {"source": Flags(first), "adapt": second_stage(), "both": Flags(both, prefixes=lambda name: ("both-",))}
-    decided = (*plans.DECIDED, "checkpoint", "override")
-    return {
-        stage: replace(flags, settings={name: flags.settings[name] for name in flags.settings if name not in decided})
-        for stage, flags in found.items()
-    }
+    adapt = second_stage(decided=(*plans.DECIDED, "checkpoint", "override"))
+    return {"source": Flags(first), "adapt": adapt, "both": Flags(both, prefixes=lambda name: ("both-",))}
 
 
 def check(runs: Sequence[Run], args: argparse.Namespace) -> None:
@@ -151,8 +149,6 @@ def estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) -
 
 
 def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Mapping[str, Given], out: Path, engine: Any) -> int:
-    from tllib_ancon.training.files import lock_folder, write_bytes
-
     def record(failures: Sequence[Failure]) -> None:
         made = {"table": plan.table, "root": root, "overrides": overrides}
         content = {**made, "failures": [asdict(failure) for failure in failures]}

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,11 +32,12 @@ from tllib_ancon.config import (
 )
 from tllib_ancon.errors import UserError, of_stage
 from tllib_ancon.paper import plan
+from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
+from tllib_ancon.training.files import copy_whole, write_bytes, write_whole
 
 if TYPE_CHECKING:
     from tllib_ancon.paper.demo import Demo
-    from tllib_ancon.training.adapt import AdaptationResult
 
 
 @dataclass(frozen=True)
@@ -141,22 +142,14 @@ def adapt(config: AdaptConfig) -> None:
     if not devices.is_main():
         return
     if not config.quiet:
-        draw(result, Path(str(config.log)) / "visualize")
+        measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
+        metrics, picture = {config.method: [result.metrics]}, Path(str(config.log), "visualize", "epochs.png")
+        picture.parent.mkdir(exist_ok=True)
+        write_whole(picture, lambda file: draw_curves(metrics, file, measures))
     told = result_summary(result.summary)
     if config.start is not None:
         told = f"{summary(result.summary['pretrain'])}\n{told}\nboth stages in {config.log}"
     print(told)
-
-
-def draw(result: AdaptationResult, folder: Path) -> None:
-    """Draw the numbers of each epoch to ``epochs.png`` in this folder."""
-    from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
-    from tllib_ancon.training.files import write_whole
-
-    measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
-    folder.mkdir(exist_ok=True)
-    metrics = {result.config.method: [result.metrics]}
-    write_whole(folder / "epochs.png", lambda file: draw_curves(metrics, file, measures))
 
 
 def pretrain(config: PretrainConfig) -> None:
@@ -234,7 +227,6 @@ def evaluate(config: EvaluateConfig) -> None:
 def select(config: EvaluateConfig) -> None:
     """Choose again among the epochs of a run by every criterion, from what the run wrote down."""
     from tllib_ancon.report import reselection
-    from tllib_ancon.training.files import copy_whole
     from tllib_ancon.training.run import RunDirectory
 
     directory = RunDirectory(str(config.select))
@@ -263,22 +255,19 @@ def score(config: EvaluateConfig) -> None:
     inputs.require_same_classes(start, target)
     model = inputs.load_classifier(settings, start, target.num_classes)
     settings, transforms = inputs.choose_transforms(settings, model.preprocessing, target)
-    transforms = inputs.Transforms(transforms.evaluation, transforms.evaluation)
-    target = inputs.cached(settings, transforms, target)
+    target = inputs.cached(settings, replace(transforms, train=transforms.evaluation), target)
     loader = evaluation_loader(target, transforms.evaluation, config.batch_size, config.workers)
     with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
         bar.iterable = loader
         predictions = predict_domain(model.to(device()), bar, device(), loader.num_images)
     scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
-    record = inputs.recorder(target)
-    if record is not None:
+    if record := inputs.recorder(target):
         scores |= record(predictions)
     devices.on_main(show)(scores, target.classes if config.per_class_eval else (), config.json_file)
 
 
 def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) -> None:
     from tllib_ancon.selection import CRITERIA
-    from tllib_ancon.training.files import write_bytes
 
     if "accuracy" in scores:
         print(f"accuracy             {scores['accuracy']:.2f} %")
@@ -351,7 +340,6 @@ TITLES = {
 def demo(config: DemoConfig) -> None:
     from tllib_ancon.data.demo import write_demo_domains
     from tllib_ancon.paper.demo import BLOCKS, Demo, ending, summarize, table
-    from tllib_ancon.report.curves import draw_curves
 
     started = time.perf_counter()
     out = Path(config.out)
@@ -378,7 +366,6 @@ def demo(config: DemoConfig) -> None:
 
 def _clear(demo: Demo, mark: Path) -> None:
     """Remove the runs of an earlier demo, unless the same command has done so before and was cut off."""
-    from tllib_ancon.training.files import write_bytes
     from tllib_ancon.training.run import RunDirectory, versions
 
     epochs = [demo.source_epochs, demo.epochs]

@@ -120,9 +120,10 @@ class Flags:
         return flag_of(setting).metavar or (f"{{{choices}}}" if choices else by_type)
 
 
-def second_stage() -> Flags:
-    """The flags of an adaptation on a command whose bare flags are those of the stage before it."""
-    first, decided = settings_of(PretrainConfig), ("checkpoint", "override", "log", "source", "target")
+def second_stage(decided: Sequence[str] = ("checkpoint", "override", "log", "source", "target")) -> Flags:
+    """The flags of an adaptation on a command whose bare flags are those of the stage before it, but for settings that
+    are decided by the command."""
+    first = settings_of(PretrainConfig)
     own = {
         name: setting
         for name, setting in {**settings_of(AdaptConfig), **methods.settings()}.items()

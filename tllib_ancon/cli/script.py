@@ -16,6 +16,8 @@ from tllib_ancon.cli.flags import second_stage
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import AdaptConfig, read_file, shared
 from tllib_ancon.errors import UserError
+from tllib_ancon.toolkit.script import run_script
+from tllib_ancon.training.files import read_bytes, sha256, write_bytes
 
 MARK, SECOND, RESULT = "script.json", "adapt", "result.json"
 """In the script's log directory: the mark of a finished first stage, the folder of the adaptation, and there the file
@@ -68,8 +70,6 @@ class Script:
                     f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
                     "changed; choose another --log, or pass --overwrite after --method to run both stages anew"
                 )
-            from tllib_ancon.toolkit.script import run_script
-
             outcome = run_script(args.script, own)
             if outcome.exit_status != 0:
                 print(f"tllib-ancon: {args.script} failed: {outcome.failure}", file=sys.stderr)
@@ -84,26 +84,16 @@ class Script:
 
 def remember(log: Path, script: str, words: list[str], arguments: Mapping[str, Any], overwrite: bool) -> None:
     """Mark the first stage as finished, with the checksums of its checkpoints; an earlier adaptation is not of them."""
-    from tllib_ancon.training.files import sha256, write_bytes
-
-    plain = {
-        name: value
-        for name, value in arguments.items()
-        for items in [value if isinstance(value, list | tuple) else [value]]
-        if all(item is None or isinstance(item, str | int | float) for item in items)
-    }
     sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
     own = {"script": os.path.realpath(script), "words": words, "overwrite": overwrite}
-    mark = {**own, "sha256": sums, "arguments": plain}
+    mark = {**own, "sha256": sums, "arguments": dict(arguments)}
     (log / SECOND / RESULT).unlink(missing_ok=True)
-    write_bytes(log / MARK, (json.dumps(mark, indent=2) + "\n").encode())
+    write_bytes(log / MARK, (json.dumps(mark, indent=2, skipkeys=True, default=lambda value: None) + "\n").encode())
 
 
 def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of the same script that ran here before with the same words, if its checkpoint is still the one it
     wrote; with ``--overwrite`` only if the same command did that and was cut off in the adaptation."""
-    from tllib_ancon.training.files import read_bytes, sha256
-
     checkpoint = log / "checkpoints" / f"{given['start']}.pth"
     try:
         mark = json.loads(read_bytes(log / MARK))

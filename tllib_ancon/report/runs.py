@@ -28,7 +28,6 @@ IDENTITY = (
 )
 """What tells runs of one table apart, where their files lie, or what of them is kept."""
 
-METHOD_OPTIONS = tuple(methods.settings())
 OF_THE_START = frozenset(name for name in INHERITED if flag_of(settings_of(PretrainConfig)[name]).defaults)
 """Inherited settings that depend on the method that trained the start, as the width of the bottleneck."""
 
@@ -65,15 +64,11 @@ class _Config(_Form):
     checkpoint: Text | None = None
 
 
-class _Scored(_Form):
-    epoch: Count
-    accuracy: FiniteFloat = 0.0
-    ece: FiniteFloat = 0.0
-    per_class_accuracy: list[float | None] = []
-
-
-_MEASURED: dict[str, Any] = dict.fromkeys(("votes", "threshold", *CRITERIA), (float, 0.0))
-_Epoch: Any = create_model("_Epoch", __base__=_Scored, **_MEASURED)
+_NUMBERS: dict[str, Any] = dict.fromkeys(("votes", "threshold", *CRITERIA), (float, 0.0))
+_NUMBERS |= dict.fromkeys(("accuracy", "ece"), (FiniteFloat, 0.0))
+_Epoch: Any = create_model(
+    "_Epoch", __base__=_Form, epoch=(Count, ...), per_class_accuracy=(list[float | None], []), **_NUMBERS
+)
 
 
 class _Result(_Form):
@@ -265,14 +260,14 @@ def refuse_mixed_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> 
         UserError: settings that differ, with their values
     """
     seen: dict[str, dict[str, Path]] = {}
+    options = {*methods.settings()}
     for run in runs:
-        within = dict.fromkeys((*METHOD_OPTIONS, *run.own_defaults), run.method)
+        own = options.union(run.own_defaults)
         for name, value in run.settings.items():
             if name not in varied:
                 of_start = name in OF_THE_START or name.startswith("source ")
-                group = within.get(name, run.start if of_start else "")
-                values = seen.setdefault(f"{name} of {group}" if group else name, {})
-                values.setdefault(json.dumps(value), run.path)
+                group = f" of {run.method}" if name in own else f" of {run.start}" if of_start else ""
+                seen.setdefault(name + group, {}).setdefault(json.dumps(value), run.path)
     differing = [
         f"{name}: {some([f'{value} in {path}' for value, path in values.items()])}"
         for name, values in seen.items()
