@@ -230,7 +230,7 @@ def _of_predictions(shown: Sequence[Shown]) -> Iterator[Picture | None]:
     longest = max((len(name) for one in few for name in one.classes), default=0)
     side = max(4.0, 0.11 * largest + 0.06 * longest + 1.0)
     yield _panels("confusion", "Confusion matrices", few, draw_confusion, side, _color_bar)
-    featured = [one for one in shown[:MOST_PANELS] if min(np.shape(one.saved.features), default=0) > 2]
+    featured = [one for one in shown[:MOST_PANELS] if min(getattr(one.saved.features, "shape", [0])) > 2]
     unknown = [one.saved.labels is None for one in featured]
     colored = f"true class{', or by the predicted one without labels' if any(unknown) else ''}"
     title = f"t-SNE of the features, coloured by {'predicted class' if all(unknown) else colored}"
