@@ -24,12 +24,6 @@ from tllib_ancon.training.inputs import Transform, Transforms
 from tllib_ancon.training.progress import Progress, Tracker
 from tllib_ancon.training.run import CHECKPOINTS, CONFIG, RESULT, RunDirectory
 
-FIRST, SECOND = "pretrain", "adapt"
-"""Folders of the two stages in the run directory of both."""
-
-IN_A_DIRECTORY = ("save_epochs", "save_logits", "save_predictions", "track")
-"""Settings that need a run directory."""
-
 
 @dataclass(frozen=True)
 class AdaptationResult:
@@ -110,7 +104,7 @@ def adapt(
     devices.join()
     if isinstance(config.start, PretrainConfig):
         return _train_and_adapt(config, config.start)
-    for name in IN_A_DIRECTORY:
+    for name in ("save_epochs", "save_logits", "save_predictions", "track"):
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
     given = None
@@ -203,13 +197,10 @@ def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationRe
         )
     target = inputs.open_images(config, config.target)
     divide(target, config, Transforms(inputs.as_it_is, inputs.as_it_is))  # a target too small is refused at once
-    with of_stage(FIRST):
-        trained = pretrain(first.replace(log=str(log / FIRST)), part_of=log)
-    checkpoint = RunDirectory(log / FIRST).checkpoints / trained["checkpoint"]
-    result = adapt(config=config.replace(start=None, checkpoint=str(checkpoint), log=str(log / SECOND)))
-    of_pretrain, of_adapt = (
-        {name: value for name, value in one.items() if name != "sha256"} for one in (trained, result.summary)
-    )
-    summary = {"pretrain": of_pretrain, **of_adapt}
+    with of_stage("pretrain"):
+        trained = pretrain(first.replace(log=str(log / "pretrain")), part_of=log)
+    checkpoint = RunDirectory(log / "pretrain").checkpoints / trained["checkpoint"]
+    result = adapt(config=config.replace(start=None, checkpoint=str(checkpoint), log=str(log / "adapt")))
+    summary = {"pretrain": trained, **result.summary}
     devices.on_main(RunDirectory(log).write_json)(RESULT, summary)
     return AdaptationResult(result.model, result.metrics, result.selected_epoch, summary, result.config)

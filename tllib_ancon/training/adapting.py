@@ -73,10 +73,6 @@ def usual_batch_size(config: AdaptConfig, num_images: int) -> int:
     return config.batch_size or min(USUAL_BATCH, max(most, 1))
 
 
-STABILISATION = {"pull": 0.0, "warmup_steps": 0, "average_last": 0}
-"""Settings of how weights change, which a method that trains nothing does not heed -> what asks for nothing."""
-
-
 class Adaptation(TrainingLoop):
     """One run of adaptation, in any number of processes.
 
@@ -106,9 +102,8 @@ class Adaptation(TrainingLoop):
         options: AdaptConfig,
         run: RunDirectory | None,
         transforms: Transforms,
-        progress: Progress | None = None,
+        progress: Progress,
     ):
-        progress = progress or Progress()
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
         _refuse_criterion(options, model, target.name, images)
@@ -291,9 +286,9 @@ def _refuse_criterion(config: AdaptConfig, model: Classifier, domain: str, image
 
 
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
-    """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of
-    :data:`STABILISATION` where nothing is trained."""
-    given = [name for name, nothing in STABILISATION.items() if getattr(config, name) != nothing]
+    """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of how
+    weights change where nothing is trained."""
+    given = [name for name in ("pull", "warmup_steps", "average_last") if getattr(config, name)]
     given += ["batch_norm"] * (config.batch_norm == "source")
     if given and not trains:
         raise UserError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +21,6 @@ class Predictions(NamedTuple):
     indices: Tensor
     features: Tensor
     logits: Tensor
-
-
-Record = Callable[[Predictions], Mapping[str, Any]]
-"""Scores predictions against labels for the record. A training loop stores what it returns and never reads it."""
 
 
 def evaluation_loader(

@@ -25,7 +25,6 @@ from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import BEST, METRICS, RunDirectory
 from tllib_ancon.training.state import OTHER_VERSION, Stateful, copy_to_cpu, restore_snapshot, take_snapshot
 
-Batch = tuple[Any, ...]
 Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Loss, logits, and what else is averaged over an epoch."""
 
@@ -38,7 +37,7 @@ class TrainingLoop(ABC):
         options: how to train
         run: where metrics and checkpoints go, already begun when the loop is called; None: the best model is kept in
             memory
-        progress: what the user sees. Default: a bar an epoch
+        progress: what the user sees
         model: what is trained; its call in training mode gives logits and features
         loaders: each gives a part of a step's batch; the first to end ends an epoch
         groups: parameters with their learning rates
@@ -58,7 +57,7 @@ class TrainingLoop(ABC):
         self,
         options: AdaptConfig | PretrainConfig,
         run: RunDirectory | None,
-        progress: Progress | None,
+        progress: Progress,
         model: nn.Module,
         loaders: list[ImageLoader],
         groups: list[dict[str, Any]],
@@ -66,7 +65,7 @@ class TrainingLoop(ABC):
         warmup_steps: int = 0,
         state: Mapping[str, Stateful] | None = None,
     ):
-        self.run, self.progress, self.loaders = run, progress or Progress(), loaders
+        self.run, self.progress, self.loaders = run, progress, loaders
         self.last_epoch, self.epochs_to_train, self.print_freq = options.epochs, options.epochs, options.print_freq
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
@@ -122,7 +121,13 @@ class TrainingLoop(ABC):
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train and score, an epoch each time the next metrics are asked for; a run that was cut off goes on after its
         last complete epoch."""
-        self._resume()
+        kept = self.run and self.run.resume()
+        if self.run and kept:
+            snapshot, metrics = kept
+            self._take_up(metrics)
+            restore_snapshot(self.parts, snapshot)
+            self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
+            self._keep()
         for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
             self.metrics.append({"epoch": epoch, **self._change(epoch)})
             scored = self._score(self.metrics[-1])
@@ -193,7 +198,7 @@ class TrainingLoop(ABC):
                         raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)
         return meters.read(images)
 
-    def _step(self, batch: Batch, complete: bool = True) -> Step:
+    def _step(self, batch: tuple[Any, ...], complete: bool = True) -> Step:
         """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
         accumulation is one for all that a process trains.)"""
         with nullcontext() if complete else self.accelerator.no_sync(self.model):
@@ -228,15 +233,6 @@ class TrainingLoop(ABC):
     def _divergence(self, when: str, epoch: int) -> UserError:
         kept = self.run.last_good(epoch - 1) if self.run and epoch > self.first_epoch else ""
         return UserError(f"logits or loss are not finite {when}; {kept}A smaller `lr` usually helps")
-
-    def _resume(self) -> None:
-        kept = self.run and self.run.resume()
-        if self.run and kept:
-            snapshot, metrics = kept
-            self._take_up(metrics)
-            restore_snapshot(self.parts, snapshot)
-            self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
-            self._keep()
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
         """Go on from the metrics of a run.

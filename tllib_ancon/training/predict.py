@@ -130,9 +130,6 @@ def probabilities(
 CHUNK = 4096
 """Images whose predictions are kept together: what is lost at most when the command is cut off."""
 
-BLACK = (64, 64)
-"""Size of the image that stands for one that cannot be read."""
-
 
 class Chunk(NamedTuple):
     """Predictions on n images that follow each other in the domain: their probabilities, (n, K) float32, NaN for an
@@ -195,9 +192,17 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         table = Table(domain, start.classes or numbered(model.num_classes), config.probabilities)
         images, total = TolerantImages(domain, transforms.evaluation), -(-len(domain) // CHUNK)
         if out is None:
-            _to_standard_output(table, (chunk for _, chunk in _chunks(model, images, config, range(total))))
+            chunks = (chunk for _, chunk in _chunks(model, images, config, range(total)))
+            try:
+                sys.stdout.writelines(_csv(table, table.counted(chunks)))
+                sys.stdout.flush()
+            except BrokenPipeError:  # whoever reads has enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return {"rows": len(domain), "errors": table.errors}
-        parts = _Parts(out, total, _fingerprint(settings, start.checkpoint, domain))
+        digest = sha256(Path(start.checkpoint).resolve()) if Path(start.checkpoint).is_file() else start.checkpoint
+        decides = {**settings.to_dict(), **dict.fromkeys(("out", "overwrite", "quiet", "workers", "probabilities"))}
+        text = json.dumps([decides, digest, domain.fingerprint(), CHUNK], default=str)
+        parts = _Parts(out, total, hashlib.sha256(text.encode()).hexdigest()[:16])
         devices.on_main(parts.claim)()
         mine = range(processes.rank(), total, processes.world_size())
         missing = [number for number in mine if not parts.files[number].is_file()]
@@ -243,7 +248,7 @@ class TolerantImages(UnlabelledImages):
         try:
             return super().__getitem__(key)
         except UserError:
-            return -1 - key, self.transformed(Image.new("RGB", BLACK), key)
+            return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
 
     def error(self, key: int) -> str:
         """Why an image cannot be read: it is read once more."""
@@ -304,21 +309,6 @@ class _Parts:
         for path in self.files:
             with reading(path, "predictions"):
                 yield Chunk(**read_arrays(path, Chunk._fields))
-
-
-def _fingerprint(config: PredictConfig, checkpoint: str, domain: Domain) -> str:
-    digest = sha256(Path(checkpoint).resolve()) if Path(checkpoint).is_file() else checkpoint
-    settings = {**config.to_dict(), **dict.fromkeys(("out", "overwrite", "quiet", "workers", "probabilities"))}
-    text = json.dumps([settings, digest, domain.fingerprint(), CHUNK], default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _to_standard_output(table: Table, chunks: Iterator[Chunk]) -> None:
-    try:
-        sys.stdout.writelines(_csv(table, table.counted(chunks)))
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _csv(table: Table, chunks: Iterable[Chunk]) -> Iterator[str]:

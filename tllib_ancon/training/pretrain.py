@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,6 @@ from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import BEST, LATEST, RunDirectory
-
-REFUSED = "between 0 and 1"
-"""What torch's binary cross-entropy says of a probability that is not finite."""
 
 
 def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[str, Any]:
@@ -96,9 +94,9 @@ class SourceOnly(TrainingLoop):
         model: Classifier,
         source: Domain,
         options: PretrainConfig,
-        run: RunDirectory | None,
+        run: RunDirectory,
         transforms: Transforms,
-        progress: Progress | None = None,
+        progress: Progress,
     ):
         require_batch_statistics(model, options.batch_size)
         kept, held = hold_out(len(source), options.hold_out, options.seed)
@@ -179,9 +177,9 @@ class AdversarialTraining(TrainingLoop):
         source: Domain,
         target: Domain,
         options: PretrainConfig,
-        run: RunDirectory | None,
+        run: RunDirectory,
         transforms: Transforms,
-        progress: Progress | None = None,
+        progress: Progress,
     ):
         self.options, (model, self.adversary) = options, network
         self.reversal = GradientReversal(model, self.adversary)
@@ -203,7 +201,18 @@ class AdversarialTraining(TrainingLoop):
     def _loss(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Step:
         (images_s, labels_s), (_, images_t) = source, target
         logits, features = self._outputs(torch.cat((images_s, images_t)))
-        transfer_loss = self._transfer_loss(logits, features)
+        # Its discriminator's batch statistics and the weights of its samples are those of all processes' images.
+        rows = torch.cat((logits, features), 1)
+        halves = (
+            torch.split(processes.gather_with_gradient(half), [logits.shape[1], features.shape[1]], 1)
+            for half in rows.chunk(2)
+        )
+        try:
+            transfer_loss: Tensor = self.adversary(*chain(*halves))
+        except RuntimeError as error:
+            if "between 0 and 1" not in str(error):  # what binary cross-entropy says of what is not finite
+                raise
+            raise FloatingPointError from error
         self.reversal.step()
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:
@@ -211,23 +220,6 @@ class AdversarialTraining(TrainingLoop):
         labels_s = labels_s.to(logits.device, non_blocking=True)
         source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
         return source_loss + self.options.trade_off * transfer_loss, logits, diagnostics
-
-    def _transfer_loss(self, logits: Tensor, features: Tensor) -> Tensor:
-        """The toolkit's loss of the images of both domains, half and half, in all processes: its discriminator's batch
-        statistics and the weights of its samples are those of one large batch. CDAN's refuses what is not finite, with
-        an error of its own."""
-        rows = torch.cat((logits, features), 1)
-        source, target = (
-            torch.split(processes.gather_with_gradient(half), [logits.shape[1], features.shape[1]], 1)
-            for half in rows.chunk(2)
-        )
-        try:
-            loss: Tensor = self.adversary(*source, *target)
-            return loss
-        except RuntimeError as error:
-            if REFUSED not in str(error):
-                raise
-            raise FloatingPointError from error
 
     def _update(self) -> None:
         """The gradients of the loss, which lies outside the model, are averaged over processes here."""

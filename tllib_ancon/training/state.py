@@ -41,7 +41,14 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     It holds tensors, numbers, strings and their lists and dicts alone, so that reading it back runs no code. Of many
     processes the main process gets, beside its own, the generators and the method of each other one.
     """
-    own = _generators() | {"parts": {name: part.state_dict() for name, part in parts.items()}}
+    name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
+    own: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [name, keys.tolist(), *numpy_state],
+        "torch": torch.get_rng_state(),
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
+        "parts": {name: part.state_dict() for name, part in parts.items()},
+    }
     if processes.world_size() == 1:
         return own
     differing = {name: part for name, part in own["parts"].items() if name in OWN_PARTS}
@@ -65,7 +72,11 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
             state = snapshot["parts"][name]
             part.load_state_dict(state | own["parts"][name] if name in OWN_PARTS else state)
     with reading(kept, "its random generators", OTHER_VERSION):
-        _restore_generators(own)
+        random.setstate(own["python"])
+        np.random.set_state(tuple(own["numpy"]))
+        torch.set_rng_state(own["torch"])
+        if torch.cuda.is_available() and own["cuda"]:
+            torch.cuda.set_rng_state(own["cuda"][0])
 
 
 def copy_to_cpu(value: Any, _copied: dict[tuple[Any, ...], Tensor] | None = None) -> Any:
@@ -107,21 +118,3 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {ANEW}")
     state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
-
-
-def _generators() -> dict[str, Any]:
-    name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
-    return {
-        "python": random.getstate(),
-        "numpy": [name, keys.tolist(), *numpy_state],
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
-    }
-
-
-def _restore_generators(states: Mapping[str, Any]) -> None:
-    random.setstate(states["python"])
-    np.random.set_state(tuple(states["numpy"]))
-    torch.set_rng_state(states["torch"])
-    if torch.cuda.is_available() and states["cuda"]:
-        torch.cuda.set_rng_state(states["cuda"][0])
