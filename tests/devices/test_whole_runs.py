@@ -24,9 +24,6 @@ from tllib_ancon import methods
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.state_dicts import load_state_dict
-from tllib_ancon.self_training.elr import EarlyLearningRegularization
-from tllib_ancon.self_training.ensemble import DenseVotes, SparseVotes
-from tllib_ancon.self_training.shot import CentroidPseudoLabels
 from tllib_ancon.settings import choices_of
 from tllib_ancon.training.adapt import AdaptationResult, adapt
 from tllib_ancon.training.adapting import Adaptation
@@ -267,38 +264,3 @@ def test_steps_with_indices_on_the_device(method: str) -> None:
     with StandIn():
         found = losses(DEVICE)
     torch.testing.assert_close(found, expected)
-
-
-# A tensor that is left on the wrong device ends the run: each case breaks one line of the package on purpose.
-
-
-def one_hot_on_cpu(labels: Tensor, num_classes: int) -> Tensor:
-    return torch.zeros(len(labels), num_classes).scatter_(1, labels.unsqueeze(1), 1.0)
-
-
-def slots_read_on_the_cpu(self: SparseVotes, indices: Tensor) -> Tensor:
-    votes = torch.zeros(len(indices), self.num_classes)
-    return votes.scatter_add_(1, self.classes[indices].long().clamp(min=0), self.counts[indices].float())
-
-
-BROKEN: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
-    "indices": (DenseVotes, "read", lambda self, i: self.counts.index_select(0, i).float(), {"method": "ancon"}),
-    "slots": (SparseVotes, "read", slots_read_on_the_cpu, {"method": "ancon", "storage": "sparse"}),
-    "state": (EarlyLearningRegularization, "register_buffer", object.__setattr__, {"method": "elr"}),
-    "method": (methods.Method, "to", lambda self, device: self, {"method": "nrc"}),
-    "labels": (CentroidPseudoLabels, "forward", lambda self, i: self.labels.cpu()[i], {"method": "shot"}),
-    "a copy": (Tensor, "cpu", lambda x: x.to("cpu", non_blocking=True), {"method": "nrc", "search": "cached"}),
-    "made": ("tllib_ancon.self_training.anchored", "one_hot", one_hot_on_cpu, {"method": "ancon"}),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_tensor_on_the_wrong_device_ends_the_run(domains: Path, case: str, monkeypatch) -> None:
-    owner, name, broken, settings = BROKEN[case]
-    if isinstance(owner, str):
-        monkeypatch.setattr(f"{owner}.{name}", broken)
-    else:
-        monkeypatch.setattr(owner, name, broken)
-    run(domains, **settings)  # on the CPU nothing is wrong
-    with StandIn(), pytest.raises((RuntimeError, TypeError), match=r"same device|no values yet"):
-        run(domains, **settings)

@@ -62,6 +62,7 @@ def test_images_that_cannot_be_adapted_to(copied: Path, adapt, refused, change, 
     ("change", "more", "message"),
     [
         (unlabelled, (), "no labels"),
+        (unlabelled, ("--method", "cdan", "-t", "dark", "-i", "2"), "no labels"),
         (None, ("-b", "1"), "batch-norm"),
         (None, ("-b", "40", "--epochs", "1", "--lr", "1e30"), "not finite after epoch 1"),
     ],
@@ -72,16 +73,6 @@ def test_pretrain_refuses(copied: Path, tmp_path: Path, refused, change, more: t
     words = ["pretrain", *small_arguments(copied), *more, "--log", str(tmp_path / "run")]
     assert message in refused(words)
     assert not (tmp_path / "run" / "checkpoints" / "best.pth").exists()
-
-
-def test_evaluate_refuses_a_folder_that_is_missing_before_it_evaluates(
-    domains, source_checkpoint, tmp_path, refused, monkeypatch
-) -> None:
-    from tllib_ancon.training import inference
-
-    monkeypatch.setattr(inference, "predict_domain", lambda *_: pytest.fail("evaluated first"))
-    words = ["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(source_checkpoint)]
-    assert "does not exist" in refused([*words, "--json", str(tmp_path / "none" / "x.json")])
 
 
 def test_a_bug_still_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +170,8 @@ def test_a_file_of_settings(adapt, tmp_path: Path, refused, text: str, message: 
         ("# more", "x = " + "[" * 5000, "cannot be read as TOML"),
         ("epochs = 1", "lr = " + "9" * 5000, "cannot be read as TOML"),
         ("epochs = 1", "lr = " + "9" * 400, "lr must be"),
+        ("# more", "epochs = 2", "unknown setting 'epochs'"),
+        ('title = "t"', "", "title is needed"),
         ("# more", "seeds = []", "seeds must be a list of whole numbers"),
         ("# more", 'seeds = "0"', "seeds must be"),
         ("# more", "variants = [1]", "variants must be a list of tables"),
@@ -199,7 +192,7 @@ def test_a_file_of_settings(adapt, tmp_path: Path, refused, text: str, message: 
         ("# more", '[common]\nroot = "evil"', "root is no setting of a plan"),
         ("# more", "#" + "x" * 2_000_000, "more than 1.0 MB"),
     ],
-    ids=range(22),
+    ids=range(24),
 )
 def test_a_plan(domains: Path, tmp_path: Path, monkeypatch, refused, old: str, new: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)

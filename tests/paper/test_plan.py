@@ -60,24 +60,6 @@ def _published(name: str) -> list[numbers.Row]:
     return numbers.published(name) if name in numbers.tables() else []
 
 
-@pytest.mark.parametrize(
-    ("table", "source_epochs", "epochs", "lr", "batch_size", "arch"),
-    [
-        ("office31", 100, 30, 0.01, 64, "resnet50"),
-        ("officehome", 50, 30, 0.01, 64, "resnet50"),
-        ("visda", 10, 15, 0.001, 64, "resnet101"),
-        ("imagenet-c", None, 20, 0.001, 100, "resnet50"),
-    ],
-)
-def test_the_papers_configuration(table: str, source_epochs, epochs, lr, batch_size, arch) -> None:
-    runs = plan.load(table).runs("ROOT", OUT)
-    sources = [run for run in runs if run.command == "pretrain"]
-    assert {run.config.epochs for run in sources[:1]} == ({source_epochs} if source_epochs else set())
-    config = next(run.config for run in runs if run.settings["method"] == "ancon")
-    assert (config.epochs, config.lr, config.batch_size, config.arch) == (epochs, lr, batch_size, arch)
-    assert (config.options["smoothing"], config.options["beta"], config.hold_out) == (0.3, 0.9, 0.1)
-
-
 def test_numbers_of_runs() -> None:
     config = plan.load("imagenet-c").runs("ROOT", OUT)[0].config
     assert (config.momentum, config.lr_gamma, config.weight_decay) == (0, 0, 0)
@@ -149,15 +131,6 @@ def test_overrides_replace_settings_and_variants_stay() -> None:
     assert runs[1].words.count("--epochs") == 1
 
 
-def test_the_sweep_has_the_papers_values() -> None:
-    variants = plan.load("sensitivity").variants
-    constant = [variant for variant in variants if variant["schedule"] == "constant"]
-    values = {0.1, 0.3, 0.5, 0.7, 0.9}
-    assert {variant["smoothing"] for variant in constant if variant["beta"] == 0.9} == values
-    assert {variant["beta"] for variant in constant if variant["smoothing"] == 0.3} == values
-    assert {v["schedule"] for v in variants} == {"constant", "full", "half"}
-
-
 def test_pairs_are_selected_by_name_pattern_and_group() -> None:
     loaded = plan.load("imagenet-c")
     assert loaded.select(pairs=["frost/5"]).pairs == ("frost/5",)
@@ -186,22 +159,6 @@ def test_a_plan_of_ones_own(tmp_path: Path) -> None:
     loaded = plan.load(str(tmp_path / "mine.toml"))
     assert (loaded.title, loaded.pairs, loaded.seeds, loaded.adapt) == ("mine", ("Ar-Cl",), (4,), {"epochs": 2})
     assert plan.load(loaded.table) == loaded
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, r"cannot be read as TOML \(No such file"),
-        (b"title = ", "cannot be read as TOML"),
-        (OWN.replace('title = "mine"', "").encode(), "`title` is needed"),
-        ((OWN + "epochs = 2").encode(), "unknown setting 'epochs'"),
-    ],
-)
-def test_a_plan_that_cannot_be_read(content: bytes | None, message: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "mine.toml").write_bytes(content)
-    with pytest.raises(UserError, match=f"mine.toml:? {message}"):
-        plan.load(str(tmp_path / "mine.toml"))
 
 
 # How long they take

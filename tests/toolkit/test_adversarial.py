@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.toolkit.toolkit import GradientReversal, find
+from tllib_ancon.toolkit.toolkit import GradientReversal
 
 K, D, B = 4, 6, 5
 
@@ -82,32 +81,6 @@ def test_the_randomised_map_is_the_formula(toolkit):
     probabilities = loss.loss.domain_discriminator(rows).flatten()
     labels = torch.cat((torch.ones(B), torch.zeros(B)))
     assert value == pytest.approx(nn.functional.binary_cross_entropy(probabilities, labels).item(), rel=1e-4)
-
-
-@requires_tllib
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda toolkit: toolkit.cdan(K, D, hidden=8),
-        lambda toolkit: toolkit.cdan(K, D, hidden=8, entropy_conditioning=True),
-        lambda toolkit: toolkit.cdan(K, D, hidden=8, randomized=True, randomized_dim=16),
-        lambda toolkit: toolkit.mdd(3.0),
-    ],
-)
-def test_losses_of_both_toolkits_are_equal(build):
-    losses = [build(find(name)) for name in ("tllib", "dalib")]
-    for ours, theirs in zip(*(loss.state_dict().values() for loss in losses), strict=True):
-        theirs.copy_(ours)
-    found = []
-    for loss in losses:
-        if loss.get_parameters():
-            GradientReversal(loss).load_state_dict({"iterations": 500})
-        batch = outputs(features_dim=D if loss.get_parameters() else K)
-        value = loss(*batch)
-        value.backward()
-        found.append([value, batch[1].grad, batch[3].grad])
-    for first, second in zip(*found, strict=True):
-        assert torch.allclose(first, second, atol=1e-6)
 
 
 def test_half_precision_is_computed_in_single(toolkit):
@@ -211,12 +184,3 @@ def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_ra
     grouped = [parameter for group in groups for parameter in group["params"]]
     assert {id(parameter) for parameter in grouped} == {id(p) for p in classifier.parameters()}
     assert {id(p) for p in groups[0]["params"]} == {id(p) for p in classifier.backbone.parameters()}
-
-
-def test_the_toolkit_reads_the_keys_of_its_own_classifiers(toolkit):
-    for module, ours in (
-        (toolkit._cdan, toolkit.image_classifier(Backbone(), K, 8)),
-        (toolkit._mdd, toolkit.mdd_classifier(Backbone(), K, 8)),
-    ):
-        widths = [8] if module is toolkit._cdan else [8, 8]
-        module.ImageClassifier(Backbone(), K, *widths).load_state_dict(ours.state_dict())

@@ -180,20 +180,6 @@ def test_everything_imports_without_a_warning(python, names):
     check(python(textwrap.dedent(code), "-B"))
 
 
-@requires_tllib
-def test_tllibs_own_logger_exits_with_status_zero(python, tmp_path):
-    code = """
-    import tllib_ancon.toolkit as toolkit
-    toolkit.enable()
-    from tllib.utils.logger import CompleteLogger
-    logger = CompleteLogger("run")
-    print("logged")
-    logger.close()
-    print("after")
-    """
-    assert check(python(textwrap.dedent(code), cwd=tmp_path)) == "logged\nafter\n"
-
-
 @pytest.mark.parametrize("name", ["dalib", pytest.param("tllib", marks=requires_tllib)])
 def test_workers_that_start_without_the_shims_get_them(python, tmp_path, name):
     """What they unpickle is the toolkit's own, and there is no main module that they could import."""

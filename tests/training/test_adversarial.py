@@ -17,11 +17,10 @@ from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import rebuild_model, recognize
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.models.state_dicts import load_state_dict
-from tllib_ancon.toolkit.toolkit import Toolkit, find
+from tllib_ancon.toolkit.toolkit import Toolkit
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.pretrain import AdversarialTraining, create_network
 from tllib_ancon.training.progress import Progress
@@ -66,16 +65,6 @@ def training(
 
 def latest(log: Path) -> dict[str, torch.Tensor]:
     return dict(load_state_dict(log / "checkpoints" / "latest.pth"))
-
-
-def test_defaults_are_those_of_tllibs_scripts() -> None:
-    common = {"epochs": 20, "iters_per_epoch": 1000, "batch_size": 32, "trade_off": 1.0}
-    common |= {"lr_decay": 0.75, "momentum": 0.9}
-    cdan = {"lr": 0.01, "lr_gamma": 1e-3, "weight_decay": 1e-3, "bottleneck_dim": 256}
-    cdan |= {"randomized": False, "randomized_dim": 1024, "entropy": False}
-    mdd = {"lr": 0.004, "lr_gamma": 2e-4, "weight_decay": 5e-4, "bottleneck_dim": 1024, "margin": 4.0}
-    for method, own in (("cdan", cdan), ("mdd", mdd)):
-        assert (common | own).items() <= PretrainConfig(method=method).to_dict().items()
 
 
 def naive_training(run: AdversarialTraining, options: Any) -> dict[str, torch.Tensor]:
@@ -136,29 +125,6 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, d
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []
 
 
-@METHODS
-def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
-    expected = training(toolkit, method, domains, tmp_path / "whole")()
-    cut = training(toolkit, method, domains, tmp_path / "cut")
-    step = cut._step
-
-    def cuts_off(*batch: Any) -> Any:
-        """In the middle of the second epoch."""
-        if cut.metrics:
-            raise KeyboardInterrupt
-        return step(*batch)
-
-    cut._step = cuts_off
-    with pytest.raises(KeyboardInterrupt):
-        cut()
-    resumed = training(toolkit, method, domains, tmp_path / "cut")
-    torch.manual_seed(5)
-    result = resumed()
-    assert resumed.reversal.state_dict() == {"iterations": 6}
-    assert differences(latest(tmp_path / "whole"), latest(tmp_path / "cut")) == []
-    assert result["last"]["infomax"] == expected["last"]["infomax"]
-
-
 def own_classes(toolkit: Toolkit, name: str, backbone: nn.Module) -> nn.Module:  # noqa: F811
     """The classifier as the toolkit's own scripts build it."""
     if toolkit.name == "dalib":
@@ -182,17 +148,3 @@ def test_the_toolkit_reads_the_checkpoint_back(toolkit, method, domains, tmp_pat
     images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     logits = theirs.eval()(images)
     torch.testing.assert_close(ours(images), logits[0] if isinstance(logits, tuple) else logits)
-
-
-def test_what_is_refused(domains, tmp_path) -> None:
-    source, target = domains
-    with pytest.raises(UserError, match="domain dark: 3 images to train on are fewer than one batch of 4"):
-        training(find("dalib"), CDAN, (source, target.subset(range(3))), tmp_path)
-    with pytest.raises(UserError, match="no labels"):
-        training(find("dalib"), CDAN, (source.without_labels(), target), tmp_path)
-
-
-@TWO
-def test_a_loss_that_stops_being_finite(method, domains, tmp_path) -> None:
-    with pytest.raises(UserError, match="not finite at epoch 1, step 2"):
-        training(find("dalib"), method.replace(lr=1e30), domains, tmp_path)()

@@ -29,7 +29,6 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.self_training import processes
 from tllib_ancon.toolkit.toolkit import find
@@ -54,10 +53,8 @@ COMMON = re.compile(r"\.(memory|lists|shares|relative_prior)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{name: {"method": name} for name in ("self-training", "elr", "ancon", "gce+ancon", "nrc+ancon", "shot+ancon")},
-    "aad": {"method": "aad"},
+    **{name: {"method": name} for name in ("elr", "ancon", "nrc+ancon", "shot+ancon", "aad")},
     "nrc, cached": {"method": "nrc", "options": {"search": "cached"}},
-    "ancon-auto": {"method": "ancon-auto"},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
     "quantile": {"method": "ancon", "options": {"weighting": "quantile", "quantile": 0.5}},
     "soft, paper": {"method": "ancon", "options": {"prediction": "soft", "convention": "paper"}},
@@ -68,7 +65,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 STEPS = 5
 """Of CDAN and MDD, in an epoch."""
 ADVERSARIAL: dict[str, dict[str, Any]] = {
-    "cdan": {"method": "cdan"},
     "cdan, entropy": {"method": "cdan", "entropy": True},
     "cdan, randomized": {"method": "cdan", "entropy": True, "randomized": True, "randomized_dim": 12},
     "mdd": {"method": "mdd"},
@@ -399,11 +395,6 @@ def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_
             close(wanted, found)
 
 
-def test_batch_norm_over_processes_needs_gpus(target, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`sync_batch_norm` needs GPUs"):
-        build(target, tmp_path, BATCH, sync_batch_norm=True)
-
-
 def test_a_step_of_several_batches_is_that_of_one_large_batch(target, tmp_path: Path) -> None:
     large = build(target, tmp_path / "large", 3 * BATCH, method="elr")
     small = build(target, tmp_path / "small", BATCH, method="elr", accumulation_steps=3)
@@ -412,13 +403,6 @@ def test_a_step_of_several_batches_is_that_of_one_large_batch(target, tmp_path: 
         close(parameter, found[name])
     for adaptation in (large, small):
         assert adaptation.schedule.last_epoch == EPOCHS * (37 // (3 * BATCH))
-
-
-def test_a_step_of_several_batches_needs_as_many(target, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"37 images to train on are fewer than 7 batches of 6; .*batch_size"):
-        build(target, tmp_path, BATCH, accumulation_steps=7)
-    with pytest.raises(UserError, match="`accumulation_steps` must be at least 1"):
-        build(target, tmp_path, BATCH, accumulation_steps=0)
 
 
 @pytest.mark.parametrize("variant", ADVERSARIAL)

@@ -79,26 +79,6 @@ def test_a_run_directory_has_the_same_models_and_shows_what_is_on_record(tmp_pat
     assert "maximum performance change" not in table(metrics)
 
 
-def test_a_run_that_is_cut_off_ends_as_one_that_is_not(tmp_path: Path, monkeypatch) -> None:
-    train = Adaptation._train_epoch
-    settings = {**BETWEEN, "record_every": 3}
-    adapt(**settings, log=str(tmp_path / "whole"))
-    for cut in (2, EPOCHS):
-
-        def until(self: Adaptation, epoch: int, cut: int = cut) -> Any:
-            if epoch == cut:
-                raise KeyboardInterrupt
-            return train(self, epoch)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Adaptation, "_train_epoch", until)
-            with pytest.raises(KeyboardInterrupt):
-                adapt(**settings, log=str(tmp_path / "cut"))
-    adapt(**settings, log=str(tmp_path / "cut"))
-    whole, cut = (RunDirectory(tmp_path / name).metrics() for name in ("whole", "cut"))
-    assert without(whole) == without(cut)
-
-
 @pytest.mark.parametrize("kept", ["save_logits", "save_predictions"])
 def test_what_is_predicted_for_a_file_is_recorded_too(passes, tmp_path: Path, kept: str) -> None:
     result = adapt(record_every=3, log=str(tmp_path / "run"), **{kept: True}, **BETWEEN)
