@@ -485,6 +485,8 @@ def shared() -> list[str]:
 class InferenceConfig(Settings):
     """How images pass through a trained model."""
 
+    FLAG = Flag(group="other settings")
+
     batch_size: Annotated[int, Flag("-b", metavar="B")] = Field(64, ge=1)
     """images in a step"""
     workers: Annotated[Count, Flag("-j")] = 2

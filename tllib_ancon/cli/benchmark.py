@@ -167,13 +167,4 @@ def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Mapping[str, 
     return 1 if failures else 0
 
 
-COMMAND = Benchmark(
-    BenchmarkConfig,
-    lambda config: None,
-    ("table", "root"),
-    ("table", "root"),
-    epilog="Every setting of a run is a flag as well and wins over the plan. What both stages share has one, such as "
-    "--image-size. Where each has its own value, --epochs is that of the source models, --adapt-epochs that of the "
-    "adaptations and --both-epochs that of both. A flag that is left out has the plan's value, or where the plan "
-    "has none the default that is shown.",
-)
+COMMAND = Benchmark(BenchmarkConfig, lambda config: None, ("table", "root"), ("table", "root"))

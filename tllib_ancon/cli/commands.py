@@ -53,7 +53,7 @@ class Command:
         more: settings beside those of the class
         hidden: settings that have no flag
         log: run directory where none is given
-        usage, epilog: in place of the usage line that ``needed`` makes, and at the end of the help text
+        usage: in place of the usage line that ``needed`` makes
     """
 
     owner: type[Settings]
@@ -65,13 +65,11 @@ class Command:
     hidden: tuple[str, ...] = ()
     log: str | None = None
     usage: str = ""
-    epilog: str | None = None
 
     @property
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
-        group = "method" if self.more is not dict else "other settings"
-        return Flags({**settings, **self.more()}, self.positional, self.needed, self.names, group=group)
+        return Flags({**settings, **self.more()}, self.positional, self.needed, self.names)
 
     def flag(self, name: str, stage: str | None) -> str:
         """The flag of a setting, for a message about a stage."""
@@ -82,7 +80,7 @@ class Command:
             "--config", metavar="FILE", help="TOML file of settings, named as the flags are; a flag overrides its entry"
         )
         self.flags.add(parser)
-        parser.usage, parser.epilog = self.usage or parser.usage, self.epilog
+        parser.usage = self.usage or parser.usage
 
     def run(self, args: argparse.Namespace) -> int:
         return self.act(self.configured(args)) or 0
@@ -379,38 +377,15 @@ def _clear(demo: Demo, mark: Path) -> None:
     write_bytes(mark, content)
 
 
-ROOT = ("root",)
+ROOT, IMAGES = ("root",), ("root", "data")
 COMMANDS = {
     "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
-    "pretrain": Command(
-        PretrainConfig,
-        pretrain,
-        ROOT,
-        ("root", "data", "source"),
-        log="runs/source",
-        epilog="An epoch of erm is a pass over the source, unless --iters-per-epoch says otherwise; cdan's and mdd's "
-        "learning rate is lr (1 + gamma step)^-decay.",
-    ),
+    "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
     "adapt": Command(
-        AdaptConfig,
-        adapt,
-        ROOT,
-        ("root", "data", "target", "checkpoint"),
-        more=methods.settings,
-        log="runs/adapted",
-        epilog="In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
-        "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
+        AdaptConfig, adapt, ROOT, (*IMAGES, "target", "checkpoint"), more=methods.settings, log="runs/adapted"
     ),
     "run": TwoStages(
-        PretrainConfig,
-        adapt,
-        ROOT,
-        ("root", "data", "source", "target"),
-        names={"method": "pretrain"},
-        log="runs/both",
-        epilog="Both stages share the dataset, the network, the images and the seed. Where each has its own value, as "
-        "of the number of epochs, --epochs is that of the first and --adapt-epochs that of the second. In a "
-        "configuration file the second stage's settings stand in the table [adapt].",
+        PretrainConfig, adapt, ROOT, (*IMAGES, "source", "target"), names={"method": "pretrain"}, log="runs/both"
     ),
     "evaluate": Command(
         EvaluateConfig,

@@ -34,7 +34,6 @@ class Flags:
         needed: settings that must be given, here or in a file; the usage line shows them
         names: how a setting is called here, where not by its own name
         prefixes: the prefixes under which a setting has a flag, by its name
-        group: title of settings that have none
     """
 
     settings: Mapping[str, FieldInfo]
@@ -42,7 +41,6 @@ class Flags:
     needed: Sequence[str] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     prefixes: Callable[[str], tuple[str, ...]] = lambda name: ("",)
-    group: str = "other settings"
 
     def add(self, parser: Parser, common: bool = True) -> None:
         """Add every flag to a parser, in groups, and what is needed to its usage line.
@@ -57,7 +55,7 @@ class Flags:
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
             own = flag_of(setting)
-            title = own.group or self.group
+            title = own.group or "method"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             for words, options in self._arguments(name, setting):
@@ -133,7 +131,7 @@ def second_stage(decided: Sequence[str] = ("checkpoint", "override", "log", "sou
     def prefixes(name: str) -> tuple[str, ...]:
         return ("adapt-",) if name in first and name != "method" else ("adapt-", "")
 
-    return Flags(own, prefixes=prefixes, group="method")
+    return Flags(own, prefixes=prefixes)
 
 
 def help_text(setting: FieldInfo, needed: bool = False) -> str:

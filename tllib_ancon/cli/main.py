@@ -37,6 +37,23 @@ COMMANDS = {
 }
 """Each is in :data:`tllib_ancon.cli.commands.COMMANDS`, or ``COMMAND`` of a module of :mod:`tllib_ancon.cli`."""
 
+EPILOGS = {
+    "pretrain": "An epoch of erm is a pass over the source, unless --iters-per-epoch says otherwise; cdan's and mdd's "
+    "learning rate is lr (1 + gamma step)^-decay.",
+    "adapt": "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
+    "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
+    "run": "Both stages share the dataset, the network, the images and the seed. Where each has its own value, as "
+    "of the number of epochs, --epochs is that of the first and --adapt-epochs that of the second. In a "
+    "configuration file the second stage's settings stand in the table [adapt].",
+    "script": "The adaptation takes what its flags do not say from the script's arguments. tllib-ancon script PATH "
+    "--method METHOD --help tells the flags of the adaptation that users set first, --help-all every one.",
+    "benchmark": "Every setting of a run is a flag as well and wins over the plan. What both stages share has one, "
+    "such as --image-size. Where each has its own value, --epochs is that of the source models, --adapt-epochs that of "
+    "the adaptations and --both-epochs that of both. A flag that is left out has the plan's value, or where the plan "
+    "has none the default that is shown.",
+}
+"""What stands at the end of a help text."""
+
 IN_MANY_PROCESSES = ("adapt", "pretrain", "run", "evaluate", "predict")
 """Those that divide their work over processes."""
 
@@ -98,7 +115,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def parser_of(name: str) -> Parser:
     """The parser of a subcommand."""
-    parser = Parser(prog=f"tllib-ancon {name}", description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.")
+    description = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."
+    parser = Parser(prog=f"tllib-ancon {name}", description=description, epilog=EPILOGS.get(name))
     named(name).add_arguments(parser)
     return parser
 

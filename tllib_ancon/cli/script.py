@@ -43,10 +43,6 @@ class Script:
             help="the script's own arguments; then, to adapt, --method METHOD and flags of the adaptation",
         )
         parser.usage = "%(prog)s PATH [the script's own arguments] [--method METHOD [flags of the adaptation]]"
-        parser.epilog = (
-            "The adaptation takes what its flags do not say from the script's arguments. tllib-ancon script PATH "
-            "--method METHOD --help tells the flags of the adaptation that users set first, --help-all every one."
-        )
 
     def run(self, args: argparse.Namespace) -> int:
         words = args.arguments
