@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import torch
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
+REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
+"""What is given where, and what the message about it says."""
 AUTHORS_CODE = Path(__file__).with_name("self_training") / "authors_code_steps.npz"
 torch.set_num_threads(1)
 

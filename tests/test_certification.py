@@ -158,16 +158,6 @@ def test_labels_that_all_agree_decide_after_ten(sign: int, verdict: str) -> None
     assert after([sign] * 2, disagreements=5, images=100).verdict == "undecided"
 
 
-def test_zeros_alone_decide_nothing() -> None:
-    assert after([0] * 500).verdict == "undecided"
-    assert after([0] * 500).e_better == pytest.approx(1)
-    exhausted = after([0] * 50, disagreements=50, images=60)
-    assert (exhausted.verdict, exhausted.interval) == ("undecided", (0.0, 0.0))
-    narrow = after([0] * 500, margin=0.1)
-    assert narrow.e_better < 1
-    assert narrow.e_worse < 1
-
-
 def test_the_margin_is_a_difference_of_accuracy_over_all_images() -> None:
     """15 of 20 disagreements gain, 5 lose: 10 of 1,000 images, one point."""
     outcomes = [1] * 15 + [-1] * 5

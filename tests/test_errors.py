@@ -1,16 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from tllib_ancon.errors import MOST_SHOWN, megabytes, unknown_name
 
 MANY = [f"network_{number}" for number in range(MOST_SHOWN)]
-
-
-@pytest.mark.parametrize("given", ["corr-c", "CORR_C", "corrc", "cor_c"])
-def test_the_nearest_name_is_told_whatever_its_case_and_dashes(given: str) -> None:
-    message = str(unknown_name("criterion", given, ["snd", "corr_c"]))
-    assert message == f"unknown criterion {given!r}; did you mean 'corr_c'? Valid names: corr_c, snd"
 
 
 def test_of_many_names_only_the_nearest_are_shown_and_of_a_few_all() -> None:

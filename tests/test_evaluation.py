@@ -113,26 +113,6 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_above() -> None:
     assert diagram.edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_reliability_diagram_data() -> None:
-    probabilities = torch.tensor([[0.9, 0.1], [0.95, 0.05], [0.6, 0.4]])
-    diagram = reliability_diagram_data(probabilities, torch.tensor([0, 1, 0]), num_bins=5)
-    assert diagram.counts.tolist() == [0, 0, 0, 1, 2]
-    assert diagram.counts.dtype == torch.int64
-    assert diagram.accuracy[3:].tolist() == [1.0, 0.5]
-    assert diagram.confidence[3:].tolist() == pytest.approx([0.6, 0.925])
-    assert diagram.accuracy[:3].isnan().all()
-    assert diagram.confidence[:3].isnan().all()
-
-
-def test_a_calibrated_model_has_a_small_error() -> None:
-    generator = torch.Generator().manual_seed(0)
-    probabilities = torch.randn(20000, 4, generator=generator).softmax(dim=1)
-    labels = probabilities.multinomial(1, generator=generator)[:, 0]
-    assert expected_calibration_error(probabilities, labels) < 0.02
-    sharpened = probabilities.pow(4) / probabilities.pow(4).sum(dim=1, keepdim=True)
-    assert expected_calibration_error(sharpened, labels) > 0.2
-
-
 def test_the_summary_of_many_classes_takes_little_memory_beside_the_logits() -> None:
     assert in_a_process(memory_of_a_summary, 30_000)["bytes"] < 70e6  # the logits: 120 MB
 

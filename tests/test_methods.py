@@ -9,6 +9,7 @@ import pytest
 import torch
 from pydantic import Field
 
+from tests.conftest import REFUSED
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.method import REGISTERED
@@ -17,37 +18,7 @@ from tllib_ancon.settings import Settings
 SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("ancno", {}, "unknown method 'ancno'; did you mean 'ancon'"),
-        ("elr+ancon", {}, "unknown method"),
-        ("shot-im+ancon", {}, "'shot-im\\+ancon' is not offered: shot-im uses no .* is shot-im, shot-im\\+elr$"),
-        ("ancon", {"smothing": 0.3}, "unknown option of ancon 'smothing'; did you mean 'smoothing'"),
-        ("ancon", {"q": 0.5}, "`q` is an option of gce, not of ancon; leave it out"),
-        ("gce", {"neighbors": 3}, "`neighbors` is an option of nrc and aad, not of gce"),
-        ("nrc", {"mixing": "authors"}, "`mixing` is an option of nrc\\+ancon, not of nrc"),
-        ("ancon", {"schedule": "quarter"}, "Valid names: constant, full, half"),
-        ("ancon", {"smoothing": 1.5}, "`smoothing` must be at least 0 .* at most 1, got 1.5"),
-        ("ancon", {"beta": float("nan")}, "`beta` must be"),
-        ("nrc", {"neighbors": 2.5}, "`neighbors` must be a whole number"),
-        ("ancon", {"quantile": 0.5}, "`quantile=0.5` has no effect without `weighting=quantile`"),
-        ("gce+ancon", {"belief_coefficient": 0.1}, "an option of self-training"),
-        ("elr", {"confidence": "mc-dropout"}, "has no votes"),
-        ("gce+ancon", {"confidence": "belief-matching"}, "this method has its own"),
-        ("ancon", {"confidence": "mcdropout"}, "did you mean 'mc-dropout'"),
-        ("ancon", {"confidence": "mc-dropout", "dropout_probability": 1.5}, "dropout_probability"),
-        ("ancon", {"smoothing": "0.3"}, "`smoothing` must be a number"),
-        ("ancon-auto", {"smoothing": 0.3}, "`smoothing` is an option of ancon, not of ancon-auto"),
-        ("gce+ancon-auto", {"normalize": True}, "`normalize` is an option of ancon, not of gce\\+ancon-auto"),
-        ("ancon-auto", {"class_prior": "uniform", "prior_shrinkage": 0.1}, "no effect without `class_prior=estimate`"),
-        ("ancon-auto", {"class_prior": "estimat"}, "must be uniform, estimate or a file of numbers, got 'estimat'"),
-        ("ancon-auto", {"class_prior": (0.5, -0.5)}, "`class_prior` must be at least 0"),
-        ("nrc+ancon-auto", {"class_prior": "estimate"}, "`class_prior` is an option of ancon-auto, not of"),
-        ("nrc+ancon-auto", {"mixing": "authors"}, "`mixing` is an option of nrc\\+ancon, not of"),
-        ("aad+ancon", {"schedule": "half"}, "`schedule` is an option of ancon, not of aad\\+ancon"),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "message"), REFUSED["methods"])
 def test_what_is_refused(name: str, given: dict[str, object], message: str) -> None:
     for refuse in (lambda: methods.resolve(name, given), lambda: methods.create(name, **SIZES, **given)):
         with pytest.raises(UserError, match=message):
@@ -65,11 +36,6 @@ def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name: str
 def test_a_confidence_by_dropout_needs_a_head() -> None:
     with pytest.raises(UserError, match="`head` is needed"):
         methods.create("ancon", **SIZES, confidence="mc-dropout")
-
-
-def test_given_values_count_before_the_defaults() -> None:
-    resolved = methods.resolve("gce+ancon", {"q": 1, "beta": 0.5})
-    assert (resolved["q"], resolved["beta"], resolved["smoothing"]) == (1.0, 0.5, 0.3)
 
 
 @pytest.mark.parametrize(

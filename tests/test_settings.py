@@ -12,7 +12,6 @@ import pytest
 from tllib_ancon import config, methods
 from tllib_ancon.cli.benchmark import BenchmarkConfig
 from tllib_ancon.cli.commands import COMMANDS, DemoConfig, EvaluateConfig, ReportConfig
-from tllib_ancon.cli.main import COMMANDS as NAMES
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import members_of, parts_of, settings_of
@@ -69,15 +68,6 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
     made = config.AdaptConfig(lr=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
     assert (made.lr, made.epochs, made.log, made.scale) == (0.5, 3, str(tmp_path), (0.5, 1.0))
     assert type(made.epochs) is int
-
-
-def test_every_class_of_settings_is_among_the_commands() -> None:
-    shown = {word for command in NAMES for action in parser_of(command)._actions for word in action.option_strings}
-    shown |= {word.replace("--no-", "--") for word in shown} | {"--root", "--run", "--source", "--table", "--folders"}
-    names = {name for owner in OWNERS for name in settings_of(owner)} - {"json_file"}
-    assert {
-        name for name in names if f"--{name.replace('_', '-')}" not in shown and not name.startswith("no_")
-    } == set()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from PIL import Image
 from tests.certify.examples import CLASSES, answer_as_adapted, comparison, disk_is_full
 from tests.certify.serving import Visitor, example_image, served
 from tllib_ancon.certify.page import serve
-from tllib_ancon.certify.session import ANOTHER, CANNOT_TELL, Comparison, Session
+from tllib_ancon.certify.session import ANOTHER, Comparison, Session
 from tllib_ancon.errors import UserError
 
 
@@ -52,13 +52,6 @@ def test_nothing_without_the_token(page: Visitor, session: Session) -> None:
         assert content == b"open the address that the command printed: it ends in a token"
         assert "default-src 'none'" in (response.getheader("content-security-policy") or "")
     assert session.answers == []
-
-
-def test_no_websocket_is_opened(page: Visitor) -> None:
-    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade"}
-    upgrade |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
-    for path in ("/", "/state", page.parts.path, page.parts.path + "state"):
-        assert page.get(path, headers=upgrade)[0].status != 101
 
 
 def test_another_host_is_refused_but_not_a_forwarded_port(page: Visitor) -> None:
@@ -129,27 +122,6 @@ def test_files_are_read_by_their_names(tmp_path: Path) -> None:
 
 
 # Questions and answers
-
-
-def test_the_state_tells_the_question_and_no_name_of_an_image(page: Visitor, session: Session) -> None:
-    state, question = page.state(), session.question
-    assert question is not None
-    assert [option["answer"] for option in state["options"]] == [*question.options, ANOTHER, CANNOT_TELL]
-    assert [option["text"] for option in state["options"][:2]] == [CLASSES[number] for number in question.options]
-    assert (state["answered"], state["total"], state["images"], state["last"]) == (0, 60, 100, None)
-    assert state["curves"] == {"better": [0], "worse": [0]}
-    assert "amazon" not in page.get("state")[1].decode()
-
-
-def test_answers_undo_and_a_session_that_goes_on(page: Visitor, session: Session, tmp_path: Path) -> None:
-    first = session.asked(0).options[0]
-    status, state = page.post("answer", {"answered": 0, "answer": first})
-    assert (status, state["answered"], state["last"]) == (200, 1, CLASSES[first])
-    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
-    assert page.post("answer", {"answered": 1, "answer": CANNOT_TELL})[1]["last"] == CANNOT_TELL
-    status, state = page.post("undo", {"answered": 2})
-    assert (status, state["answered"], len(state["curves"]["better"])) == (200, 1, 2)
-    assert Session(session.comparison, log=tmp_path / "answers.jsonl").answers == [first]
 
 
 def test_a_click_from_another_state_changes_nothing(page: Visitor, session: Session) -> None:

@@ -104,39 +104,6 @@ def test_answers_from_a_file_decide_which_model_is_kept(
     assert json.loads(scores.read_text())["accuracy"] == pytest.approx(result["accuracy"])
 
 
-def test_a_labelled_list_says_what_its_labels_would_have_decided(run: Path, domains: Path) -> None:
-    assert certified(run, "--labels", str(domains / "image_list" / "dark.txt")) == 0
-    found, models, labels = certificate(run), pair(run).compare(), pair(run).images.labels
-    truth = ((models.adapted == labels).mean() - (models.start == labels).mean()).item()
-    lower, upper = found["interval"]
-    assert lower - 1e-9 <= truth <= upper + 1e-9
-    assert (found["verdict"], truth > 0) == ("better", True)
-
-
-def test_without_a_label_it_says_what_it_would_take_and_answers_are_kept_for_the_next_call(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused
-) -> None:
-    questions = tmp_path / "questions.csv"
-    assert certified(run, "--questions", str(questions)) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("not certified: the adapted model's accuracy minus the source model's is ")
-    assert lines[1].startswith("if the adapted model is right on 60 % of the disagreements, a gain of ")
-    assert f"{run}/adapt/checkpoints/certified.pth: the source model" in lines
-    assert (certificate(run)["verdict"], certificate(run)["labels"]) == ("undecided", 0)
-    header, *rows = questions.read_text().splitlines()
-    assert header == "path,class"
-    models = pair(run).compare()
-    by_name = {models.names[position]: models.adapted[position] for position in models.disagreements}
-    assert {row.rstrip(",") for row in rows} == set(by_name)
-    known = [f"{row}{by_name[row.rstrip(',')]}" for row in rows]
-    for count, labels in ((2, 2), (0, 2), (len(rows), 2)):
-        questions.write_text("\n".join([header, *known[:count], *rows[count:], ""]))
-        assert certified(run, "--answers", str(questions)) == 0
-        assert certificate(run)["labels"] >= labels
-    assert certificate(run)["verdict"] == "better"
-    assert "was begun with --delta 0.05, not 0.2" in refused(run, "--delta", "0.2")
-
-
 def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:
     first = pair(run).compare()
     with monkeypatch.context() as patch:
@@ -237,21 +204,3 @@ def test_a_run_on_a_folder_of_images(run: Path, domains: Path, tmp_path: Path, r
     assert main(["adapt", str(tmp_path / "images"), *words, "--quiet", "--log", str(tmp_path / "unlabelled")]) == 0
     assert certified(tmp_path / "unlabelled") == 0
     assert pair(tmp_path / "unlabelled").compare().names[0] == "all/0.png"
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--delta", "1"], "--delta must be above 0 and below 1"),
-        (["--delta", "nan"], "--delta must be above 0 and below 1"),
-        (["--margin", "1"], "--margin must be at least 0 and below 1"),
-        (["--port", "99999"], "--port must be at least 0 and at most 65535"),
-        (["--answers", "a", "--labels", "b"], "--answers and --labels exclude each other"),
-        (["--answers", "missing.csv"], "missing.csv cannot be read as answers"),
-        (["--answers", "BAD"], "answers.csv, line 2: 'nowhere.png' is none of the 48 images"),
-        (["--answerz", "a.csv"], "did you mean '--answers'?"),
-    ],
-)
-def test_what_is_refused(finished: Path, tmp_path: Path, refused, flags: list[str], message: str) -> None:
-    (tmp_path / "answers.csv").write_text("path,class\nnowhere.png,0\n")
-    assert message in refused(finished, *(word.replace("BAD", f"{tmp_path}/answers.csv") for word in flags))

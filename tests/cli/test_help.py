@@ -14,19 +14,11 @@ from pydantic import Field
 
 from tllib_ancon.cli import main as door
 from tllib_ancon.cli.flags import Flags, help_text
-from tllib_ancon.cli.main import COMMANDS, main, parser_of
+from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.parser import Parser
-from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config import ASSUMED, CRITERIA_OF_AN_EPOCH, ImageConfig, ModelConfig
 from tllib_ancon.selection import CRITERIA
 from tllib_ancon.settings import Flag, Settings, redefined, settings_of
-
-LISTED_AT_FIRST = 16
-"""Lines of arguments at most, the two of ``--help`` aside."""
-
-
-def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if argparse.SUPPRESS not in (action.dest, action.help)]
 
 
 class Boxes(Settings):
@@ -87,28 +79,6 @@ def test_what_is_assumed_is_said() -> None:
         assert str(texts[name].description).endswith(f" {ASSUMED[name]}")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_short_text_of_every_command_is_short_and_the_full_one_complete(command: str, capsys) -> None:
-    texts = []
-    for flag in ("--help", "--help-all"):
-        with pytest.raises(SystemExit) as stop:
-            main([command, flag])
-        assert stop.value.code == 0
-        texts.append(capsys.readouterr().out)
-    short, full = texts
-    parser = parser_of(command)
-    assert len([action for action in arguments(parser) if action not in parser.further]) <= LISTED_AT_FIRST
-    assert len(short.splitlines()) < 75
-    usage = short.partition("\n\n")[0]
-    assert len(usage) < 200
-    assert usage == full.partition("\n\n")[0]
-    words = re.findall(r"(?<![\w-])--?[a-z][\w-]*", full)
-    assert [flag for action in arguments(parser) for flag in action.option_strings if flag not in words] == []
-    if command != "script":
-        assert "--config FILE" in short
-        assert ("  --help-all " in short) == bool(parser.further)
-
-
 @pytest.mark.parametrize("command", ["run", "benchmark"])
 def test_what_is_said_of_two_stages_names_flags_that_exist(command: str) -> None:
     parser = parser_of(command)
@@ -117,16 +87,6 @@ def test_what_is_said_of_two_stages_names_flags_that_exist(command: str) -> None
         <= set(re.findall(r"--[\w-]+", parser.epilog))
         <= {*parser._option_string_actions}
     )
-
-
-@pytest.mark.parametrize("parser", [*map(parser_of, COMMANDS), second_stage_parser()], ids=[*COMMANDS, "after script"])
-def test_every_flag_names_its_default_and_every_number_its_range(parser: Parser) -> None:
-    for action in arguments(parser):
-        if action.dest in ("config", "arguments", "script"):
-            continue
-        assert re.search(r"default|needed", str(action.help)), action
-        if action.metavar in ("N", "X", "PX", "DEG", "B", "K", "D") and "norm" not in action.dest:
-            assert re.search(r"at least|above|at most|below", str(action.help)), action
 
 
 def test_the_list_of_commands_needs_nothing_heavy() -> None:

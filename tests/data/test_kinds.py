@@ -13,13 +13,13 @@ from PIL import Image
 
 from tests.data.conftest import with_cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, LabelledImages, UnlabelledImages, hold_out
-from tllib_ancon.data.open import as_domain, open_domain, without_unreadable
+from tllib_ancon.data.loading import LabelledImages
+from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 
 CLASSES = ["bike", "bus", "car"]
-COUNT, BROKEN = 12, 7
+COUNT = 12
 OPTIONS = TransformOptions(image_size=14, scale=(0.3, 1.0))
 
 Opener = Callable[..., Domain]
@@ -134,60 +134,11 @@ def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> No
     assert len({domain.fingerprint(), *(other.fingerprint() for other in others)}) == len(others) + 1
 
 
-def epochs_of(domain: Domain, workers: int) -> torch.Tensor:
-    """Two epochs of training images and one of evaluation, as adaptation loads them."""
-    kept, held = hold_out(len(domain), 0.25, seed=0)
-    adapted = domain.without_labels().subset(kept)
-    sampler = EpochSampler(range(len(adapted)), len(adapted), seed=3)
-    loader = ImageLoader(UnlabelledImages(adapted, train_transform(OPTIONS), seed=3), 4, workers, sampler)
-    batches = []
-    for sampler.epoch in range(2):
-        batches += [images for _, images in loader]
-    held_out = UnlabelledImages(domain.subset(held), evaluation_transform(OPTIONS))
-    return torch.cat([*batches, *(images for _, images in ImageLoader(held_out, 2, workers))])
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
-    return epochs_of(image_list(tmp_path_factory.mktemp("expected")), workers=0)
-
-
-@of_all
-@pytest.mark.parametrize("workers", [0, 2])
-def test_tensors_are_the_same_for_every_kind(tmp_path, opened: Opener, workers: int, expected: torch.Tensor) -> None:
-    assert torch.equal(epochs_of(opened(tmp_path), workers), expected)
-
-
 def test_source_training_needs_labels(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="its images have no labels, and a source domain needs them"):
         LabelledImages(folder(tmp_path), evaluation_transform(OPTIONS))
 
 
-@pytest.mark.parametrize("opened", [*ON_DISK, python_folder])
-def test_a_cache_gives_the_same_tensors(tmp_path: Path, opened: Opener, expected: torch.Tensor) -> None:
-    resizings = [train_transform(OPTIONS).resizing, evaluation_transform(OPTIONS).resizing]
-    domain = opened(tmp_path / "data")
-    for workers in (0, 2):
-        kept = with_cache(tmp_path / "cache", domain, *resizings)
-        assert torch.equal(epochs_of(kept, workers), expected)
-    assert len(list((tmp_path / "cache").glob("16px-*"))) == 1
-
-
 def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
         with_cache(tmp_path / "cache", python(tmp_path), train_transform(OPTIONS).resizing)
-
-
-@pytest.mark.parametrize("opened", [*FILES, python_folder])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_cannot_be_decoded_is_left_out_where_asked(tmp_path: Path, opened: Opener, workers: int) -> None:
-    domain = opened(tmp_path)
-    Path(domain.paths[BROKEN]).write_bytes(b"no image")
-    left = without_unreadable(domain, workers)
-    assert left.positions.tolist() == [number for number in range(COUNT) if number != BROKEN]
-    assert [left.image(index).getpixel((0, 0))[0] for index in range(11)] == [20 * n for n in left.positions.tolist()]
-    (reason,) = left.skipped
-    assert f"{BROKEN:02d}.png: cannot be decoded (it is no JPEG, PNG" in reason
-    assert "skip_corrupt" not in reason
-    with pytest.raises(UserError, match=r"07.png: cannot be decoded .*; `skip_corrupt=True` leaves such images out"):
-        domain.image(BROKEN)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from tllib_ancon.data.images import Images
 from tllib_ancon.data.loading import (
     EpochSampler,
     ImageLoader,
-    LabelledImages,
     UnlabelledImages,
     WorkerPool,
     WorkersLost,
@@ -87,14 +85,6 @@ def test_hold_out_splits_without_overlap(num_samples: int, fraction: float, held
     assert torch.equal(hold_out(num_samples, fraction, seed=0)[1], held_out)
 
 
-def test_labels_come_with_the_images_and_keys_may_repeat(domain: Domain) -> None:
-    images = LabelledImages(domain, evaluation_transform(OPTIONS))
-    for workers in (0, 1):
-        batches = list(ImageLoader(images, 20, workers, [*range(12), *range(12)]))
-        assert [len(labels) for _, labels in batches] == [20, 4]
-        assert torch.cat([labels for _, labels in batches]).tolist() == [number % 3 for number in range(12)] * 2
-
-
 class Numbers(Images):
     """Image i has i everywhere; ``fail`` is what image 40 raises."""
 
@@ -147,19 +137,6 @@ def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers:
     assert read(later) == read(loaders[0]) == list(range(90))
 
 
-def test_two_loaders_at_once() -> None:
-    for workers in (0, 1):
-        pool = WorkerPool(workers)
-        first, second = (ImageLoader(numbers(), 4, pool) for _ in range(2))
-        begun = iter(first)
-        next(begun)
-        next(iter(second))
-        if workers == 0:
-            assert next(begun)[0].tolist() == [4, 5, 6, 7]
-    with pytest.raises(RuntimeError, match="two loaders read through the same workers at once"):
-        next(begun)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: int) -> None:
     with pytest.raises(UserError, match=r"mine; `skip_corrupt=True` leaves such images out"):
@@ -209,22 +186,6 @@ def test_a_worker_that_ended_before_its_batch_was_fetched_is_lost(monkeypatch: p
         read(ImageLoader(numbers(), 4, 1))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_workers_leave_signals_to_their_parent(number: int, capfd: pytest.CaptureFixture) -> None:
-    before, batches = loading_processes(), iter(ImageLoader(numbers(), 4, 2))
-    next(batches)
-    workers = loading_processes() - before
-    for worker in workers:
-        os.kill(worker.pid, number)
-    if number == signal.SIGINT:
-        assert len(list(batches)) == 22
-    else:
-        for worker in workers:
-            worker.join(20)
-        assert [worker.exitcode for worker in workers] == [0, 0]
-    assert capfd.readouterr().err == ""
-
-
 ORPHAN = """
 import os, signal, sys, time
 from torch.utils.data import DataLoader
@@ -257,10 +218,3 @@ def test_a_worker_that_loses_its_parent_before_it_first_looks_ends(tmp_path: Pat
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
-
-
-def test_workers_may_be_spawned() -> None:
-    pool = ImageLoader(numbers(), 4, 2).pool
-    sent = pickle.loads(pickle.dumps(pool._start().dataset))
-    indices, (pixels, seeds) = sent[0, [3, 94]]
-    assert (indices.tolist(), pixels[:, 0, 0, 0].tolist(), len(seeds)) == ([3, 4], [3, 4], 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,8 @@ from torch import Tensor
 from torchvision import transforms as T
 from torchvision.transforms.v2 import functional as F
 
-from tests.data.conftest import with_cache
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import load_image
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import (
     Geometry,
@@ -107,16 +104,6 @@ def test_refusals() -> None:
         device_augmentation(TransformOptions(train_resizing="keep-ratio"))
 
 
-def test_bytes_in_any_layout_are_normalised() -> None:
-    transform = train_transform(TransformOptions())
-    pixels = torch.randint(256, (2, 5, 7, 3), dtype=torch.uint8)
-    for part in (pixels, pixels[:, ::2], pixels.transpose(1, 2)):
-        images = transform.normalize(part)
-        assert images.is_contiguous()
-        for channel, (mean, std) in enumerate(zip(transform.mean, transform.std, strict=True)):
-            assert torch.equal(images.select(-3, channel), (part[..., channel] / 255 - mean) / std)
-
-
 def epoch_of(domain: Domain, transform: ImageTransform, workers: int = 0, seed: int = 3, epoch: int = 0) -> Tensor:
     """The images of an epoch as levels, in the domain's order."""
     sampler = EpochSampler(range(len(domain)), len(domain), seed)
@@ -161,16 +148,6 @@ def test_on_the_device_same_seed_same_tensors_whatever_the_workers(domain: Domai
     assert len(torch.unique(epoch_of(domain.subset([0] * 12), transform), dim=0)) == 12
 
 
-def test_workers_hand_over_whole_squares_and_the_bytes_of_the_cache(tmp_path: Path, domain: Domain) -> None:
-    square = load_image(domain.paths[0])
-    assert np.array_equal(device_augmentation(OPTIONS).pixels(square), np.asarray(square))
-    transform = device_augmentation(replace(OPTIONS, image_size=21))
-    kept = with_cache(tmp_path / "cache", domain, transform.resizing)
-    pixels = kept.images.kept[transform.resizing].pixels
-    assert np.shares_memory(transform.pixels(kept.image(4, transform.resizing)), pixels)
-    assert torch.equal(epoch_of(kept, transform), epoch_of(domain, transform))
-
-
 @st.composite
 def geometries(draw: st.DrawFn) -> Geometry:
     height, width = draw(st.integers(1, SIDE)), draw(st.integers(1, SIDE))
@@ -213,12 +190,3 @@ def test_a_batch_is_what_its_images_are_one_by_one(resizing: str, more: dict[str
         assert (batch - expected).abs().round().max() <= LEVELS
         assert resizing == "default" or torch.equal(batch, expected)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_a_rotation_is_left_to_the_kernels_and_so_is_all_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels, seeds = torch.randint(256, (3, SIDE, SIDE, 3), dtype=torch.uint8), [1, 2, 3]
-    assert device_augmentation(replace(OPTIONS, rotation=10.0)).at_once is False
-    monkeypatch.setattr("tllib_ancon.data.transforms.crop_batch", None)
-    device_augmentation(OPTIONS).finish(pixels, seeds)
-    with pytest.raises(TypeError):
-        replace(device_augmentation(OPTIONS), at_once=True).finish(pixels, seeds)

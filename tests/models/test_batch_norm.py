@@ -92,14 +92,6 @@ def test_evaluation_is_by_the_mixture_in_the_end() -> None:
     torch.testing.assert_close(layer(inputs), outputs)
 
 
-def test_a_prior_of_nothing_is_the_batch_norm_of_torch() -> None:
-    inputs = torch.randn(6, 3, 4, 4)
-    layer = layer_with_source_statistics(inputs)
-    expected = nn.functional.batch_norm(inputs, None, None, layer.weight, layer.bias, training=True)
-    mix_statistics(layer, 0)
-    torch.testing.assert_close(layer(inputs), expected)
-
-
 def test_frozen_statistics_stay_while_the_rest_trains() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout()).train()
     freeze_statistics(model)

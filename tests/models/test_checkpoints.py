@@ -314,9 +314,3 @@ def test_a_head_that_is_no_matrix():
         start({**state, "head.weight": torch.zeros(3)}, Backbone())
     with pytest.raises(UserError, match="should be a matrix and is missing"):
         start({name: state[name] for name in state if name != "head.weight"}, Backbone())
-
-
-def test_names_of_wrappers_are_left_out():
-    for wrappers in ("module.", "_orig_mod.", "model.", "module._orig_mod.", "model._orig_mod.module."):
-        found = recognize({wrappers + name: tensor for name, tensor in states()["shot"].items()})
-        assert (found.bottleneck, found.head) == LAYOUTS["shot"]

@@ -18,7 +18,6 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load
 from tllib_ancon.models.classifier import (
     BottleneckClassifier,
-    adaptation_mode,
     shot_classifier,
 )
 from tllib_ancon.models.export import export_state_dict
@@ -173,21 +172,6 @@ def test_several_networks_in_one_file_are_named(tmp_path: Path) -> None:
         load(path, "test_resnet", K)
 
 
-def test_an_adapted_network_is_its_own_checkpoint(tmp_path: Path) -> None:
-    """Weights, batch statistics and all: what is kept while adapting loads strictly into the plain network."""
-    classifier = load(saved(resnet().state_dict(), tmp_path), "test_resnet", K)
-    optimizer = torch.optim.SGD(classifier.get_parameters(0.1))
-    adaptation_mode(classifier)(torch.randn(4, 3, 64, 64))[0].logsumexp(1).sum().backward()
-    optimizer.step()
-    kept = saved(classifier.state_dict(), tmp_path, "best.pth")
-    plain = timm.create_model("test_resnet", num_classes=K)
-    plain.load_state_dict(torch.load(kept, weights_only=True))
-    images = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        assert torch.equal(plain.eval()(images), classifier.eval()(images))
-        assert torch.equal(load(kept, "test_resnet").eval()(images), classifier(images))
-
-
 def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_path: Path) -> None:
     message = r"for 7 classes, the dataset has 5 \(fc\.weight has shape \(7, \d+\), expected \(5, \d+\)\)"
     with pytest.raises(UserError, match=message):
@@ -231,18 +215,6 @@ def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_
         path = saved({**state, "fc.weight": state["fc.weight"].to(kind)}, tmp_path)
         with pytest.raises(UserError, match=rf"fc\.weight has type {kind}, the network torch\.float32"):
             load(path, "test_resnet", K)
-
-
-def test_an_unknown_architecture_gives_the_nearest(tmp_path: Path) -> None:
-    path = saved(resnet().state_dict(), tmp_path)
-    for name, nearest in (
-        ("resnt18", "resnet18"),
-        ("timm/resnt50", "timm/resnet50"),
-        ("torchvision/mobilenet_v3_smal", "torchvision/mobilenet_v3_small"),
-        ("torchvison/resnet18", "torchvision/"),
-    ):
-        with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
-            load(path, name, K)
 
 
 # The classifier that a network was pre-trained as on ImageNet

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.test_hostile_files import Bomb
 from tllib_ancon.cli.main import main
@@ -28,7 +29,6 @@ from tllib_ancon.models.networks import (
     SmallCNN,
     create_backbone,
     create_network,
-    names,
     parse_options,
 )
 
@@ -52,27 +52,10 @@ def lenet() -> BottleneckClassifier:
 # SHOT's layers
 
 
-def test_logits_and_features_in_any_mode(model: BottleneckClassifier) -> None:
-    for mode in (True, False):
-        logits, features = model.train(mode).predict(IMAGES)
-        assert (logits.shape, features.shape) == ((4, 5), (4, model.features_dim))
-    assert len(model.train()(IMAGES)) == 2
-    assert model.eval()(IMAGES).shape == (4, 5)
-
-
 def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu(model: BottleneckClassifier) -> None:
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()
-
-
-@pytest.mark.parametrize(("finetune", "backbone_rate"), [(True, 0.001), (False, 0.01)])
-def test_rates_of_tllib(model: BottleneckClassifier, finetune: bool, backbone_rate: float) -> None:
-    model.finetune = finetune
-    groups = model.get_parameters(0.01)
-    assert [group["lr"] for group in groups] == pytest.approx([backbone_rate, 0.01, 0.01])
-    for group, part in zip(groups, (model.backbone, model.bottleneck, model.head), strict=True):
-        assert list(map(id, group["params"])) == list(map(id, part.parameters()))
 
 
 @pytest.mark.parametrize(
@@ -191,12 +174,6 @@ def test_preprocessing_is_that_of_the_networks_library() -> None:
         shot_classifier(backbone, 3, 8, pool=False)(torch.zeros(2, 3, 16, 16))
 
 
-def test_every_name_is_known() -> None:
-    known = names()
-    assert len(known) == len(set(known))
-    assert {"small_cnn", "dtn", "resnet50", "mobilenetv2_100", "torchvision/swin_t"} <= set(known)
-
-
 def test_options_are_python_values_and_reach_timm() -> None:
     parsed = parse_options(["pad_type=same", "drop_rate=0.1", "scales=(1, 2)"])
     assert parsed == {"pad_type": "same", "drop_rate": 0.1, "scales": (1, 2)}
@@ -236,22 +213,7 @@ def test_no_option_of_a_network_reads_a_file(build: Any, tmp_path: Path) -> None
     assert not victim.exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("test_resnet", {"features_only": True}, r"features_only.*gives a list where one vector an image is expected"),
-        ("test_resnet", {"in_chans": 1}, r"cannot be called on images of shape \(2, 3, 160, 160\).*in_chans"),
-        ("test_resnet", {"global_pool": ""}, r"global_pool.*gives \(2, \d+, \d+, \d+\) of torch.float32 where one"),
-        ("test_resnet", {"act_layer": "none_such"}, "test_resnet cannot be built"),
-        ("test_resnet", {"no_such": 1}, r"does not accept .*no_such"),
-        ("small_cnn", {"pad_type": "same"}, "`arch_option` is for timm models; small_cnn takes none, got pad_type"),
-        ("resnet18", {"pad_type": "same"}, "resnet18 takes none"),
-        ("torchvision/swin_t", {"pad_type": "same"}, "torchvision/swin_t takes none"),
-        ("resnet51", {}, "did you mean"),
-        ("resnet50.a1_in1", {}, r"unknown weights of resnet50 'a1_in1'; did you mean 'a1_in1k'"),
-        ("torchvision/squeezenet1_1", {}, "squeezenet1_1 has no linear head to replace"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "said"), REFUSED["networks"])
 def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said) as error:
         create_backbone(name, pretrained=False, options=options)

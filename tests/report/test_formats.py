@@ -15,7 +15,7 @@ import pytest
 
 from tests.report.fabricated import frame_of, write_run
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import cell_text, escaped, markdown, page, to_csv, to_latex, to_markdown
+from tllib_ancon.report.formats import escaped, markdown, page, to_csv, to_latex, to_markdown
 from tllib_ancon.report.tables import ACCURACY, Cell, Line, Table, table
 
 MEASURE = """<script>
@@ -35,22 +35,6 @@ def made() -> Table:
         Line("other", "shot", {"C|d": Cell(71.0)}, "Others & co, 100 %"),
     ]
     return Table("accuracy", "accuracy in %", ["A_b", "C|d"], lines, ["a note"])
-
-
-@pytest.mark.parametrize(
-    ("cell", "kind", "text"),
-    [
-        (Cell(65.123, 0.4, 3), "measured", "65.12 ± 0.40"),
-        (Cell(65.123, 0.4, 2), "measured", "65.12 ± 0.40 †2"),
-        (Cell(66.0), "published", "66.00"),
-        (Cell(-0.877), "difference", "−0.88"),
-        (Cell(0.2), "difference", "+0.20"),
-        (Cell(3, decimals=0), "measured", "3"),
-        (None, "measured", ""),
-    ],
-)
-def test_a_cell(cell, kind: str, text: str) -> None:
-    assert cell_text(cell, kind) == text
 
 
 def test_markdown_csv_and_latex(made: Table) -> None:

@@ -19,10 +19,8 @@ from hypothesis import strategies as st
 from tests.report.fabricated import frame_of, write_predictions, write_run, write_source
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper import plan
-from tllib_ancon.report import report
 from tllib_ancon.report.report import write_report
-from tllib_ancon.report.runs import deviations, read_runs, refuse_mixed_settings, runs_csv
+from tllib_ancon.report.runs import read_runs, refuse_mixed_settings, runs_csv
 from tllib_ancon.training import saved
 
 
@@ -141,23 +139,6 @@ def test_what_the_table_compares_may_vary(tmp_path: Path) -> None:
         write_run(tmp_path / "many", "ancon", "A-D", number, **made)
     with pytest.raises(UserError, match=r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
         refuse(tmp_path / "many")
-
-
-def test_deviations_from_the_plan_are_told_once(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        write_run(tmp_path, "ancon", seed=seed, arch="small_cnn", epochs=5)
-        write_source(tmp_path, "A", seed, arch="small_cnn", pretrained_weights="/somewhere/weights.pth")
-    runs = read_runs([tmp_path])[0]
-    planned = runs[0].settings | {"arch": "resnet50", "source arch": "resnet50", "epochs": 30, "scale": (0.5, 1.0)}
-    assert deviations(runs, {"erm": planned}, []) == [
-        "arch: small_cnn, in the paper's plan resnet50",
-        "epochs: 5, in the paper's plan 30",
-        "pre-trained weights: weights.pth",
-    ]
-    assert deviations(runs, {"erm": planned}, ["epochs", "arch"]) == ["pre-trained weights: weights.pth"]
-    own = report._planned(plan.load("uda"))  # a plan is no deviation from itself
-    widths = {start: (one["bottleneck_dim"], one["source bottleneck_dim"]) for start, one in own.items()}
-    assert widths == {"cdan": (256, 256), "mdd": (2048, 2048)}
 
 
 def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path: Path) -> None:

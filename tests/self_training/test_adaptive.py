@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import REFUSED
 from tests.self_training.naive import NaiveAnCon
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
@@ -100,18 +101,7 @@ def test_a_prior_from_a_file(tmp_path: Path) -> None:
     torch.testing.assert_close(method.refiner.module.prior, torch.tensor([0.1, 0.3, 0.6]))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "no such file"),
-        ("", "a number of at least 0 for each class"),
-        ("0.5 half", "could not convert string to float: 'half'"),
-        ("0.5 -0.5", "a number of at least 0"),
-        ("nan 1", "a number of at least 0"),
-        ("1 2", "must be 3 numbers of at least 0"),
-        ("0 0 0", "one a class, not all of them 0"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), REFUSED["priors"])
 def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
     file = tmp_path / "prior.txt"
     if content is not None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import warnings
 from collections.abc import Callable
-from inspect import signature
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.conftest import REFUSED
 from tests.self_training.neighborhoods import D, K, N, losses, random_visits
+from tllib_ancon import self_training
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,
     AnchoredConfidence,
-    AttractingDispersing,
     EarlyLearningRegularization,
     NeighborhoodReciprocity,
-    TemporalEnsemble,
 )
 
 WEIGHTINGS = ("relative", "entropy", "max-probability", "quantile", "fixed", "uniform")
@@ -234,62 +231,20 @@ def test_visits_of_other_types(indices, logits, message: str) -> None:
             make(4, 3)(indices, logits)
 
 
-NEIGHBORHOODS = {NeighborhoodReciprocity: {"feature_dim": 2}, AttractingDispersing: {"feature_dim": 2}}
+NEIGHBORHOODS = ("NeighborhoodReciprocity", "AttractingDispersing")
 
 
-@pytest.mark.parametrize(
-    ("makes", "options", "message"),
-    [
-        (PARTS, {"num_samples": 100.0}, "`num_samples` must be a whole number, got 100.0"),
-        (PARTS, {"num_samples": 0}, "`num_samples` must be at least 1"),
-        (PARTS, {"num_classes": 0}, "`num_classes` must be at least 1"),
-        (PARTS, {"beta": math.nan}, "`beta` must be"),
-        (PARTS, {"beta": 1}, "`beta` must be"),
-        ([AnchoredConfidence], {"smoothing": math.nan}, "`smoothing` must be"),
-        ([AnchoredConfidence], {"smoothing": "adaptive"}, "`smoothing` must be a number"),
-        ([AnchoredConfidence], {"schedule": "hal"}, "did you mean 'half'"),
-        ([AnchoredConfidence], {"schedule": "full"}, "total_steps"),
-        ([AnchoredConfidence], {"convention": "paperr"}, "did you mean 'paper'"),
-        ([AnchoredConfidence], {"weighting": "entropi"}, "did you mean 'entropy'"),
-        ([AnchoredConfidence], {"prediction": "medium"}, "hard"),
-        ([AnchoredConfidence], {"storage": "disk"}, "storage"),
-        ([AnchoredConfidence], {"temperature": math.inf}, "`temperature` must be"),
-        ([AnchoredConfidence], {"quantile": 1.5}, "quantile"),
-        ([AnchoredConfidence], {"fixed_threshold": -0.1}, "threshold"),
-        ([AnchoredConfidence], {"storage": "sparse", "prediction": "soft"}, "`storage=sparse`"),
-        ([EarlyLearningRegularization], {"coefficient": -1}, "coefficient"),
-        ([NeighborhoodReciprocity], {"search": "fast"}, "exact"),
-        (NEIGHBORHOODS, {"mixing": "normalised"}, "did you mean 'normalized'"),
-        (NEIGHBORHOODS, {"anchor_weight": 1.5}, "anchor_weight"),
-        (NEIGHBORHOODS, {"neighbors": 0}, "`neighbors` must be at least 1"),
-        (NEIGHBORHOODS, {"num_samples": 1}, "at least two samples"),
-        ([AttractingDispersing], {"beta": -1.0}, "beta"),
-        ([AttractingDispersing], {"beta": 1.0}, "total_steps"),
-        ([AttractingDispersing], {"beta": 1.0, "total_steps": 0}, "total_steps"),
-    ],
-)
+@pytest.mark.parametrize(("makes", "options", "message"), REFUSED["parts"])
 def test_what_no_part_is_made_with(makes, options, message: str) -> None:
     for make in makes:
+        sizes = {"num_samples": 4, "num_classes": 3} | ({"feature_dim": 2} if make in NEIGHBORHOODS else {})
         with pytest.raises(UserError, match=message):
-            make(**{"num_samples": 4, "num_classes": 3, **NEIGHBORHOODS.get(make, {}), **options})
-
-
-def test_a_keyword_that_a_class_does_not_have_is_reported_as_that_of_the_class() -> None:
-    foreign = [(AdaptiveSmoothing, option) for option in ("weightng", "convention", "normalize", "schedule")]
-    for make, option in [(AnchoredConfidence, "weightng"), *foreign]:
-        with pytest.raises(TypeError, match=f"{make.__name__}.*'{option}'"):
-            make(4, 3, **{option: "half"})
+            getattr(self_training, make)(**{**sizes, **options})
 
 
 def test_other_arguments_of_a_visit() -> None:
     with pytest.raises(UserError, match="probabilities have shape"):
         AnchoredConfidence(2, 3)(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
-
-
-def test_the_three_classes_of_votes_have_the_same_defaults() -> None:
-    signatures = [signature(make).parameters for make in (AnchoredConfidence, AdaptiveSmoothing, TemporalEnsemble)]
-    for one, other in itertools.combinations(signatures, 2):
-        assert all(one[name].default == other[name].default for name in one.keys() & other.keys())
 
 
 # States

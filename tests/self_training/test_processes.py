@@ -6,17 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tllib_ancon import methods
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
-
-
-@pytest.mark.parametrize("function", [processes.total, processes.mean, processes.gather, processes.interleave])
-def test_one_process_gets_back_what_it_gave(function) -> None:
-    value = torch.randn(3, 2, requires_grad=True)
-    assert function(value) is value
-    assert Shard.of_this_process(7) == Shard(7)
-    indices = torch.arange(7)
-    assert Shard(7).rows(indices) is indices
 
 
 @given(st.integers(1, 40), st.integers(1, 5))
