@@ -19,7 +19,7 @@ from tllib_ancon.data.open import as_domain, known_domains
 from tllib_ancon.errors import UserError, of_stage, unknown_name
 from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.adapting import Adaptation, divide, usual_batch_size
+from tllib_ancon.training.adapting import Adaptation, divide
 from tllib_ancon.training.inputs import Transform, Transforms
 from tllib_ancon.training.progress import Progress, Tracker
 from tllib_ancon.training.run import CHECKPOINTS, CONFIG, RESULT, RunDirectory
@@ -117,10 +117,11 @@ def adapt(
         config, classifier, target, transforms, record = _opened(config, network, images, labels, head, given)
         run = None if config.log is None else RunDirectory(config.log)
         progress = Progress(config.quiet, config.verbose)
+        adaptation = Adaptation(classifier, target, config, run, transforms, progress)
+        config = config.replace(batch_size=adaptation.images.training.batch_size)
         settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), "inputs": record}
         if config.track is not None and devices.is_main():
             progress.tracker = Tracker(config.track, Path(str(config.log)), settings)
-        adaptation = Adaptation(classifier, target, config, run, transforms, progress)
         summary = adaptation.make(settings, config.overwrite)
         adapted = adaptation.adapted()
     if network is not None:  # weights come back in the types in which they were given
@@ -172,7 +173,6 @@ def _opened(
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}
     target = inputs.with_classes(target, classifier.num_classes)
-    config = config.replace(batch_size=usual_batch_size(config, len(target)))
     record = {**inputs.fingerprints(config, target), **record}
     return config, classifier, inputs.cached(config, transforms, target), transforms, record
 

@@ -58,19 +58,14 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     """
     adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
     adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
-    shard, batch_size = Shard.of_this_process(len(adapted)), usual_batch_size(config, len(target))
+    shard = Shard.of_this_process(len(adapted))
+    most = len(adapted) // shard.world_size // config.accumulation_steps
+    batch_size = config.batch_size or min(USUAL_BATCH, max(most, 1))
     workers, images = WorkerPool(config.workers), UnlabelledImages(adapted, transforms.train, config.seed)
     training = training_loader(images, batch_size, workers, a_step=config.accumulation_steps)
     evaluated = (adapted, held_out if len(held_out) else adapted, target)
     loaders = (evaluation_loader(domain, transforms.evaluation, batch_size, workers) for domain in evaluated)
     return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)
-
-
-def usual_batch_size(config: AdaptConfig, num_images: int) -> int:
-    """B as it was given; else 64, or what each process has for a batch of N images that are fewer."""
-    kept, _ = hold_out(num_images, config.held_out_share, config.seed)
-    most = len(kept) // processes.world_size() // config.accumulation_steps
-    return config.batch_size or min(USUAL_BATCH, max(most, 1))
 
 
 class Adaptation(TrainingLoop):
@@ -93,6 +88,7 @@ class Adaptation(TrainingLoop):
         UserError: fewer images than one step needs; an unknown method or criterion; settings without an effect
     """
 
+    options: AdaptConfig
     first_epoch = 0
 
     def __init__(
@@ -136,7 +132,7 @@ class Adaptation(TrainingLoop):
         loaders, updates = [images.training], steps // options.accumulation_steps
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
         super().__init__(options, run, progress, model, loaders, groups, updates, options.warmup_steps, state)
-        self.options, self.accumulation_steps = options, options.accumulation_steps
+        self.accumulation_steps = options.accumulation_steps
         self.target, self.record = target, inputs.recorder(target)
         self.method.to(self.device)
         self.restoration = Restoration(self.network.parameters(), options.pull)

@@ -21,8 +21,9 @@ Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 
 SECONDS_TO_CONNECT = 5
-DATA_PARALLEL = {"gradient_as_bucket_view": True}
-"""Options of DistributedDataParallel."""
+DATA_PARALLEL = {"gradient_as_bucket_view": True, "broadcast_buffers": False}
+"""Options of DistributedDataParallel. Each process keeps its own running statistics: training reads none, evaluation
+the main process's."""
 
 
 def device() -> torch.device:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -65,8 +64,8 @@ class TrainingLoop(ABC):
         warmup_steps: int = 0,
         state: Mapping[str, Stateful] | None = None,
     ):
-        self.run, self.progress, self.loaders = run, progress, loaders
-        self.last_epoch, self.epochs_to_train, self.print_freq = options.epochs, options.epochs, options.print_freq
+        self.options, self.run, self.progress, self.loaders = options, run, progress, loaders
+        self.last_epoch = options.epochs
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         if options.channels_last:
@@ -76,9 +75,6 @@ class TrainingLoop(ABC):
         optimizer = create_sgd(groups, options)
         self.schedule = power_decay(optimizer, options, steps, warmup_steps)  # of a prepared one it sees no steps
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        if isinstance(self.model, DistributedDataParallel):
-            # Each process keeps its own running statistics: training reads none, evaluation the main process's.
-            self.model.broadcast_buffers = False
         self.network: Any = self.accelerator.unwrap_model(self.model)
         self.parts: dict[str, Stateful] = {
             "model": self.network,
@@ -184,7 +180,7 @@ class TrainingLoop(ABC):
         self._train_mode()
         meters = Meters(self.device)
         steps, images = min(map(len, self.loaders)), sum(loader.batch_size for loader in self.loaders)
-        with self.progress.bar(f"{self.title} {epoch}/{self.epochs_to_train}", steps) as bar:
+        with self.progress.bar(f"{self.title} {epoch}/{self.options.epochs}", steps) as bar:
             batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
             for step, batch in enumerate(batches, start=1):
                 try:
@@ -192,7 +188,7 @@ class TrainingLoop(ABC):
                 except FloatingPointError:
                     raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
                 bar.update()
-                if step % self.print_freq == 0 or step == steps:
+                if step % self.options.print_freq == 0 or step == steps:
                     self.progress.step(bar, step, meters.read(images))
                     if bad_step := meters.first_bad_step():
                         raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)

@@ -169,6 +169,7 @@ class AdversarialTraining(TrainingLoop):
         UserError: a source without labels; a domain smaller than one batch
     """
 
+    options: PretrainConfig
     title = "source epoch"
 
     def __init__(
@@ -181,7 +182,7 @@ class AdversarialTraining(TrainingLoop):
         transforms: Transforms,
         progress: Progress,
     ):
-        self.options, (model, self.adversary) = options, network
+        model, self.adversary = network
         self.reversal = GradientReversal(model, self.adversary)
         self.record, target = inputs.recorder(target), target.without_labels()
         loaders = [
