@@ -93,14 +93,8 @@ def serve(
 
 def create_app(session: Session, token: str, read: Callable[[int], Any], finish: Callable[[], None]) -> Starlette:
     """The page as an ASGI application below ``/<token>/``: its three files, the state, the images in question, and what
-    the user does. One event loop runs what changes the session, so that no two do at once.
-
-    Args:
-        session (Session): what is asked
-        token (str): first part of every address
-        read (callable): position of an image -> the image
-        finish (callable): is called when the user ends the session
-    """
+    the user does; ``read`` gives the image at a position, and ``finish`` is called when the user ends the session. One
+    event loop runs what changes the session, so that no two do at once."""
 
     async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
         path, prefix = request.scope["path"].encode(errors="replace"), f"/{token}/".encode()

@@ -144,11 +144,7 @@ class ModelPair:
         return [path.removeprefix(root) for path in self.images.paths]
 
     def compare(self) -> Comparison:
-        """What both models say of the images.
-
-        Raises:
-            UserError: as :meth:`classes`; models that are equal on all images
-        """
+        """What both models say of the images; :class:`~tllib_ancon.errors.UserError` if they are equal on all."""
         return Comparison(*self.classes(), self.names, self.images.classes)
 
     def classes(self) -> tuple[Classes, Classes]:

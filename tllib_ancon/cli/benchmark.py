@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from tllib_ancon.cli.parser import Parser, flag, spelled
 from tllib_ancon.config import AdaptConfig, PretrainConfig, shared
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, finished, local
+from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, Local, finished, shares, visible_gpus
 from tllib_ancon.paper.plan import Given, Plan, Run, hours, images_of, recorded_speed
 from tllib_ancon.settings import Flag, flag_of, settings_of
 from tllib_ancon.training.files import lock_folder, write_bytes
@@ -114,7 +115,7 @@ def check(runs: Sequence[Run], args: argparse.Namespace) -> None:
 def started(config: EngineConfig) -> AbstractContextManager[Any]:
     """The engine that makes the runs."""
     if config.engine == "local":
-        return nullcontext(local(config))
+        return nullcontext(Local(shares(config, visible_gpus(), os.cpu_count() or 1)))
     try:
         from tllib_ancon.paper.ray import connected
     except ModuleNotFoundError as error:

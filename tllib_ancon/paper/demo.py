@@ -89,10 +89,7 @@ class Demo:
         return [*(Run(n, "pretrain", common(n, seed) | trained) for seed, n in sources.items()), *adaptations]
 
     def run(self, say: Callable[[str], None]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-        """Make every run that is not finished.
-
-        Args:
-            say: called with which run has ended, and how
+        """Make every run that is not finished, and say how each has ended.
 
         Returns: block -> method -> the numbers of the start or of the selected model, one entry a seed
 
@@ -131,11 +128,7 @@ def _name(method: str, seed: int, block: str = "") -> str:
 
 
 class Workers(Engine):
-    """Makes runs in processes that stay, with one thread each: the demo's are shorter than the start of a process.
-
-    Args:
-        jobs: processes
-    """
+    """Makes runs in processes that stay, with one thread each: the demo's are shorter than the start of a process."""
 
     def __init__(self, jobs: int):
         self.at_a_time = self.most_started = jobs

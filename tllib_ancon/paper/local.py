@@ -41,32 +41,18 @@ class EngineConfig(Settings):
 
     FLAG = Flag(group="engine")
 
-    engine: Annotated[Literal["local", "ray"], Flag(common=True)] = Field(
-        "local",
-        description="what makes the runs; local: processes on this machine; ray: tasks of Ray, here or on a cluster",
-    )
-    jobs: Annotated[int | None, Flag(common=True)] = Field(
-        None,
-        ge=1,
-        description="runs at a time on this machine; by default as many as its GPUs hold, or without a GPU its cores",
-    )
-    gpus_per_run: float | None = Field(
-        None,
-        ge=0,
-        description="GPUs of a run: a whole number or a share of one; by default 1, less if more runs are made at a "
-        "time than there are GPUs",
-    )
-    cpus_per_run: int = Field(
-        1,
-        ge=1,
-        le=4096,
-        description="cores of a run, which are its threads too: its numbers depend on how many these are",
-    )
-    address: str | None = Field(
-        None,
-        description="address of a Ray cluster: host:port, or auto for the one that this machine belongs to; by "
-        "default $RAY_ADDRESS, or else this machine alone",
-    )
+    engine: Annotated[Literal["local", "ray"], Flag(common=True)] = "local"
+    """what makes the runs; local: processes on this machine; ray: tasks of Ray, here or on a cluster"""
+    jobs: Annotated[int | None, Flag(common=True)] = Field(None, ge=1)
+    """runs at a time on this machine; by default as many as its GPUs hold, or without a GPU its cores"""
+    gpus_per_run: float | None = Field(None, ge=0)
+    """GPUs of a run: a whole number or a share of one; by default 1, less if more runs are made at a time than there
+    are GPUs"""
+    cpus_per_run: int = Field(1, ge=1, le=4096)
+    """cores of a run, which are its threads too: its numbers depend on how many these are"""
+    address: str | None = None
+    """address of a Ray cluster: host:port, or auto for the one that this machine belongs to; by default $RAY_ADDRESS,
+    or else this machine alone"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -110,12 +96,7 @@ class Engine(ABC):
     say: Callable[[str], None]
 
     def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
-        """Make the runs.
-
-        Args:
-            runs: source models first, as of :meth:`~tllib_ancon.paper.plan.Plan.runs`
-            root: folder of the dataset
-            out, say: see the attributes
+        """Make the runs, of which source models come first, on the dataset in the folder ``root``.
 
         Raises:
             Interrupted: SIGTERM or SIGINT came; the runs that were made have been sent SIGTERM and have ended
@@ -192,11 +173,7 @@ class Command:
 
 
 class Local(Engine):
-    """Makes as many runs at a time as there are shares of this machine.
-
-    Args:
-        shares: environment variables of each
-    """
+    """Makes as many runs at a time as there are shares of this machine, which are environment variables of a run."""
 
     def __init__(self, shares: Sequence[Environment]):
         self.at_a_time = self.most_started = len(shares)
@@ -226,17 +203,9 @@ class Local(Engine):
                 command.process.wait()
 
 
-def local(config: EngineConfig) -> Local:
-    """The engine of this machine."""
-    return Local(shares(config, visible_gpus(), os.cpu_count() or 1))
-
-
 def shares(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
-    """The environment variables of each run at a time.
-
-    Args:
-        gpus: their names in ``CUDA_VISIBLE_DEVICES``
-        cores: of this machine
+    """The environment variables of each run at a time, on so many cores and GPUs, named as ``CUDA_VISIBLE_DEVICES``
+    names them.
 
     Raises:
         UserError: a run needs more GPUs than there are, or the runs at a time do

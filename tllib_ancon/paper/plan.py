@@ -249,12 +249,7 @@ def command_words(settings: Given) -> list[str]:
 
 
 def images_of(config: PretrainConfig | AdaptConfig, sizes: Mapping[str, int]) -> float:
-    """Images that a run reads, in units of one training step on one image.
-
-    Args:
-        config: of the run
-        sizes: images of each domain
-    """
+    """Images that a run reads of domains of these sizes, in units of one training step on one image."""
     if isinstance(config, PretrainConfig) and config.method != "erm":
         assert config.iters_per_epoch is not None
         steps = 2 * config.batch_size * config.iters_per_epoch

@@ -88,19 +88,21 @@ def _expect_answer(address: str) -> None:
 
 
 class OnRay(Engine):
-    """Makes runs as tasks of Ray, which has all that can begin and makes as many at a time as the nodes hold.
-
-    Args:
-        cpus, gpus: of each run
-
-    Raises:
-        UserError: a run needs more than any node has
-    """
+    """Makes runs, of so many CPUs and GPUs each, as tasks of Ray, which has all that can begin and makes as many at a
+    time as the nodes hold."""
 
     most_started = math.inf
 
     def __init__(self, cpus: int, gpus: float):
-        self.at_a_time = _runs_at_a_time(cpus, gpus)
+        have = [node["Resources"] for node in nodes(alive=True)]
+        cores, cards = ([int(node.get(resource, 0)) for node in have] for resource in ("CPU", "GPU"))
+        if gpus and not any(runs_on(have, gpus) for have in cards):
+            raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many, the most are {max(cards)}")
+        each = zip(cores, cards, strict=True)
+        self.at_a_time = sum(min(core // cpus, runs_on(card, gpus) if gpus else core) for core, card in each)
+        if not self.at_a_time:
+            most = f"no node of the cluster has as many for a run, the most are {max(cores)}"
+            raise UserError(f"`cpus_per_run` {cpus}: {most}")
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(make)
         self.variables = {"OMP_NUM_THREADS": str(cpus), **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
 
@@ -153,16 +155,7 @@ class Begun:
 
 
 def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Any) -> Failure | None:
-    """On a node: make one run in a process of its own.
-
-    Args:
-        title: of the run, for the actor :class:`Begun`
-        run: to make
-        folder: in which the benchmark was started
-        out: folder of the run directories
-        variables: of the process
-        begun: the actor
-    """
+    """On a node: make one run in a process of its own, in the folder in which the benchmark was started."""
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
     begun.add.remote(title, ray.get_runtime_context().get_node_id())
@@ -208,18 +201,6 @@ def called(node: dict[str, Any]) -> str:
 
 def _on(node: str) -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
-def _runs_at_a_time(cpus: int, gpus: float) -> int:
-    """How many runs the nodes hold that need so much each."""
-    have = [node["Resources"] for node in nodes(alive=True)]
-    cores, cards = ([int(node.get(resource, 0)) for node in have] for resource in ("CPU", "GPU"))
-    if gpus and not any(runs_on(have, gpus) for have in cards):
-        raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many, the most are {max(cards)}")
-    held = (min(core // cpus, runs_on(card, gpus) if gpus else core) for core, card in zip(cores, cards, strict=True))
-    if runs := sum(held):
-        return runs
-    raise UserError(f"`cpus_per_run` {cpus}: no node of the cluster has as many for a run, the most are {max(cores)}")
 
 
 def check_shared(root: str, out: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from annotated_types import Ge
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
@@ -64,14 +64,11 @@ class AttractingDispersing(Neighborhood):
         neighbors: Neighbors = 3,
         beta: Annotated[
             float,
-            Field(
-                ge=0,
-                description="AaD: how fast dispersion fades; by default 1 on Office31, 5 on VisDA2017, 0 elsewhere",
-            ),
-            Option("aad_beta"),
+            Ge(0),
+            Option("AaD: how fast dispersion fades; by default 1 on Office31, 5 on VisDA2017, 0 elsewhere", "aad_beta"),
         ] = 0.0,
         total_steps: int | None = None,
-        anchor_weight: Annotated[Smoothing, Option("smoothing")] = 0.3,
+        anchor_weight: Smoothing = 0.3,
         mixing: Literal["authors", "normalized", "adaptive"] = "normalized",
         memory_budget: Size = BUDGET,
     ):

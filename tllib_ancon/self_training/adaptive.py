@@ -16,7 +16,7 @@ from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.self_training import ensemble as knobs
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchored import SmoothedLabels
-from tllib_ancon.self_training.checks import Option, Size, check_logits, check_tensor, finite_rows, validated
+from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities
 from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of, register
@@ -25,6 +25,7 @@ from tllib_ancon.settings import Flag
 CLASS_PRIORS = ("uniform", "estimate")
 LARGEST_MASS = 3.0
 """Of a target: the most that a sample of a rare class counts."""
+Numbers = tuple[Annotated[float, Ge(0)], ...]
 LARGEST_PRIOR_FILE = 10**7
 """Bytes."""
 
@@ -80,14 +81,12 @@ class AdaptiveSmoothing(SmoothedLabels):
         beta: knobs.Beta = 0.9,
         class_prior: str | Sequence[float] | Tensor = "uniform",
         prior_shrinkage: Annotated[
-            float | None,
-            Field(
-                ge=0,
-                le=1,
-                description="share of equal classes in the prior, for class_prior=estimate (default: the less reliable "
-                "the predictions, the more)",
+            Share | None,
+            Option(
+                "share of equal classes in the prior, for class_prior=estimate (default: the less reliable the "
+                "predictions, the more)",
+                read_if=("class_prior", "estimate"),
             ),
-            Option(read_if=("class_prior", "estimate")),
         ] = None,
         *,
         weighting: knobs.Scheme = "relative",
@@ -262,11 +261,9 @@ def likeliest_class_prior(probabilities: Tensor, source_prior: Tensor | None = N
 class ClassPrior(Options):
     """How often each class occurs in the target."""
 
-    class_prior: Annotated[str | tuple[Annotated[float, Ge(0)], ...], Flag(metavar="FILE|uniform|estimate")] = Field(
-        "estimate",
-        description="how often each class occurs in the target: estimate (from the start model's predictions), "
-        "uniform, or a file of K numbers in the order of the classes",
-    )
+    class_prior: Annotated[str | Numbers, Flag(metavar="FILE|uniform|estimate")] = "estimate"
+    """how often each class occurs in the target: estimate (from the start model's predictions), uniform, or a file of K
+    numbers in the order of the classes"""
 
     @field_validator("class_prior")
     @classmethod

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import ensemble as knobs
-from tllib_ancon.self_training.checks import FixedPrecision, Size, validated
+from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
 from tllib_ancon.self_training.method import Method, Part, Task, one_hot, options_of, register
 
 Smoothing = Annotated[
-    float, Field(ge=0, le=1, description="AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none")
+    Share, Option("AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none", "smoothing")
 ]
 Schedule = Annotated[
     Literal["constant", "full", "half"],
-    Field(description="λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
+    Option("λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from tllib_ancon.self_training.checks import Option, as_weights, validated
@@ -20,10 +20,14 @@ def belief_matching_loss(
     targets: Tensor,
     coefficient: Annotated[
         float,
-        Field(ge=0, description="weight of the divergence, for confidence=belief-matching"),
-        Option("belief_coefficient", ("confidence", "belief-matching")),
+        Ge(0),
+        Option(
+            "weight of the divergence, for confidence=belief-matching",
+            "belief_coefficient",
+            ("confidence", "belief-matching"),
+        ),
     ] = 0.001,
-    prior: Annotated[float, Field(gt=0)] = 1.0,
+    prior: Annotated[float, Gt(0)] = 1.0,
 ) -> Tensor:
     r"""The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 

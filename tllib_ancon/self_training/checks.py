@@ -9,7 +9,8 @@ from inspect import signature
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 import torch
-from pydantic import Field, create_model
+from annotated_types import Ge, Le
+from pydantic import create_model
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
@@ -18,25 +19,28 @@ from tllib_ancon.settings import Settings
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Size = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Ge(1)]
 """A number of samples, classes or features."""
+Share = Annotated[float, Ge(0), Le(1)]
 
 
 @dataclass(frozen=True)
 class Option:
-    """How a parameter whose annotation has a description is a setting of methods, stated in that annotation.
+    """What makes a parameter a setting of methods, stated in its annotation.
 
     Attributes:
+        description: the help text
         name: of the setting. Default: that of the parameter
         read_if: another setting and its value, without which this one has no effect
     """
 
+    description: str
     name: str = ""
     read_if: tuple[str, str] | None = None
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Parameter -> annotation and default, of those whose annotation says choices, a range or a description."""
+    """Parameter -> annotation and default, of those whose annotation says choices, a range or an :class:`Option`."""
     function = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     kinds, parameters = get_type_hints(function, include_extras=True), signature(function).parameters
     return {
@@ -47,7 +51,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def validated(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with its arguments checked by their annotations, as ``Annotated[float, Field(ge=0)]``.
+    """The function with its arguments checked by their annotations, as ``Annotated[float, Ge(0)]``.
 
     Raises:
         UserError: an argument of another type, out of range or not among the choices

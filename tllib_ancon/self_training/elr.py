@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from annotated_types import Ge, Lt
 from torch import Tensor
 
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_visit, finite_rows, validated
@@ -50,12 +50,10 @@ class EarlyLearningRegularization(FixedPrecision):
         num_samples: Size,
         num_classes: Size,
         coefficient: Annotated[
-            float, Field(ge=0, description="weight of the early-learning regulariser"), Option("elr_coefficient")
+            float, Ge(0), Option("weight of the early-learning regulariser", "elr_coefficient")
         ] = 3.0,
         beta: Annotated[
-            float,
-            Field(ge=0, lt=1, description="decay of the early-learning regulariser's targets"),
-            Option("elr_beta"),
+            float, Ge(0), Lt(1), Option("decay of the early-learning regulariser's targets", "elr_beta")
         ] = 0.9,
     ):
         super().__init__()

@@ -6,46 +6,34 @@ import warnings
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_visit, validated
+from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, check_visit, validated
 
 LARGEST_DENSE_NUM_CLASSES = 256
 SLOTS_PER_GROWTH = 4
 
-Beta = Annotated[
-    float, Field(ge=0, lt=1, description="AnCon's β in [0, 1): decay of the moving average of the confidence")
-]
+Beta = Annotated[float, Ge(0), Lt(1), Option("AnCon's β in [0, 1): decay of the moving average of the confidence")]
 Convention = Annotated[
     Literal["authors", "paper"],
-    Field(description="when votes are read and how δ starts: as in the authors' code or as in the paper"),
+    Option("when votes are read and how δ starts: as in the authors' code or as in the paper"),
 ]
 Scheme = Annotated[
     Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"],
-    Field(description="which predictions vote, and how much each counts"),
+    Option("which predictions vote, and how much each counts"),
 ]
-Prediction = Annotated[
-    Literal["hard", "soft"], Field(description="what a vote is: the one-hot or the softmax prediction")
-]
-Temperature = Annotated[
-    float, Field(gt=0, description="softmax temperature of soft predictions"), Option(read_if=("prediction", "soft"))
-]
-Normalize = Annotated[bool, Field(description="divide a sample's votes by their number")]
-Storage = Annotated[
-    Literal["auto", "dense", "sparse"], Field(description="how votes are kept; auto: dense up to 256 classes")
-]
+Prediction = Annotated[Literal["hard", "soft"], Option("what a vote is: the one-hot or the softmax prediction")]
+Temperature = Annotated[float, Gt(0), Option("softmax temperature of soft predictions", read_if=("prediction", "soft"))]
+Normalize = Annotated[bool, Option("divide a sample's votes by their number")]
+Storage = Annotated[Literal["auto", "dense", "sparse"], Option("how votes are kept; auto: dense up to 256 classes")]
 Quantile = Annotated[
-    float,
-    Field(ge=0, le=1, description="quantile of the batch's confidence, for weighting=quantile"),
-    Option(read_if=("weighting", "quantile")),
+    Share, Option("quantile of the batch's confidence, for weighting=quantile", read_if=("weighting", "quantile"))
 ]
 FixedThreshold = Annotated[
-    float,
-    Field(ge=0, le=1, description="least confidence of a vote, for weighting=fixed"),
-    Option(read_if=("weighting", "fixed")),
+    Share, Option("least confidence of a vote, for weighting=fixed", read_if=("weighting", "fixed"))
 ]
 
 

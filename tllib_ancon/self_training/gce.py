@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from annotated_types import Gt, Le
 from torch import Tensor
 
-from tllib_ancon.self_training.checks import as_weights, validated
+from tllib_ancon.self_training.checks import Option, as_weights, validated
 from tllib_ancon.self_training.method import COMPOSITIONS, Method, Task, options_of, register
 
 LOG_OF_ZERO = -1e4
@@ -18,7 +18,7 @@ LOG_OF_ZERO = -1e4
 def generalized_cross_entropy(
     logits: Tensor,
     targets: Tensor,
-    q: Annotated[float, Field(gt=0, le=1, description="exponent of the generalised cross-entropy, in (0, 1]")] = 0.8,
+    q: Annotated[float, Gt(0), Le(1), Option("exponent of the generalised cross-entropy, in (0, 1]")] = 0.8,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> Tensor:
     r"""A loss between cross-entropy (q → 0) and mean absolute error (q = 1), robust to wrong labels.

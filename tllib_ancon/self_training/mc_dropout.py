@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from annotated_types import Ge, Lt
+from pydantic import model_validator
 from torch import Tensor
 from typing_extensions import Self
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.checks import Option, validated
 from tllib_ancon.self_training.method import Options, Task
+
+WITH_DROPOUT = ("confidence", "mc-dropout")
 
 
 @torch.no_grad()
@@ -21,18 +24,17 @@ def mc_dropout_probabilities(
     features: Tensor,
     head: Callable[[Tensor], Tensor],
     passes: Annotated[
-        int,
-        Field(ge=1, description="passes through the head, for confidence=mc-dropout"),
-        Option("dropout_passes", ("confidence", "mc-dropout")),
+        int, Ge(1), Option("passes through the head, for confidence=mc-dropout", "dropout_passes", WITH_DROPOUT)
     ] = 20,
     p: Annotated[
         float,
-        Field(
-            ge=0,
-            lt=1,
-            description="probability of dropping a feature, for confidence=mc-dropout; the paper's are 0.2 and 0.5",
+        Ge(0),
+        Lt(1),
+        Option(
+            "probability of dropping a feature, for confidence=mc-dropout; the paper's are 0.2 and 0.5",
+            "dropout_probability",
+            WITH_DROPOUT,
         ),
-        Option("dropout_probability", ("confidence", "mc-dropout")),
     ] = 0.5,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -69,9 +71,8 @@ def mc_dropout_probabilities(
 class Confidence(Options):
     """What weighs the votes of a method, or is its loss."""
 
-    confidence: Literal["softmax", "mc-dropout", "belief-matching"] = Field(
-        "softmax", description="what the confidence of a prediction is taken from"
-    )
+    confidence: Literal["softmax", "mc-dropout", "belief-matching"] = "softmax"
+    """what the confidence of a prediction is taken from"""
 
     @model_validator(mode="after")
     def _check_that_it_is_read(self) -> Self:

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
-from pydantic import create_model, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import Field, create_model, model_validator
 from torch import Tensor, nn
 from typing_extensions import Self
 
@@ -229,25 +228,24 @@ class Options(Settings):
     def of(self, part: Callable[..., Any]) -> dict[str, Any]:
         """The keyword arguments of this class or function that are among these settings."""
         own = type(self).model_fields
-        return {parameter: getattr(self, name) for parameter, name, _ in _described(part) if name in own}
+        return {parameter: getattr(self, name) for parameter, name, _ in _options(part) if name in own}
 
 
 def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
-    """The settings that these have together: classes and functions, whose parameters with a description count, and
+    """The settings that these have together: classes and functions, whose parameters with an :class:`Option` count, and
     subclasses of :class:`Options`."""
     bases = tuple(owner for owner in owners if isinstance(owner, type) and issubclass(owner, Options))
     parts = [owner for owner in owners if owner not in bases]
-    fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _described(part) if name not in without}
+    fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _options(part) if name not in without}
     return create_model("Options", __base__=bases or Options, **fields)
 
 
-def _described(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:
-    """Parameter, name of its setting, annotation and default."""
+def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:
+    """Parameter, name of its setting, annotation and field."""
     for parameter, (kind, default) in annotated(part).items():
-        entries = getattr(kind, "__metadata__", ())
-        if any(isinstance(entry, FieldInfo) and entry.description for entry in entries):
-            named = [entry.name for entry in entries if isinstance(entry, Option) and entry.name]
-            yield parameter, (named or [parameter])[0], (kind, default)
+        for entry in getattr(kind, "__metadata__", ()):
+            if isinstance(entry, Option):
+                yield parameter, entry.name or parameter, (kind, Field(default, description=entry.description))
 
 
 BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "adabn")

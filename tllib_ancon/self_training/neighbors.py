@@ -6,19 +6,17 @@ import warnings
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from annotated_types import Ge
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import FixedPrecision
+from tllib_ancon.self_training.checks import FixedPrecision, Option
 
 BLOCK = 64
 BUDGET = 2**28
 
-Neighbors = Annotated[
-    int, Field(ge=1, description="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
-]
+Neighbors = Annotated[int, Ge(1), Option("nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")]
 
 
 def available_neighbors(name: str, wanted: int, num_samples: int) -> int:

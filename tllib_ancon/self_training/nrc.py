@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from annotated_types import Ge
 from torch import Tensor
 
 from tllib_ancon.self_training import processes
@@ -74,17 +74,14 @@ class NeighborhoodReciprocity(Neighborhood):
         num_classes: Size,
         feature_dim: Size,
         neighbors: Neighbors = 5,
-        expanded_neighbors: Annotated[
-            int, Field(ge=1, description="nearest neighbours of each neighbour, for NRC")
-        ] = 5,
+        expanded_neighbors: Annotated[int, Ge(1), Option("nearest neighbours of each neighbour, for NRC")] = 5,
         reciprocal: Annotated[
-            bool, Field(description="NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code")
+            bool, Option("NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code")
         ] = True,
         mixing: Literal["authors", "normalized", "adaptive"] = "authors",
-        anchor_weight: Annotated[Smoothing, Option("smoothing")] = 0.3,
+        anchor_weight: Smoothing = 0.3,
         search: Annotated[
-            Literal["exact", "cached"],
-            Field(description="NRC: neighbours of neighbours anew, or from each sample's last visit"),
+            Literal["exact", "cached"], Option("NRC: neighbours of neighbours anew, or from each sample's last visit")
         ] = "exact",
         memory_budget: Size = BUDGET,
     ):
@@ -131,9 +128,8 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
 class Mixing(Options):
     """How votes enter NRC."""
 
-    mixing: Literal["authors", "normalized"] = Field(
-        "authors", description="NRC: raw or normalised votes mixed with the neighbours"
-    )
+    mixing: Literal["authors", "normalized"] = "authors"
+    """NRC: raw or normalised votes mixed with the neighbours"""
 
 
 register_neighborhood(
