@@ -12,6 +12,7 @@ from PIL import Image
 
 from tllib_ancon.data.cache import cached
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import UnlabelledImages
 
 
 @pytest.fixture
@@ -33,6 +34,12 @@ def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
 
 def with_cache(folder: Path, domain: Domain, *resizings: Any, workers: int = 0) -> Domain:
     return cached(domain, folder, resizings, workers, no_bar)
+
+
+def finished(images: UnlabelledImages, key: int) -> torch.Tensor:
+    """One image as a batch of its own would hold it."""
+    _, (pixels, seed) = images[key]
+    return images.transform.finish(torch.from_numpy(pixels)[None], [seed])[0]
 
 
 def touch(root: Path, *paths: str) -> Path:

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from timm.data.imagenet_info import ImageNetInfo
 from torchvision.datasets import ImageFolder
 
 from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tests.layouts import write_classes
-from tllib_ancon.data.open import imagenet_classes, open_domain
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.errors import UserError
 
 WNIDS = ["n03014705", "n01440764", "n02979186"]
@@ -112,7 +113,7 @@ def test_labels_follow_the_sorted_ids_of_all_classes(few_classes: Path) -> None:
 
 def test_a_complete_set_needs_no_list(tmp_path: Path) -> None:
     names = write_classes(tmp_path / "frost/5", ["n01440764"], images=1)
-    for name in imagenet_classes()[1:]:
+    for name in sorted(ImageNetInfo("imagenet-1k").label_names())[1:]:
         (tmp_path / "frost/5" / name).mkdir()
         (tmp_path / "frost/5" / name / "a.JPEG").hardlink_to(tmp_path / "frost/5" / names[0])
     (tmp_path / "frost/5/n01440764/readme.txt").write_text("no image")

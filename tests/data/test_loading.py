@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from tests.data.conftest import finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
 from tllib_ancon.data.loading import (
@@ -50,7 +51,7 @@ def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain: Domain,
         keys = list(sampler)[:10]
         indices, batch = epoch_of(domain, sampler.epoch, workers, drop_last=True)
         assert indices.tolist() == [key % 12 for key in keys]
-        assert torch.equal(batch, torch.stack([images[key][1] for key in keys]))
+        assert torch.equal(batch, torch.stack([finished(images, key) for key in keys]))
     assert torch.equal(torch.get_rng_state(), state)
 
 

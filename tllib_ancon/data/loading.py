@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -83,16 +82,14 @@ class DomainImages(Dataset[Any]):
 
     A key is ``epoch * N + index``; :class:`EpochSampler` makes them. The transform's random numbers come from
     (seed, key), so that an epoch has the same tensors whatever the number of workers. A transform of images leaves the
-    tensors of a domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are.
+    tensors of a domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are; what it does on the
+    device is left to do in :class:`Pixels`.
 
     Args:
         domain (Domain): what to read
-        transform (callable): PIL image -> tensor; where it has a ``resizing``, images come from the cache of it
+        transform (callable): PIL image -> tensor; those of an ``ImageTransform`` may come from the cache
         seed (int): of the augmentation. Default: 0
     """
-
-    before_device: ImageTransform | None = None
-    """The transform, where what it does on the device is left to do."""
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
         self.domain, self.transform, self.seed = domain, transform, seed
@@ -109,8 +106,8 @@ class DomainImages(Dataset[Any]):
 
     def transformed(self, image: Any, key: int) -> Any:
         with seeded(item_seed(self.seed, key)):
-            if self.before_device:
-                return Pixels(self.before_device.pixels(image), torch.initial_seed())
+            if isinstance(self.transform, ImageTransform):
+                return Pixels(self.transform.pixels(image), torch.initial_seed())
             return self.transform(image)
 
 
@@ -139,7 +136,8 @@ class LabelledImages(DomainImages):
 
 
 class Pixels(NamedTuple):
-    """An image as bytes (H, W, C), and the seed of its random numbers."""
+    """An image of which :meth:`~tllib_ancon.data.transforms.ImageTransform.finish` makes a tensor: bytes (H, W, C), and
+    the seed of its random numbers."""
 
     values: Bytes
     seed: int
@@ -184,10 +182,6 @@ class ImageLoader:
         self.sampler = range(len(dataset)) if sampler is None else sampler
         self.batches = BatchSampler(self.sampler, batch_size, drop_last)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        transform = dataset.transform
-        if isinstance(transform, ImageTransform) and not dataset.domain.holds_tensors:
-            dataset = copy(dataset)
-            dataset.before_device = transform
         self.pool = workers if isinstance(workers, WorkerPool) else WorkerPool(workers)
         self.number = self.pool.add(dataset)
 

@@ -405,7 +405,8 @@ def _open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str 
     every corruption."""
     folders = [tree.domain(code, layered=True) for code in codes]
     found = {name for folder in folders for name in tree.folders(folder)}
-    classes = imagenet_classes() if dataset == IMAGENET_C else sorted(found)
+    imagenet: Any = ImageNetInfo("imagenet-1k")
+    classes = sorted(imagenet.label_names() if dataset == IMAGENET_C else found)  # the order of ImageNet classifiers
     strange, missing = sorted(found - set(classes)), sorted(set(classes) - found)
     if strange:
         raise UserError(
@@ -422,12 +423,6 @@ def _open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str 
     else:
         parts = (part for folder in folders for part in _subset(tree, folder, Path(subset)))
     return _of_folders(tree, codes, classes, parts)
-
-
-def imagenet_classes() -> list[str]:
-    """WordNet ids of ImageNet's 1000 classes, sorted, which is the order of ImageNet classifiers; timm's list."""
-    info: Any = ImageNetInfo("imagenet-1k")
-    return sorted(info.label_names())
 
 
 def _subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[str]]]:

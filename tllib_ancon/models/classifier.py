@@ -21,9 +21,6 @@ from tllib_ancon.pooling import AveragePool
 MOST_WEIGHTS = 2**30
 """Of one layer: 4 GB in float32."""
 
-IMAGE_SIZE = 224
-"""Side of the images that a network is probed with if nothing says what it takes."""
-
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 NORMALIZATIONS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
 
@@ -99,12 +96,9 @@ class Classifier(nn.Module):
         new = [list(part.parameters()) for part in (getattr(self, "bottleneck", None), self.head) if part is not None]
         known = {id(parameter) for part in new for parameter in part}
         backbone = [parameter for parameter in self.parameters() if id(parameter) not in known]
-        rates = [0.1 if self.finetune else 1.0, *[1.0] * len(new)]
-        groups = [
-            {"params": [parameter for parameter in part if parameter.requires_grad], "lr": rate * base_lr}
-            for part, rate in zip([backbone, *new], rates, strict=True)
-        ]
-        return [group for group in groups if group["params"]]
+        groups = [(backbone, 0.1 if self.finetune else 1.0), *((part, 1.0) for part in new)]
+        learning = (([parameter for parameter in part if parameter.requires_grad], rate) for part, rate in groups)
+        return [{"params": part, "lr": rate * base_lr} for part, rate in learning if part]
 
 
 class BottleneckClassifier(Classifier):
@@ -310,7 +304,7 @@ def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
 def probe_images(model: nn.Module) -> Tensor:
     """Two black images of the size that the network's metadata tells, else of 224 pixels."""
     known = preprocessing_of(model)
-    side = known.image_size if known and known.image_size else IMAGE_SIZE
+    side = known.image_size if known and known.image_size else 224
     parameter = next(model.parameters(), torch.empty(0))
     return parameter.new_zeros(2, len(known.mean) if known else 3, side, side)
 

@@ -36,6 +36,7 @@ HEADLESS: dict[str, tuple[int, int | None]] = {
 """Networks that are a backbone alone, channels and side of their images, whose values are brought to [-1, 1]."""
 
 TIMM, TORCHVISION = "timm/", "torchvision/"
+RESNETS = [name for name in resnet.__all__ if name.islower()]
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
 
@@ -75,9 +76,8 @@ class ShotLeNet(nn.Sequential):
 
 def names() -> list[str]:
     """Every network that is known on this machine; torchvision's and timm's may also be asked for by prefix."""
-    resnets = _resnets()
-    of_timm, others = ([name for name in _names_in(library) if name not in resnets] for library in (TIMM, TORCHVISION))
-    return [*HEADLESS, *resnets, *of_timm, *(TORCHVISION + name for name in others)]
+    of_timm, others = ([name for name in _names_in(library) if name not in RESNETS] for library in (TIMM, TORCHVISION))
+    return [*HEADLESS, *RESNETS, *of_timm, *(TORCHVISION + name for name in others)]
 
 
 def create_network(
@@ -173,7 +173,7 @@ def library_of(name: str) -> tuple[str | None, str]:
     if name in HEADLESS:
         return None, name
     prefix, slash, bare = name.rpartition("/")
-    library = prefix + slash or (TORCHVISION if name in _resnets() else TIMM)
+    library = prefix + slash or (TORCHVISION if name in RESNETS else TIMM)
     if library not in (TIMM, TORCHVISION):
         raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
     if not (timm.is_model(bare) if library == TIMM else bare in _names_in(library)):
@@ -187,11 +187,6 @@ def library_of(name: str) -> tuple[str | None, str]:
 
 def _names_in(library: str) -> list[str]:
     return list(timm.list_models() if library == TIMM else models.list_models(module=models))
-
-
-def _resnets() -> list[str]:
-    """Names that TLLib takes from torchvision rather than from timm."""
-    return [name for name in resnet.__all__ if name.islower()]
 
 
 def _own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
