@@ -30,9 +30,6 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 IMAGE_NAMES = ("image", "img")
 """Keys of a dataset's items that hold an image; the first that is there is taken."""
 
-SAMPLED = 8
-"""Items of a dataset in memory whose content tells it from another."""
-
 
 def load_image(path: str) -> Image.Image:
     """Decode one image file as RGB.
@@ -224,8 +221,8 @@ class Items(Images):
         return found if isinstance(found, Image.Image) else found.float()
 
     def content(self) -> bytes:
-        """Of a few items, where a second reading gives the same."""
-        sampled = np.unique(np.linspace(0, len(self) - 1, SAMPLED).astype(int)).tolist()
+        """Of eight items at most, where a second reading gives the same."""
+        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
         twice = ([hashlib.sha256(np.asarray(self._read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
         return b"".join(first for first, second in twice if first == second)
 

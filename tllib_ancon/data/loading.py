@@ -26,9 +26,6 @@ from tllib_ancon.orphan import end_with
 PREFETCHED = 2
 """Batches that a worker may be ahead of the one in use."""
 
-LOOK_FOR_PARENT_EVERY = 1.0
-"""Seconds."""
-
 
 class EpochSampler(Sampler[int]):
     """A new random order each epoch, as keys ``epoch * N + index`` of :class:`DomainImages`.
@@ -383,4 +380,4 @@ def live_as_parent_does(worker: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        end_with(parent.pid, LOOK_FOR_PARENT_EVERY)
+        end_with(parent.pid, every=1.0)

@@ -156,11 +156,17 @@ class ImageTransform:
         return self.normalize(pixels)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """(B, H, W, C) uint8 -> (B, C, H, W) float32, on the device of ``pixels``."""
-        planes, both = pixels.movedim(-1, -3), (self.mean, self.std)
-        mean, std = (torch.tensor(values).view(-1, 1, 1).to(planes.device, non_blocking=True) for values in both)
-        images = planes.to(torch.float32, memory_format=torch.contiguous_format)
-        return images.div_(255).sub_(mean).div_(std)
+        """(B, H, W, C) uint8 -> (B, C, H, W) float32, on the device of ``pixels``. A CPU, whose cache holds an image
+        through all its steps, takes one after the other, and memory from NumPy, which asks for huge pages."""
+        planes, on_cpu = pixels.movedim(-1, -3), pixels.device.type == "cpu"
+        shape = planes.shape
+        images = torch.from_numpy(np.empty(shape, np.float32)) if on_cpu else torch.empty(shape, device=planes.device)
+        mean, std = (
+            torch.tensor(values).view(-1, 1, 1).to(images.device, non_blocking=True) for values in (self.mean, self.std)
+        )
+        for part, normalised in zip(planes, images, strict=True) if on_cpu else [(planes, images)]:
+            normalised.copy_(part).div_(255).sub_(mean).div_(std)
+        return images
 
     @property
     def grey(self) -> bool:

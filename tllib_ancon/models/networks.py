@@ -40,11 +40,6 @@ RESNETS = [name for name in resnet.__all__ if name.islower()]
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
 
-WITH_SIDE_HEADS = ("googlenet", "inception_v3")
-
-TYPICAL_WIDTH = 2048
-"""Of the features before a head, for the limit on the number of classes."""
-
 
 class SmallCNN(nn.Sequential):
     """Three strided convolutions with batch-norm for digit-sized images: (B, 3, H, W) -> (B, 128, H/8, W/8)."""
@@ -99,7 +94,7 @@ def create_network(
     if library is None:
         raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone")
     if num_classes is not None:
-        require_modest_layer(TYPICAL_WIDTH, num_classes, "num_classes")
+        require_modest_layer(2048, num_classes, "num_classes")  # the usual width of features
         own["num_classes"] = num_classes
     network: nn.Module = _from_zoo(library, bare, pretrained, own)
     return network
@@ -245,7 +240,8 @@ def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, A
 def _without_head(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
     """A network of timm or torchvision, images -> (B, C)."""
     if library == TORCHVISION:
-        network = _from_zoo(library, name, pretrained, {"aux_logits": False} if name in WITH_SIDE_HEADS else {})
+        side_heads = {"aux_logits": False} if name in ("googlenet", "inception_v3") else {}
+        network = _from_zoo(library, name, pretrained, side_heads)
         linears = [place for place, module in network.named_modules() if isinstance(module, nn.Linear)]
         if not linears:
             raise UserError(f"{name} has no linear head to replace; choose another network")
