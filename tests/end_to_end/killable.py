@@ -6,8 +6,10 @@ import itertools
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -56,10 +58,23 @@ def start(
     return process
 
 
-def finish_in_two(arguments: list[str], port: int) -> None:
-    """The command in two processes, as a launcher would start them, to its end."""
-    both = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [start(arguments, launch={**both, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+def start_in_two(arguments: list[str], errors: Path | None = None) -> list[BaseProcess]:
+    """The command in two processes, as a launcher would start them; ``errors/RANK.txt`` gets what each complains of."""
+    both = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [
+        start(arguments, errors=errors and errors / f"{rank}.txt", launch={**both, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    ]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def finish_in_two(arguments: list[str]) -> None:
+    processes = start_in_two(arguments)
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
@@ -116,6 +131,18 @@ def _at_each_event(event: Callable[[], None]) -> None:
 
 def _before(event: Callable[[], object], function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: (event(), function(*args))[1]
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def last_epoch(run: Path) -> int:
+    """The last that is kept, from 0; -1 for none."""
+    return len((run / "metrics.jsonl").read_text().splitlines()) - 1 if (run / "metrics.jsonl").is_file() else -1
 
 
 def outcome(run: Path) -> dict[str, Any]:

@@ -37,12 +37,14 @@ def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, start
     for name, more in {
         "in workers": [],
         "in workers, cached": [*cache, "-j", "2"],
+        "another seed": ["--seed", "8"],
         "on device": [ON_DEVICE],
         "on device, cached": [ON_DEVICE, *cache, "-j", "1"],
     }.items():
         assert main(adapt(name, *CROPS, *more)) == 0
         found[name] = weights(tmp_path / name)
     assert differences(found["in workers"], found["in workers, cached"]) == []
+    assert differences(found["in workers"], found["another seed"]) != []
     assert differences(found["on device"], found["on device, cached"]) == []
     assert differences(found["on device"], found["in workers"]) != []
     for name, values in found["on device"].items():

@@ -14,7 +14,6 @@ import torch
 
 from tests.domains_on_disk import CLASSES
 from tests.end_to_end.killable import finish_in_two
-from tests.training.in_processes import free_port
 from tllib_ancon import predict
 from tllib_ancon.cli.main import main
 from tllib_ancon.training import predict as predicting
@@ -168,7 +167,7 @@ def test_an_empty_folder_and_an_output_that_cannot_be_written_are_refused(words:
 
 def test_two_processes_write_what_one_writes(words: Words, tmp_path: Path) -> None:
     assert main(words("one.csv")) == 0
-    finish_in_two(words("two.csv"), free_port())
+    finish_in_two(words("two.csv"))
     assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -14,8 +13,7 @@ import psutil
 import pytest
 
 from tests.domains_on_disk import small_arguments
-from tests.end_to_end.killable import differences, start
-from tests.end_to_end.test_resume import last_epoch, wait_for
+from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for
 from tllib_ancon.cli.main import main
 
 EPOCHS = 12
@@ -35,15 +33,19 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_all_processes_of_a_run_is_one_line(command, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGTERM, os.killpg), (signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
+)
+def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_run_continues(
+    command, tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
+) -> None:
     generator, errors = random.Random(number), tmp_path / "errors.txt"
-    for _ in range(4):
+    for _ in range(2):
         kept = last_epoch(tmp_path / "cut")
         process = start(command("cut"), errors=errors)
         wait_for(lambda kept=kept: last_epoch(tmp_path / "cut") > kept)
         time.sleep(generator.uniform(0, 0.05))
-        os.killpg(process.pid, number)
+        send(process.pid, number)
         process.join()
         if process.exitcode == 0:
             break
@@ -53,13 +55,7 @@ def test_a_signal_to_all_processes_of_a_run_is_one_line(command, tmp_path: Path,
         assert line.endswith("the same command continues after the last complete epoch")
     assert main([*command("cut"), "-j", "0"]) == 0
     assert main([*command("whole"), "-j", "0"]) == 0
-    runs = [tmp_path / "whole", tmp_path / "cut"]
-    assert differences(*map(metrics, runs)) == []
-
-
-def metrics(run: Path) -> list[dict[str, object]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in lines]
+    assert differences(*(outcome(tmp_path / name) for name in ("whole", "cut"))) == []
 
 
 def test_a_lost_worker_is_one_line_that_says_what_to_do(command, tmp_path: Path) -> None:

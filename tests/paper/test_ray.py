@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 import torch
 
 from tests.domains_on_disk import write_domains
-from tests.end_to_end.killable import differences
+from tests.end_to_end.killable import differences, wait_for
 from tests.paper.test_local import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
@@ -184,20 +183,13 @@ def commands_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def wait_for(condition: Any, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def test_sigterm_reaches_the_commands(cluster: Any, data: Path, tmp_path: Path) -> None:
     run = source(data, tmp_path, 0, epochs=100_000)
     metrics = tmp_path / run.name / "metrics.jsonl"
 
     def terminate_in_the_middle() -> None:
         try:
-            wait_for(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) > 2, 200)
+            wait_for(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) > 2)
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tllib_ancon.training import devices
 
 def run(function: Callable[..., Any], world_size: int, *args: Any, folder: Path) -> list[Any]:
     """What ``function(*args)`` returns in each of ``world_size`` processes: a value that ``torch.save`` takes."""
-    launch = (world_size, free_port(), folder, function, args)
+    launch = (world_size, killable.free_port(), folder, function, args)
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload([killable.__name__])
     processes = [server.Process(target=_one, args=(rank, *launch)) for rank in range(world_size)]
@@ -27,12 +26,6 @@ def run(function: Callable[..., Any], world_size: int, *args: Any, folder: Path)
         process.join()
     assert [process.exitcode for process in processes] == [0] * world_size
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _one(

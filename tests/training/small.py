@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
@@ -19,11 +19,18 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).eval()
 
 
-def adapt(model: nn.Module | None = None, images: int = IMAGES, labels: bool = True, **settings: Any) -> Any:
-    data = TensorDataset(torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0)))
+def adapt(
+    model: nn.Module | None = None,
+    images: int | Tensor = IMAGES,
+    labels: bool | Sequence[int] = True,
+    **settings: Any,
+) -> Any:
+    if isinstance(images, int):
+        images = torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    if isinstance(labels, bool):
+        labels = [number % 3 for number in range(len(images))] if labels else None
     quick = {"epochs": EPOCHS, "batch_size": 4, "workers": 0, "quiet": True, "seed": 0}
-    true = [number % 3 for number in range(images)] if labels else None
-    return tllib_ancon.adapt(model or network(), data, labels=true, **{**quick, **settings})
+    return tllib_ancon.adapt(model or network(), TensorDataset(images), labels=labels, **{**quick, **settings})
 
 
 def without(metrics: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
