@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -135,18 +135,17 @@ class Adaptation(TrainingLoop):
         self.accumulation_steps = options.accumulation_steps
         self.target, self.record = target, inputs.recorder(target)
         self.method.to(self.device)
+        self.given: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
         self.restoration = Restoration(self.network.parameters(), options.pull)
         if options.average_last:
             self.last_epoch = options.epochs + 1
-            self.average = self.parts["last_epochs"] = WeightAverage(self.network)
+            self.average = self.parts["last_epochs"] = WeightAverage(self.given)
 
     def adapted(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode."""
         self.restore_batch_norm()
         self._load_best()
-        self.network.eval()
-        network: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
-        return network
+        return self.given.eval()
 
     def __call__(self) -> dict[str, Any]:
         result = super().__call__()
@@ -174,13 +173,13 @@ class Adaptation(TrainingLoop):
         if epoch == 0:
             return {}
         if epoch > self.options.epochs:
-            self.average.give(self.network)
+            self.average.give(self.given)
             if self.options.batch_norm != "source" and has_statistics(self.network):
                 self._estimate_statistics(epoch)
             return {"averaged": self.options.average_last}
         numbers = self._train_epoch(epoch)
         if epoch > self.options.epochs - self.options.average_last:
-            self.average.update_parameters(self.network)
+            self.average.update_parameters(self.given)
         return numbers
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
@@ -345,11 +344,6 @@ class WeightAverage(AveragedModel):
         """Give a model of the same form the mean."""
         for parameter, mean in zip(model.parameters(), self.module.parameters(), strict=True):
             parameter.copy_(mean)
-
-    def load_state_dict(self, state: Mapping[str, Any], *_: Any) -> Any:
-        self.n_averaged.copy_(state["n_averaged"])
-        names = {name.removeprefix("module."): tensor for name, tensor in state.items() if name != "n_averaged"}
-        return self.module.load_state_dict(names)  # a classifier names its weights as its network does
 
 
 PASSES, PROBABILITY = 10, 0.5

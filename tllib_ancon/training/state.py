@@ -22,7 +22,6 @@ from tllib_ancon.training.files import read_bytes, sha256_of
 SEAL = b"sha256:"
 ANEW = "pass `overwrite=True` to start the run anew"
 OTHER_VERSION = f"; did another version of this program write it? Finish the run with that one, or {ANEW}"
-OTHERS = "others"
 OWN_PARTS = ("method",)
 """Parts that differ from process to process."""
 
@@ -52,7 +51,7 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     if processes.world_size() == 1:
         return own
     differing = {name: part for name, part in own["parts"].items() if name in OWN_PARTS}
-    return own | {OTHERS: collect(copy_to_cpu(own | {"parts": differing}))[1:]}
+    return own | {"others": collect(copy_to_cpu(own | {"parts": differing}))[1:]}
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:
@@ -66,7 +65,7 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
     """
     kept = "the kept state of this run"
     with reading(kept, "its processes", OTHER_VERSION):
-        own = [snapshot, *snapshot.get(OTHERS, [])][processes.rank()]
+        own = [snapshot, *snapshot.get("others", [])][processes.rank()]
     for name, part in parts.items():
         with reading(kept, f"its {name}", OTHER_VERSION):
             state = snapshot["parts"][name]
