@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
 import torch
 from torch import distributed
 
@@ -139,9 +137,9 @@ def make_reproducible(seed: int, deterministic: bool = False) -> None:
         deterministic: choose the algorithms that give the same numbers each time; on a CPU they do anyway, on a GPU an
             operation without such an algorithm is an error. Default: False
     """
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+    from accelerate.utils import set_seed
+
+    set_seed(seed)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
