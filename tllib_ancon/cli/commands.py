@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from annotated_types import Ge
 from pydantic import ConfigDict, Field
@@ -35,9 +35,6 @@ from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
 from tllib_ancon.training.files import copy_whole, write_bytes, write_whole
-
-if TYPE_CHECKING:
-    from tllib_ancon.paper.demo import Demo
 
 
 @dataclass(frozen=True)
@@ -327,7 +324,8 @@ class DemoConfig(Settings):
 
 
 MARK = "overwriting.json"
-"""In the demo's folder while a command with ``--overwrite`` has not finished."""
+"""In the demo's folder while a command with ``--overwrite``, which this file tells, has not finished: the same command
+does not remove its own runs."""
 
 TITLES = {
     "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
@@ -338,14 +336,20 @@ TITLES = {
 def demo(config: DemoConfig) -> None:
     from tllib_ancon.data.demo import write_demo_domains
     from tllib_ancon.paper.demo import BLOCKS, Demo, ending, summarize, table
+    from tllib_ancon.training.run import RunDirectory, versions
 
     started = time.perf_counter()
-    out = Path(config.out)
+    out, mark = Path(config.out), Path(config.out, MARK)
     blocks, seeds = (BLOCKS, range(5)) if config.full else (BLOCKS[:1], range(1))
     jobs = config.jobs or os.cpu_count() or 1
     demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
-    if config.overwrite:
-        _clear(demo, out / MARK)
+    record = {"seeds": demo.seeds, "epochs": [config.source_epochs, config.epochs], "blocks": blocks}
+    content = json.dumps({**record, "versions": versions()}).encode()
+    if config.overwrite and not (mark.is_file() and mark.read_bytes() == content):
+        for run in demo.runs():
+            RunDirectory(out / run.name).clear()
+        out.mkdir(parents=True, exist_ok=True)
+        write_bytes(mark, content)
     write_demo_domains(out / "data")
     results = demo.run(lambda line: None if config.quiet else print(line, file=sys.stderr, flush=True))
     summary: dict[str, Any] = {}
@@ -356,25 +360,10 @@ def demo(config: DemoConfig) -> None:
         print(table(rows, TITLES[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
     summary["seconds"] = round(time.perf_counter() - started, 1)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    (out / MARK).unlink(missing_ok=True)
+    mark.unlink(missing_ok=True)
     print(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
     if len(demo.seeds) < 5:
         print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")
-
-
-def _clear(demo: Demo, mark: Path) -> None:
-    """Remove the runs of an earlier demo, unless the same command has done so before and was cut off."""
-    from tllib_ancon.training.run import RunDirectory, versions
-
-    epochs = [demo.source_epochs, demo.epochs]
-    record = {"seeds": demo.seeds, "epochs": epochs, "blocks": demo.blocks, "versions": versions()}
-    content = json.dumps(record).encode()
-    if mark.is_file() and mark.read_bytes() == content:
-        return
-    for run in demo.runs():
-        RunDirectory(demo.out / run.name).clear()
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(mark, content)
 
 
 ROOT, IMAGES = ("root",), ("root", "data")

@@ -77,8 +77,10 @@ def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], l
     labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
     drawn = list(_of_a_sweep(labelled, varied)) if varied else []
     if not varied:
-        drawn += [_curves(labelled, WITH_LABELS), _by_severity(labelled[labelled.severity > 0])]
-        drawn += [_selection_boxes(labelled), _curves(unlabelled, WITHOUT_LABELS)]
+        drawn += [_curves("epochs", "Accuracy and ECE", labelled, WITH_LABELS)]
+        drawn += [_by_severity(labelled[labelled.severity > 0]), _selection_boxes(labelled)]
+        what = "InfoMax, votes and threshold"
+        drawn += [_curves("epochs-without-labels", what, unlabelled, WITHOUT_LABELS)]
     shown, notes = _with_predictions(runs)
     return [picture for picture in (*drawn, *_of_predictions(shown)) if picture is not None], notes
 
@@ -145,7 +147,7 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture |
             yield boxes(figure, title, values, "accuracy (%)")
 
 
-def _curves(runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
+def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
     """Means by epoch over the pairs that all methods have, and their range over seeds."""
     runs = compared_everywhere(runs)
     if max((len(run.metrics) for run in runs.run), default=0) < 2:
@@ -161,9 +163,6 @@ def _curves(runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
     draw_curves(metrics, file, measures)
     pairs = len(runs[["target", "column"]].drop_duplicates())
     over = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
-    name, what = ("epochs", "Accuracy and ECE")
-    if measures is WITHOUT_LABELS:
-        name, what = ("epochs-without-labels", "InfoMax, votes and threshold")
     return Picture(name, f"{what} by epoch{over}; the band is the range over seeds", file.getvalue())
 
 

@@ -16,11 +16,10 @@ from tllib_ancon.report.tables import ACCURACY, ECE, SOURCE_ONLY, Cell, Line, Ro
 REFINERS = ("elr", "ancon", "ancon-auto")
 """What is added to a base method, and stands alone for self-training's."""
 
-COLUMNS = (
-    *("accuracy", "standard error", "pairs", "p", "p by Holm", "runs above", "runs below", "worst run"),
-    *("ECE", "standard error of ECE"),
-)
-DECIMALS = {"pairs": 0, "runs above": 0, "runs below": 0, **dict.fromkeys(("p", "p by Holm", *COLUMNS[-2:]), 4)}
+COLUMNS = {"accuracy": 2, "standard error": 2, "pairs": 0, "p": 4, "p by Holm": 4}
+COLUMNS |= {"runs above": 0, "runs below": 0, "worst run": 2, "ECE": 4, "standard error of ECE": 4}
+"""Column -> digits after the point."""
+
 NOTES = (
     "mean difference and its standard error over pairs or corruptions, the seeds of each averaged first; where there "
     "is one alone, over its seeds, which says nothing of others. Below two standard errors a difference is not shown",
@@ -48,11 +47,11 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
         numbers = [*_mean_and_error(_units(own)), *counts]
         calibration = _differences(ece, compared[name])
         numbers += _mean_and_error(_units(calibration)) if len(calibration) > 1 else ()
-        cells = {
-            column: Cell(one, decimals=DECIMALS.get(column)) for column, one in zip(COLUMNS, numbers, strict=False)
-        }
+        columns = zip(COLUMNS.items(), numbers, strict=False)
+        cells = {column: Cell(number, decimals=digits) for (column, digits), number in columns}
         lines.append(Line("measured", name, cells))
-    return Table("paired", "differences between runs, accuracy in points", COLUMNS, lines, NOTES) if lines else None
+    title = "differences between runs, accuracy in points"
+    return Table("paired", title, list(COLUMNS), lines, NOTES) if lines else None
 
 
 def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:

@@ -94,7 +94,7 @@ def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> lis
         made.append(None if varied else selection_table(labelled))
         made.append(mce_table(labelled) if dataset == IMAGENET_C else None)
     without = [table(quantity, unlabelled) for quantity in WITHOUT_LABELS] if len(unlabelled) else []
-    return [one for one in (*made, *(one for one in without if one.lines)) if one is not None]
+    return [one for one in (*made, *without) if one is not None and one.lines]
 
 
 def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str) -> list[list[numbers.Row]]:
