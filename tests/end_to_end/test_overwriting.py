@@ -15,6 +15,7 @@ from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
 from tllib_ancon.paper import demo
 from tllib_ancon.training.pretrain import SourceOnly
+from tllib_ancon.training.run import RunDirectory
 
 
 def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path, monkeypatch) -> None:
@@ -70,7 +71,7 @@ def test_of_a_demo_no_finished_run_is_made_again(tmp_path: Path, monkeypatch) ->
     made: list[str] = []
 
     def run_all(self: demo.Demo, say: object) -> dict[str, Any]:
-        for directory in self.directories():
+        for directory in (RunDirectory(self.out / run.name) for run in self.runs()):
             if directory.finished:
                 continue
             made.append(directory.path.name)
@@ -83,7 +84,7 @@ def test_of_a_demo_no_finished_run_is_made_again(tmp_path: Path, monkeypatch) ->
 
     monkeypatch.setattr(demo.Demo, "run", run_all)
     monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
-    monkeypatch.setattr("tllib_ancon.report.curves.draw_curves", lambda metrics, path: None)
+    monkeypatch.setattr("tllib_ancon.cli.commands.draw_curves", lambda metrics, path: None)
     words = ["demo", "--out", str(tmp_path), "--seeds", "0", "--overwrite"]
     total = 1 + len(demo.METHODS)
     assert main(words) == 130
