@@ -139,16 +139,6 @@ def test_the_interval_shrinks_with_every_label() -> None:
     assert intervals[-1].lower > 0
 
 
-def test_nothing_is_known_before_the_first_label() -> None:
-    test = DisagreementTest(disagreements=30, images=300)
-    assert (test.e_better, test.e_worse, test.verdict) == (1.0, 1.0, "undecided")
-    assert test.interval == (-0.1, 0.1)
-    assert math.isnan(test.estimate)
-    assert not test.settled
-    assert DisagreementTest().interval == (-1.0, 1.0)
-    assert DisagreementTest().remaining is None
-
-
 @pytest.mark.parametrize(("sign", "verdict"), [(1, "better"), (-1, "worse")])
 def test_labels_that_all_agree_decide_after_ten(sign: int, verdict: str) -> None:
     assert after([sign] * 9).verdict == "undecided"
@@ -166,12 +156,6 @@ def test_the_margin_is_a_difference_of_accuracy_over_all_images() -> None:
     assert after(outcomes, margin=0.01, **population).verdict == "undecided"
     assert after(outcomes, margin=0.01, **population).interval == (0.01, 0.01)
     assert after(outcomes, **population).estimate == pytest.approx(0.01)
-
-
-def test_a_margin_that_the_disagreements_cannot_exceed_is_settled_at_once() -> None:
-    test = DisagreementTest(margin=0.05, disagreements=20, images=1000)
-    assert test.settled
-    assert test.verdict == "undecided"
 
 
 def test_an_e_value_beyond_floats_is_infinite_and_no_warning() -> None:

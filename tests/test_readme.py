@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm
 import torch
-from PIL import Image
 
+from tests.layouts import write_classes
 from tllib_ancon.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,13 +36,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a checkpoint of timm and class folders, on a machine without TLLib."""
     for toolkit in ("tllib", "dalib"):
         monkeypatch.setitem(sys.modules, toolkit, None)
-    rng = np.random.default_rng(0)
-    for label, name in enumerate(("cat", "dog")):
-        folder = tmp_path / "pictures" / "target" / name
-        folder.mkdir(parents=True)
-        for number in range(10):
-            pixels = rng.integers(0, 128, (40, 40, 3)) + 120 * label
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    write_classes(tmp_path / "pictures" / "target", ("cat", "dog"), images=10)
     torch.manual_seed(0)
     torch.save(timm.create_model("resnet18", num_classes=2).state_dict(), tmp_path / "model.pth")
     monkeypatch.chdir(tmp_path)

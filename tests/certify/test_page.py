@@ -21,11 +21,6 @@ from tllib_ancon.errors import UserError
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
-    return Session(comparison(), log=tmp_path / "answers.jsonl")
-
-
-@pytest.fixture
 def page(session: Session) -> Iterator[Visitor]:
     with served(session) as visitor:
         yield visitor

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.certify.examples import CLASSES, comparison
+from tests.certify.examples import CLASSES
 from tests.certify.serving import Visitor, example_image, served
 from tllib_ancon.certify.session import ANOTHER, CANNOT_TELL, Comparison, Session
 from tllib_ancon.errors import UserError
@@ -55,11 +55,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
     opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
     yield opened
     opened.quit()
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Session:
-    return Session(comparison(), log=tmp_path / "answers.jsonl")
 
 
 @pytest.fixture

@@ -45,23 +45,6 @@ def boxes() -> Parser:
     return parser
 
 
-def test_the_short_text_has_what_is_common_or_needed_and_the_full_one_every_flag(boxes: Parser) -> None:
-    assert boxes.format_help().startswith("usage: box --name NAME [flags]\n")
-    short, full = (" ".join(boxes.format_help(full=full).split()) for full in (False, True))
-    for part in (
-        "-s, --size X side of a box in metres (above 0 and at most 10; default: 1)",
-        "--name NAME what is written on it (needed)",
-        "--help-all",
-    ):
-        assert part in short
-    for part in ("--lid close the box (default: off)", "--no-round round its corners (default: on)"):
-        assert part in full
-        assert part.split()[0] not in short
-    assert "--no-lid" not in full
-    assert "--numbers N [N ...] numbers on it; by default those of the shop" in full
-    assert "the shop (" not in full
-
-
 def test_both_directions_of_a_switch_are_understood(boxes: Parser) -> None:
     assert boxes.parsed(["--lid", "--no-round"]) == argparse.Namespace(lid=True, round=False)
     assert boxes.parsed(["--no-lid", "--round"]) == argparse.Namespace(lid=False, round=True)

@@ -13,6 +13,7 @@ import torch
 from PIL import EpsImagePlugin, Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
@@ -188,15 +189,7 @@ def test_a_dataset_without_length() -> None:
         as_domain(Items())
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0], r"labels are int64 \(1,\); expected a whole number for each of 2 images"),
-        ([0.0, 1.0], r"labels are float64 \(2,\)"),
-        ([0, 3], "labels from 0 to 3; expected 0 to 2: it has 3 classes"),
-        ([-1, 0], "labels from -1 to 0"),
-    ],
-)
+@pytest.mark.parametrize(("labels", "message"), REFUSED["labels"])
 def test_labels_that_do_not_fit(labels: list[Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         as_domain(Items(RED, RED), labels=labels, classes=["a", "b", "c"])
@@ -226,16 +219,6 @@ def test_content_tells_datasets_of_one_length_apart() -> None:
 def root(tmp_path: Path) -> Path:
     names = ("photos/a.png", "photos/b.png", "web/bike/a.png", "web/bus/b.png", "mixed/a.png", "mixed/bike/a.png")
     return touch(tmp_path, *names)
-
-
-def test_folders(root: Path) -> None:
-    photos, web = as_domain(root / "photos"), as_domain(str(root / "web"))
-    assert (photos.name, len(photos), photos.labels, list(photos.classes)) == ("photos", 2, None, [])
-    assert (web.name, web.labels.tolist(), web.classes) == ("web", [0, 1], ["bike", "bus"])
-    assert as_domain(root / "web", classes=["bus", "bike"]).labels.tolist() == [1, 0]
-    assert as_domain(root / "photos", classes=["x", "y"]).classes == ["x", "y"]
-    tree = as_domain(root, labels=False)
-    assert (len(tree), tree.labels) == (6, None)
 
 
 def test_paths_of_images(root: Path) -> None:

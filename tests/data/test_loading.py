@@ -20,14 +20,7 @@ from torch import Tensor
 from tests.data.conftest import finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
-from tllib_ancon.data.loading import (
-    EpochSampler,
-    ImageLoader,
-    UnlabelledImages,
-    WorkerPool,
-    WorkersLost,
-    hold_out,
-)
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, WorkerPool, WorkersLost, hold_out
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 

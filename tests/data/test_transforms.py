@@ -176,18 +176,3 @@ def test_crops_at_once_are_torchvisions_kernels_one_by_one(drawn: list[Geometry]
     assert (cropped.int() - expected.int()).abs().max() <= LEVELS
     exact = drawn[0]._replace(top=2, left=3, height=SIZE, width=SIZE)
     assert torch.equal(crop_batch(squares[:1], [exact], SIZE)[0], one_by_one(squares[0], exact, SIZE))
-
-
-@pytest.mark.parametrize("resizing", ["default", "cen.crop", "ran.crop", "res."])
-@pytest.mark.parametrize("more", [{}, {"horizontal_flip": False}, {"padding": 3}, GREY])
-def test_a_batch_is_what_its_images_are_one_by_one(resizing: str, more: dict[str, Any]) -> None:
-    transform = device_augmentation(replace(OPTIONS, train_resizing=resizing, **more))
-    side, state = transform.resizing.side, torch.get_rng_state()
-    pixels = torch.randint(256, (12, side, side, 3), dtype=torch.uint8, generator=torch.Generator())
-    for first in (0, 100):
-        seeds = range(first, first + 12)
-        expected, batch = (replace(transform, at_once=way).finish(pixels, seeds) for way in (False, True))
-        assert (batch.shape, batch.is_contiguous()) == (expected.shape, True)
-        assert (batch - expected).abs().round().max() <= LEVELS
-        assert resizing == "default" or torch.equal(batch, expected)
-    assert torch.equal(torch.get_rng_state(), state)

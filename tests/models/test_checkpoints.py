@@ -261,14 +261,6 @@ def test_a_digit_network_is_not_pooled(name, shape):
         assert (restored(batch) - model(batch)).abs().max() == 0
 
 
-def test_the_backbones_own_classifier_stays():
-    backbone = Backbone(classifier=True)
-    before = backbone.fc.weight.clone()
-    state = {**states()["cdan"], "backbone.fc.weight": torch.zeros(5, 12), "backbone.fc.bias": torch.zeros(5)}
-    start({name: tensor for name, tensor in state.items() if "num_batches" not in name}, backbone)
-    assert torch.equal(backbone.fc.weight, before)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

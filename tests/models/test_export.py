@@ -114,11 +114,6 @@ def test_exported_weights_load_strictly_into_the_plain_network(form: str, tmp_pa
         assert torch.equal(plain.eval()(images), classifier.eval()(images))
 
 
-def test_images_of_other_channels_are_refused() -> None:
-    with pytest.raises(UserError, match=r"cannot be called on images of shape \(2, 1, 32, 32\)"):
-        export.export(shot(), "torchscript", CLASSES, (0.5,), (0.5,), 32)
-
-
 class Branching(nn.Module):
     """What no exporter can follow: a branch on the pixels."""
 

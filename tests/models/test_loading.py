@@ -16,10 +16,7 @@ from torchvision import models
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load
-from tllib_ancon.models.classifier import (
-    BottleneckClassifier,
-    shot_classifier,
-)
+from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.export import export_state_dict
 from tllib_ancon.models.networks import SmallCNN, create_backbone
 from tllib_ancon.models.state_dicts import load_into
@@ -236,15 +233,6 @@ def test_the_imagenet_start_is_the_whole_network(weights: Path) -> None:
     assert features.shape == (2, 512)
     assert (model.num_classes, model.features_dim) == (1000, 512)
     assert {group["lr"] for group in model.get_parameters(0.001)} == {0.001}
-
-
-def test_the_imagenet_start_of_timm() -> None:
-    torch.manual_seed(0)
-    network = timm.create_model("test_resnet").eval()
-    torch.manual_seed(0)
-    model = load("imagenet", "test_resnet", scratch=True).eval()
-    images = torch.rand(1, 3, 64, 64)
-    assert torch.equal(model(images), network(images))
 
 
 def test_what_cannot_be_an_imagenet_start(weights: Path, tmp_path: Path) -> None:

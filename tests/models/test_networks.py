@@ -21,16 +21,10 @@ from tllib_ancon.models.classifier import (
     BottleneckClassifier,
     Preprocessing,
     adaptation_mode,
-    choose_adapted_parameters,
     preprocessing_of,
     shot_classifier,
 )
-from tllib_ancon.models.networks import (
-    SmallCNN,
-    create_backbone,
-    create_network,
-    parse_options,
-)
+from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, parse_options
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -56,24 +50,6 @@ def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu(model: Bot
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()
-
-
-@pytest.mark.parametrize(
-    ("which", "learning"),
-    [
-        ("all", {"backbone", "bottleneck", "head"}),
-        ("all-but-head", {"backbone", "bottleneck"}),
-        ("norm-affine", {"backbone", "bottleneck"}),
-    ],
-)
-def test_adapted_parameters(model: BottleneckClassifier, which: str, learning: set[str]) -> None:
-    choose_adapted_parameters(model, which)
-    chosen = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert {name.split(".")[0] for name in chosen} == learning
-    if which == "norm-affine":
-        owners = {type(model.get_submodule(name.rsplit(".", 1)[0])) for name in chosen}
-        assert owners == {nn.BatchNorm1d, nn.BatchNorm2d}
-    assert sum(len(group["params"]) for group in model.get_parameters()) == len(chosen)
 
 
 @pytest.mark.parametrize("dropout", [False, True])

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.certify.examples import comparison
+from tllib_ancon.certify.session import Session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(comparison(), log=tmp_path / "answers.jsonl")
