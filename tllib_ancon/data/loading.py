@@ -294,11 +294,8 @@ class _Batches(Dataset[Any]):
 
     def __getitem__(self, asked: tuple[int, list[int]]) -> Any:
         number, keys = asked
-        items = [self.datasets[number][key] for key in keys]
-        if not any(isinstance(part, Pixels) for part in items[0]):
-            return default_collate(items)
-        columns = zip(*items, strict=True)
-        return [self._laid(column) if isinstance(column[0], Pixels) else torch.tensor(column) for column in columns]
+        columns = map(list, zip(*(self.datasets[number][key] for key in keys), strict=True))
+        return [self._laid(column) if isinstance(column[0], Pixels) else default_collate(column) for column in columns]
 
     def _laid(self, images: Sequence[Pixels]) -> tuple[Tensor, list[int]]:
         values = [torch.from_numpy(image.values) for image in images]

@@ -6,7 +6,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,7 +100,7 @@ def open_domain(
             name = str(Path(root) / name)
         domain = _open_hugging_face(name, codes, classes, image_column, label_column, allow_download)
     else:
-        tree = Tree(dataset_root(root), allow_outside)
+        tree = Tree(root, allow_outside)
         openers: Mapping[str, Callable[[], Domain]] = {
             IMAGE_LIST: partial(_open_lists, tree, codes, num_classes),
             IMAGE_FOLDER: partial(_open_class_folders, tree, codes, classes),
@@ -142,7 +142,7 @@ def as_domain(
     if isinstance(images, Domain):
         domain = images
     elif isinstance(images, str | os.PathLike):
-        tree = Tree(dataset_root(os.fspath(images)))
+        tree = Tree(images)
         below = tree.folders(tree.root)
         if below and labels is not False and tree.images(tree.root):
             raise UserError(
@@ -181,10 +181,11 @@ def known_domains(root: str | Path, dataset: str) -> set[str]:
 
 def missing_dataset(root: str | Path) -> UserError:
     """The error for a root without the name of its dataset: which one it looks like, and all names."""
-    tree, found = Tree(root), ""
+    found = ""
     if any((Path(root) / "image_list").glob("*.txt")):
         found = IMAGE_LIST
     elif os.path.isdir(root):
+        tree = Tree(root)
         found = FOLDER if tree.images(root) else IMAGE_FOLDER if tree.folders(root) else ""
     guess = f"{root} looks like {found}: pass `data` {found}. " if found else ""
     return UserError(f"`data` is missing: which dataset lies in {root}? {guess}Names: {', '.join(NAMES)}")
@@ -228,13 +229,6 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     return replace(domain.subset([index for index, reason in enumerate(reasons) if not reason]), skipped=skipped)
 
 
-def dataset_root(root: str | Path) -> Path:
-    """The folder of a dataset, or :class:`UserError`."""
-    if not Path(root).is_dir():
-        raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
-    return Path(root)
-
-
 def _reason(domain: Domain, index: int) -> str:
     """Why an image cannot be decoded; empty where it can."""
     try:
@@ -249,14 +243,19 @@ class Tree:
     refused unless it is allowed, and so are names that differ in case alone: where case is ignored one of them is lost.
 
     Args:
-        root: an existing folder
+        root: of the dataset
         allow_outside: accept what lies outside
+
+    Raises:
+        UserError: the root is no folder
     """
 
-    def __init__(self, root: str | Path, allow_outside: bool = False):
+    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
+        if not os.path.isdir(root):
+            raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
         self.root, self.allow_outside = Path(root), allow_outside
         real = os.path.join(os.path.realpath(root), "")
-        self._inside = cache(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
+        self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
 
     def holds(self, path: str) -> bool:
         """Whether a path stays below the root, all links followed; a folder is looked at once."""
@@ -294,7 +293,7 @@ class Tree:
 
     def domain(self, code: str, layered: bool = False) -> Path:
         """The folder of a domain; of a ``layered`` one, of a severity of a corruption."""
-        folder = self.root if code == ROOT else self.root / code
+        folder = self.root / code
         if folder.is_dir():
             return Path(self.require(folder))
         known = [ROOT, *self.folders(self.root)]

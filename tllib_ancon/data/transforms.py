@@ -146,7 +146,7 @@ class ImageTransform:
         """What is done before the device: an image, or the bytes (H, W, 3) of the resized one -> (H, W, C) uint8."""
         resized = Image.fromarray(image) if isinstance(image, np.ndarray) else self.resizing(image)
         cropped = self.crop(resized)
-        if self.grey:
+        if len(self.mean) == 1:
             cropped = cropped.convert("L")
         return np.array(cropped).reshape(cropped.height, cropped.width, -1)
 
@@ -167,10 +167,6 @@ class ImageTransform:
         for part, normalised in zip(planes, images, strict=True) if on_cpu else [(planes, images)]:
             normalised.copy_(part).div_(255).sub_(mean).div_(std)
         return images
-
-    @property
-    def grey(self) -> bool:
-        return len(self.mean) == 1
 
 
 def train_transform(options: TransformOptions) -> ImageTransform:
@@ -260,7 +256,7 @@ class DeviceAugmentation(ImageTransform):
             with seeded(seed):
                 drawn.append(draw(square))
         cropped = crop_batch(squares, drawn, self.size) if at_once else torch.stack(drawn)
-        coloured: Tensor = functional.rgb_to_grayscale(cropped) if self.grey else cropped
+        coloured: Tensor = functional.rgb_to_grayscale(cropped) if len(self.mean) == 1 else cropped
         return self.normalize(coloured.movedim(-3, -1))
 
 
