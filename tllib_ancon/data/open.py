@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from timm.data.imagenet_info import ImageNetInfo
 
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.images import IMAGE_NAMES, Column, Items, Paths
@@ -402,6 +401,8 @@ def _shown(names: list[str]) -> str:
 def _open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str | None) -> Domain:
     """``root/corruption/severity/class/*`` with ImageNet's classes or any others; of a ``subset`` the same images of
     every corruption."""
+    from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly, and each spawned worker reads this file
+
     folders = [tree.domain(code, layered=True) for code in codes]
     found = {name for folder in folders for name in tree.folders(folder)}
     imagenet: Any = ImageNetInfo("imagenet-1k")
