@@ -179,6 +179,7 @@ def _join(rank: int, size: int, address: str) -> None:
         distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
         options: dict[str, Any] = {**DATA_PARALLEL}
         _step.model = DistributedDataParallel(_step.model, **options)
+        _step.model.broadcast_buffers = False
 
 
 def _steps() -> float:

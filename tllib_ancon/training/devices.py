@@ -19,9 +19,8 @@ Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 
 SECONDS_TO_CONNECT = 5
-DATA_PARALLEL = {"gradient_as_bucket_view": True, "broadcast_buffers": False}
-"""Options of DistributedDataParallel. Each process keeps its own running statistics: training reads none, evaluation
-the main process's."""
+DATA_PARALLEL = {"gradient_as_bucket_view": True}
+"""Options of DistributedDataParallel."""
 
 
 def device() -> torch.device:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -75,6 +76,9 @@ class TrainingLoop(ABC):
         optimizer = create_sgd(groups, options)
         self.schedule = power_decay(optimizer, options, steps, warmup_steps)  # of a prepared one it sees no steps
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        if isinstance(self.model, DistributedDataParallel):
+            # Each process keeps its own running statistics: training reads none, evaluation the main process's.
+            self.model.broadcast_buffers = False
         self.network: Any = self.accelerator.unwrap_model(self.model)
         self.parts: dict[str, Stateful] = {
             "model": self.network,
