@@ -1,59 +1,19 @@
-"""Help texts: short at first, complete on request, and without anything heavy."""
+"""Help texts name what exists, need nothing heavy and are shown in any encoding; what they say is recorded by the doors."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
 import sys
-from typing import Annotated
 
 import pytest
-from pydantic import Field
 
 from tllib_ancon.cli import main as door
-from tllib_ancon.cli.flags import Flags, help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
-from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import ASSUMED, CRITERIA_OF_AN_EPOCH, ImageConfig, ModelConfig
 from tllib_ancon.selection import CRITERIA
-from tllib_ancon.settings import Flag, Settings, redefined, settings_of
-
-
-class Boxes(Settings):
-    FLAG = Flag(group="boxes")
-
-    size: Annotated[float, Flag("-s", common=True)] = Field(1.0, gt=0, le=10)
-    """side of a box
-    in metres"""
-    lid: bool = Field(False, description="close the box")
-    round: bool = Field(True, description="round its corners")
-    name: str | None = Field(None, description="what is written on it")
-    numbers: tuple[int, ...] = Field((), description="numbers on it; by default those of the shop")
-
-
-class Crates(Boxes):
-    size: float = redefined(Boxes, "size", 2.0)
-    """side of a crate"""
-
-
-@pytest.fixture
-def boxes() -> Parser:
-    parser = Parser(prog="box")
-    Flags(settings_of(Boxes), needed=("name",)).add(parser)
-    return parser
-
-
-def test_both_directions_of_a_switch_are_understood(boxes: Parser) -> None:
-    assert boxes.parsed(["--lid", "--no-round"]) == argparse.Namespace(lid=True, round=False)
-    assert boxes.parsed(["--no-lid", "--round"]) == argparse.Namespace(lid=False, round=True)
-
-
-def test_a_setting_is_redefined_for_a_subclass() -> None:
-    assert help_text(settings_of(Crates)["size"]) == "side of a crate (above 0 and at most 10; default: 2)"
-    assert help_text(settings_of(Boxes)["size"]).endswith("default: 1)")
-    assert Crates().size == 2
+from tllib_ancon.settings import settings_of
 
 
 def test_what_is_assumed_is_said() -> None:

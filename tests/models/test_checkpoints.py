@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import LAYOUTS, rebuild_model, recognize
-from tllib_ancon.models.classifier import Classifier, adaptation_mode, choose_adapted_parameters, shot_classifier
+from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit.toolkit import find
@@ -206,23 +206,6 @@ def test_an_adapted_model_of_any_layout_can_be_read_again(layout, tmp_path):
         expected, features = adapted.predict(images())
     assert features.shape[1] == adapted.features_dim
     assert (logits_after_saving(adapted.state_dict(), tmp_path) - expected).abs().max() == 0
-
-
-def test_features_are_what_the_head_gets_and_dropout_is_off_unless_asked() -> None:
-    """Of what CDAN, MDD and DAN left; the script of the first has no dropout."""
-    for name in ("cdan", "mdd", "dan"):
-        model = start(states()[name], Backbone())
-        logits, features = adaptation_mode(model).predict(images())
-        assert features.shape == (5, 9)
-        assert features.min() >= 0  # of a ReLU
-        torch.testing.assert_close(model.head(features), logits)
-        assert torch.equal(model.predict(images())[0], logits)
-        adaptation_mode(model, dropout=True)
-        first, second = (model.predict(images())[0] for _ in range(2))
-        assert torch.equal(first, second) == (name == "cdan")
-        choose_adapted_parameters(model)
-        assert [group["lr"] for group in model.get_parameters()] == [0.1, 1.0]
-        assert not any(parameter.requires_grad for parameter in model.head.parameters())
 
 
 # Backbones

@@ -87,14 +87,6 @@ def test_shots_lenet_gives_800_features_in_the_published_order(lenet: Bottleneck
     assert sum(parameter.numel() for parameter in lenet.backbone.parameters()) == 20 * 26 + 50 * 501
 
 
-def test_half_of_the_features_are_dropped_in_training_alone_or_if_adaptation_is_asked_to(lenet) -> None:
-    assert 0.4 < (lenet.train().predict(DIGITS)[1] == 0).float().mean() < 0.6
-    assert (lenet.eval().predict(DIGITS)[1] != 0).all()
-    for dropout in (False, True):
-        adaptation_mode(lenet, dropout)
-        assert bool((lenet.predict(DIGITS)[1] == 0).any()) == dropout
-
-
 def test_a_checkpoint_is_loaded_with_its_dropout(lenet: BottleneckClassifier, tmp_path: Path) -> None:
     torch.save(lenet.state_dict(), tmp_path / "model.pth")
     loaded = load(tmp_path / "model.pth", "shot_lenet", bottleneck_dropout=0.3)

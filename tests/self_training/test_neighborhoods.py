@@ -99,17 +99,6 @@ def test_the_gradient_of_aad_against_finite_differences() -> None:
         assert float(logits.grad[i, k]) == pytest.approx((up - down) / 2e-2, abs=2e-4)
 
 
-def test_anchors_get_no_gradient() -> None:
-    visits = random_visits(seed=5)
-    indices, *rest = visits.steps[0]
-    inputs = [tensor.float().requires_grad_() for tensor in rest]
-    nrc = NeighborhoodReciprocity(N, K, D)
-    nrc.initialize(*visits.first)
-    nrc(indices, *inputs).backward()
-    assert [tensor.grad is not None for tensor in inputs] == [False, True, False]
-    assert not any(buffer.requires_grad for buffer in nrc.buffers())
-
-
 def test_as_many_neighbours_as_there_are() -> None:
     with pytest.warns(UserWarning, match="neighbors=5 but a sample has only 2 others") as warned:
         nrc = NeighborhoodReciprocity(3, K, D, neighbors=5, expanded_neighbors=2, search="cached")
