@@ -1,4 +1,4 @@
-"""Help texts name what exists, need nothing heavy and are shown in any encoding; what they say is recorded by the doors."""
+"""Help texts name what exists, need nothing heavy and are shown in any encoding; the doors record what they say."""
 
 from __future__ import annotations
 
