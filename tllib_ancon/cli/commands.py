@@ -34,7 +34,7 @@ from tllib_ancon.errors import UserError, of_stage
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.training.files import copy_whole, write_bytes, write_whole
+from tllib_ancon.training.files import copy_whole, new_file, write_bytes, write_whole
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,10 @@ class EvaluateConfig(PredictConfig):
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    from tllib_ancon.training import devices
+    from tllib_ancon import selection
+    from tllib_ancon.training import devices, inputs
+    from tllib_ancon.training.inference import evaluation_loader, predict_domain
+    from tllib_ancon.training.progress import Progress
 
     if config.select is not None:
         return devices.on_main(select)(config)
@@ -216,7 +219,24 @@ def evaluate(config: EvaluateConfig) -> None:
     if config.out is not None:
         raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
     with devices.using_threads(config.threads):
-        score(config)
+        if config.json_file:
+            new_file(config.json_file, setting="json")
+        start = inputs.find_model(str(config.checkpoint))
+        settings = inputs.inherited(config, start)
+        target = inputs.open_images(settings, config.target, "test", start.classes)
+        inputs.require_same_classes(start, target)
+        model = inputs.load_classifier(settings, start, target.num_classes)
+        settings, transforms = inputs.choose_transforms(settings, model.preprocessing, target)
+        target = inputs.cached(settings, replace(transforms, train=transforms.evaluation), target)
+        loader = evaluation_loader(target, transforms.evaluation, config.batch_size, config.workers)
+        device = devices.device()
+        with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
+            bar.iterable = loader
+            predictions = predict_domain(model.to(device), bar, device, loader.num_images)
+        scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
+        if record := inputs.recorder(target):
+            scores |= record(predictions)
+        devices.on_main(show)(scores, target.classes if config.per_class_eval else (), config.json_file)
 
 
 def select(config: EvaluateConfig) -> None:
@@ -231,34 +251,6 @@ def select(config: EvaluateConfig) -> None:
         epoch = reselection.choose(metrics, config.criterion)["epoch"]
         copy_whole(reselection.chosen_checkpoint(directory, epoch), Path(config.out))
         print(f"epoch {epoch}, by {config.criterion}, in {config.out}")
-
-
-def score(config: EvaluateConfig) -> None:
-    """Score a checkpoint on a domain."""
-    from tllib_ancon import selection
-    from tllib_ancon.training import devices, inputs
-    from tllib_ancon.training.devices import device
-    from tllib_ancon.training.files import new_file
-    from tllib_ancon.training.inference import evaluation_loader, predict_domain
-    from tllib_ancon.training.progress import Progress
-
-    if config.json_file:
-        new_file(config.json_file, setting="json")
-    start = inputs.find_model(str(config.checkpoint))
-    settings = inputs.inherited(config, start)
-    target = inputs.open_images(settings, config.target, "test", start.classes)
-    inputs.require_same_classes(start, target)
-    model = inputs.load_classifier(settings, start, target.num_classes)
-    settings, transforms = inputs.choose_transforms(settings, model.preprocessing, target)
-    target = inputs.cached(settings, replace(transforms, train=transforms.evaluation), target)
-    loader = evaluation_loader(target, transforms.evaluation, config.batch_size, config.workers)
-    with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
-        bar.iterable = loader
-        predictions = predict_domain(model.to(device()), bar, device(), loader.num_images)
-    scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
-    if record := inputs.recorder(target):
-        scores |= record(predictions)
-    devices.on_main(show)(scores, target.classes if config.per_class_eval else (), config.json_file)
 
 
 def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) -> None:

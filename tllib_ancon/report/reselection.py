@@ -12,11 +12,8 @@ from tllib_ancon.report import runs
 from tllib_ancon.selection import CRITERIA, PAPER_CRITERIA, best_epoch, selection_spread
 from tllib_ancon.training.run import BEST, CONFIG, LATEST, METRICS, RESULT, RunDirectory
 
-Line = Mapping[str, Any]
-"""A line of ``metrics.jsonl``."""
 
-
-def choose(metrics: Sequence[Line], criterion: str) -> Line:
+def choose(metrics: Sequence[Mapping[str, Any]], criterion: str) -> Mapping[str, Any]:
     """The best adapted epoch by this criterion; epoch 0, the source model, does not compete, as in the paper.
 
     Args:
@@ -47,7 +44,7 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
     return metrics
 
 
-def table(metrics: Sequence[Line]) -> str:
+def table(metrics: Sequence[Mapping[str, Any]]) -> str:
     """A row a criterion: the epoch it chooses, its score there, and accuracy and ECE where they are on record; and the
     paper's "maximum performance change under different selection methods", in points of accuracy."""
     labelled = any("accuracy" in line for line in metrics)
