@@ -108,8 +108,8 @@ class Flags:
         else:
             number = _number(setting.annotation) if len(kinds) == 1 else None
             several = {"nargs": "+" if items[-1] is Ellipsis else len(items)} if items else {}
-            options |= {"dest": self._dest(name), "type": _word_as(number or str), "metavar": self._metavar(name)}
-            yield words, {**options, **several}
+            kind = str if number is None else _word_as(number)
+            yield words, {**options, **several, "dest": self._dest(name), "type": kind, "metavar": self._metavar(name)}
 
     def _metavar(self, name: str) -> str | tuple[str, ...]:
         setting = self.settings[name]
