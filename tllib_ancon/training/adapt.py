@@ -196,7 +196,7 @@ def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationRe
             "replaced; choose another `log`"
         )
     target = inputs.open_images(config, config.target)
-    divide(target, config, Transforms(inputs.as_it_is, inputs.as_it_is))  # a target too small is refused at once
+    divide(target, config, Transforms(nn.Identity(), nn.Identity()))  # a target too small is refused at once
     with of_stage("pretrain"):
         trained = pretrain(first.replace(log=str(log / "pretrain")), part_of=log)
     checkpoint = RunDirectory(log / "pretrain").checkpoints / trained["checkpoint"]

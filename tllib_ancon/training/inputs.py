@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tllib_ancon import evaluation
 from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, PredictConfig, PretrainConfig
@@ -75,7 +75,7 @@ def choose_transforms(
     """
     if given is not None or images.holds_tensors:
         config, known = with_preprocessing(config, preprocessing)
-        return config, replace(given or Transforms(as_it_is, as_it_is), preprocessing=known)
+        return config, replace(given or Transforms(nn.Identity(), nn.Identity()), preprocessing=known)
     assumed: dict[str, Any] = {}
     if preprocessing is None and config.crop_fraction is None:
         size = config.image_size or ASSUMED["image_size"]
@@ -124,11 +124,6 @@ def with_preprocessing(
         return config, None
     crop_fraction = config.crop_fraction or ASSUMED["crop_fraction"]
     return config, Preprocessing(mean, std, config.image_size, crop_fraction, config.val_resizing, config.resize_size)
-
-
-def as_it_is(image: Tensor) -> Tensor:
-    """The transform of images that are tensors already."""
-    return image
 
 
 def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
