@@ -142,15 +142,15 @@ class Workers(Engine):
     def start(self, title: str, run: Run) -> Future[str]:
         return self.pool.submit(_made, title, run.config)
 
-    def ended(self, running: Mapping[str, Future[str]]) -> dict[str, Failure | None]:
+    def ended(self, running: Mapping[str, Future[str]]) -> dict[str, str | None]:
         wait(running.values(), 0.5, FIRST_COMPLETED)
-        ended: dict[str, Failure | None] = {}
+        ended: dict[str, str | None] = {}
         for name in [name for name, future in running.items() if future.done()]:
             try:
                 self.say(running[name].result())
                 ended[name] = None
             except BAD_INPUT as error:
-                ended[name] = Failure(name, in_words(error))
+                ended[name] = in_words(error)
         return ended
 
     def end(self, running: Sequence[Future[str]]) -> None:

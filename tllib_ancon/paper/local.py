@@ -104,7 +104,7 @@ class Engine(ABC):
         self.out, self.say = out, say
         waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
         running: dict[str, Any] = {}
-        failures: dict[str, Failure] = {}
+        reasons: dict[str, str] = {}
         with Interruption() as interruption:
             try:
                 while waiting or running:
@@ -117,18 +117,18 @@ class Engine(ABC):
                             continue
                         del waiting[name]
                         try:
-                            if run.needs in failures:
+                            if run.needs in reasons:
                                 raise UserError(f"needs {run.needs}, which failed")
                             running[name] = self.start(title, run)
                         except BAD_INPUT as error:
-                            failures[name] = Failure(name, in_words(error))
-                    for name, failure in self.ended(running).items() if running else ():
+                            reasons[name] = in_words(error)
+                    for name, reason in self.ended(running).items() if running else ():
                         del running[name]
-                        failures |= {} if failure is None else {name: failure}
+                        reasons |= {} if reason is None else {name: reason}
             except BaseException:
                 self.end(list(running.values()))
                 raise
-        return [failures[run.name] for run in runs if run.name in failures]
+        return [Failure(run.name, reasons[run.name]) for run in runs if run.name in reasons]
 
     @abstractmethod
     def start(self, title: str, run: Run) -> Any:
@@ -139,8 +139,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def ended(self, running: Mapping[str, Any]) -> dict[str, Failure | None]:
-        """The runs that have ended, after a little while."""
+    def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
+        """The runs that have ended, after a little while, and why one failed."""
 
     @abstractmethod
     def end(self, running: Sequence[Any]) -> None:
@@ -155,7 +155,7 @@ class Command:
     """
 
     def __init__(self, run: Run, out: Path, environment: Environment):
-        self.run, self.environment, self._log = run, environment, out / run.name / LOG
+        self.environment, self._log = environment, out / run.name / LOG
         words = [sys.executable, "-m", "tllib_ancon.orphan", str(os.getpid()), *run.words]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with open(self._log, "a", encoding="utf-8", opener=regular) as file:
@@ -163,13 +163,12 @@ class Command:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=variables)
 
     @property
-    def failure(self) -> Failure | None:
-        """Of a command that has ended."""
+    def failure(self) -> str | None:
+        """Why a command that has ended failed."""
         if self.process.returncode == 0:
             return None
         lines = read_bytes(self._log)[self._begin :].decode(errors="replace").strip().splitlines()
-        reason = f"exit status {self.process.returncode}: {lines[-1] if lines else 'no output'}"
-        return Failure(self.run.name, reason)
+        return f"exit status {self.process.returncode}: {lines[-1] if lines else 'no output'}"
 
 
 class Local(Engine):
@@ -185,7 +184,7 @@ class Local(Engine):
         self.free.pop(0)
         return command
 
-    def ended(self, running: Mapping[str, Command]) -> dict[str, Failure | None]:
+    def ended(self, running: Mapping[str, Command]) -> dict[str, str | None]:
         time.sleep(POLL)
         ended = {name: command for name, command in running.items() if command.process.poll() is not None}
         self.free += [command.environment for command in ended.values()]

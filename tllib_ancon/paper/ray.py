@@ -116,19 +116,19 @@ class OnRay(Engine):
     def start(self, title: str, run: Run) -> Any:
         return self.task.remote(title, run, str(Path.cwd()), self.out, self.variables, self.begun)
 
-    def ended(self, running: Mapping[str, Any]) -> dict[str, Failure | None]:
+    def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
         ended, _ = ray.wait(list(running.values()), timeout=POLL)
         names = {node["NodeID"]: called(node) for node in nodes()}
         for title, node in ray.get(self.begun.take.remote()):
             self.say(f"{title} on {names[node]}")
-        failures: dict[str, Failure | None] = {}
+        reasons: dict[str, str | None] = {}
         for name, task in running.items():
             if task in ended:
                 try:
-                    failures[name] = ray.get(task)
+                    reasons[name] = ray.get(task)
                 except RayError as error:
-                    failures[name] = Failure(name, _last_line(error))
-        return failures
+                    reasons[name] = _last_line(error)
+        return reasons
 
     def end(self, running: Sequence[Any]) -> None:
         """Cancel the tasks; Ray's cancellation of a task that runs may be lost, so that it is repeated."""
@@ -154,7 +154,7 @@ class Begun:
         return runs
 
 
-def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Any) -> Failure | None:
+def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Any) -> str | None:
     """On a node: make one run in a process of its own, in the folder in which the benchmark was started."""
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
@@ -162,7 +162,7 @@ def make(title: str, run: Run, folder: str, out: Path, variables: Environment, b
     try:
         command = Command(run, out, variables)
     except BAD_INPUT as error:
-        return Failure(run.name, in_words(error))
+        return in_words(error)
     await_end(command)
     return command.failure
 
