@@ -13,9 +13,8 @@ from PIL import Image
 
 from tests.data.conftest import with_cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import LabelledImages
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import TransformOptions, train_transform
 from tllib_ancon.errors import UserError
 
 CLASSES = ["bike", "bus", "car"]
@@ -132,11 +131,6 @@ def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> No
     if opened is folder:
         del others[2]
     assert len({domain.fingerprint(), *(other.fingerprint() for other in others)}) == len(others) + 1
-
-
-def test_source_training_needs_labels(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="its images have no labels, and a source domain needs them"):
-        LabelledImages(folder(tmp_path), evaluation_transform(OPTIONS))
 
 
 def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:

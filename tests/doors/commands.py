@@ -136,7 +136,8 @@ def benchmark_and_report(world: World) -> Iterator[str]:
     for name, more in (("report", []), ("beside", ["--paper", "officehome"])):
         said = finished("report", out, *more, "--out", world.folder / name)
         yield said.out.getvalue().splitlines()[-1]
-        yield from (line for line in folder(world.folder / name) if not more or line.startswith("report.md"))
+        kept = ("report.md", "accuracy.") if more else ""
+        yield from (line for line in folder(world.folder / name) if line.startswith(kept))
 
 
 @scene

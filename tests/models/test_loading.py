@@ -181,12 +181,6 @@ def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_pa
     assert classifier.preprocessing.mean == (0.5, 0.5, 0.5)
 
 
-def test_a_network_without_a_linear_head_is_read_too(tmp_path: Path) -> None:
-    network = models.squeezenet1_1(num_classes=K).eval()
-    classifier = load(saved(network.state_dict(), tmp_path), "torchvision/squeezenet1_1", K)
-    assert (classifier.head, classifier.features_dim) == (None, None)
-
-
 def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
     path = saved(models.resnet18(num_classes=K).state_dict(), tmp_path)
     for arch, said in {
