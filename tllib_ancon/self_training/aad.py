@@ -107,6 +107,6 @@ class AttractingDispersing(Neighborhood):
 register_neighborhood(
     "aad",
     AttractingDispersing,
-    lambda task, given: AttractingDispersing(*task.sizes, **given | {"total_steps": task.total_steps}),
+    of_task=("total_steps",),
     dataset_defaults={"Office31": {"aad_beta": 1.0}, "VisDA2017": {"neighbors": 5, "aad_beta": 5.0}},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -132,7 +132,7 @@ class Neighborhood(nn.Module):
 
 
 def register_neighborhood(
-    name: str, loss: type[Neighborhood], build: Callable[..., Neighborhood], *more: type[Options], **defaults: Any
+    name: str, loss: Callable[..., Neighborhood], *more: type[Options], of_task: Sequence[str] = (), **defaults: Any
 ) -> None:
     """Make a neighbourhood's loss three methods: alone, and with AnCon's votes mixed into its neighbours' predictions.
 
@@ -141,14 +141,15 @@ def register_neighborhood(
     a term of their own that keeps predictions diverse.
 
     Args:
-        loss, build: the class, and ``(task, its arguments) -> loss``
         more: of ``+ancon``, settings that are arguments of the loss, too
+        of_task: arguments of the loss, beside N, K and D, that are attributes of the task
         defaults: as :func:`register` has them
     """
     votes = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
 
     def alone(task: Task, options: Any, **mixing: Any) -> Method:
-        own = build(task, options.of(loss) | mixing)
+        given = options.of(loss) | mixing | {name: getattr(task, name) for name in of_task}
+        own = loss(*task.sizes, **given)
         part = Part(own, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors))
         return Method(part, refiner=no_targets)
 

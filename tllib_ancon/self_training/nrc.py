@@ -132,6 +132,4 @@ class Mixing(Options):
     """NRC: raw or normalised votes mixed with the neighbours"""
 
 
-register_neighborhood(
-    "nrc", NeighborhoodReciprocity, lambda task, given: NeighborhoodReciprocity(*task.sizes, **given), Mixing
-)
+register_neighborhood("nrc", NeighborhoodReciprocity, Mixing)
