@@ -16,8 +16,6 @@ SIDE, RESOLUTION, CROP = 32, 8, 28
 FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10")
 """Beginnings of the names of matplotlib's fonts that have ordinary digits."""
 
-LabelledImage = tuple[Image.Image, int]
-
 
 def write_demo_domains(root: Path, seed: int = 0) -> None:
     """Write both domains in TLLib's ImageList layout under ``root``; does nothing where they are complete.
@@ -47,7 +45,7 @@ def write_demo_domains(root: Path, seed: int = 0) -> None:
     unfinished.replace(lists / "classes.txt")  # the last file, and whole: it says that both domains are complete
 
 
-def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> Iterator[LabelledImage]:
+def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[Image.Image, int]]:
     """Digits in random fonts, size, position and rotation."""
     generator = random.Random(seed)
     folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
@@ -57,7 +55,7 @@ def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> 
             yield _render(str(label), generator.choice(fonts), generator), label
 
 
-def handwritten_digits() -> Iterator[LabelledImage]:
+def handwritten_digits() -> Iterator[tuple[Image.Image, int]]:
     """scikit-learn's digits, values 0 to 16, as 8-bit images."""
     digits = load_digits()
     for pixels, label in zip(digits.images, digits.target, strict=True):

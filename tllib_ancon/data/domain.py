@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-UNLABELLED = -1
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
 
@@ -115,7 +114,7 @@ class Domain:
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
         digest = hashlib.sha256(self.images.content())
-        labels = [UNLABELLED] * len(self) if self.labels is None else self.labels.tolist()
+        labels = [-1] * len(self) if self.labels is None else self.labels.tolist()
         for name, label in zip(self.images.names(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (name, label))
         return digest.hexdigest()

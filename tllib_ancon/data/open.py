@@ -158,10 +158,8 @@ def as_domain(
         kind = name or type(images).__name__
         domain = Domain(kind, Items(images, kind), list(classes or ()))
     domain = replace(domain, name=name or domain.name)
-    if labels is None or labels is True:
-        return domain
-    if labels is False:
-        return domain.without_labels()
+    if labels is None or isinstance(labels, bool):
+        return domain.without_labels() if labels is False else domain
     given = np.asarray(labels)
     largest = int(given.max()) if given.size and given.dtype.kind in "iu" else 0
     return replace(domain, classes=list(classes or domain.classes or numbered(largest + 1)), labels=given)

@@ -22,7 +22,6 @@ MOST_WEIGHTS = 2**30
 """Of one layer: 4 GB in float32."""
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
-NORMALIZATIONS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
 
 
 @dataclass(frozen=True)
@@ -398,7 +397,7 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
         model.head.requires_grad_(False)
     elif which == "norm-affine":
         for module in model.modules():
-            if isinstance(module, NORMALIZATIONS):
+            if isinstance(module, BATCH_NORMS | nn.GroupNorm | nn.LayerNorm):
                 module.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(f"the model has no parameter to train with `adapted={which}`; pass another `adapted`")
