@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -30,13 +30,8 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generate() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(DOCS / "generate.py")))
 
 
 def test_every_file_of_a_run_is_on_its_page(tmp_path: Path) -> None:
@@ -52,7 +47,7 @@ def test_every_file_of_a_run_is_on_its_page(tmp_path: Path) -> None:
     assert {name for name in named if f"`{name}`" not in page} == set()
 
 
-def test_every_flag_of_every_command_is_in_the_reference(generate: ModuleType) -> None:
+def test_every_flag_of_every_command_is_in_the_reference(generate: SimpleNamespace) -> None:
     page = generate.commands()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     assert set(sections) == set(COMMANDS)
@@ -83,7 +78,7 @@ def test_every_line_of_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "runs" / "digits" / "certify.npz").is_file()
 
 
-def test_every_setting_is_in_the_reference_with_its_meaning(generate: ModuleType) -> None:
+def test_every_setting_is_in_the_reference_with_its_meaning(generate: SimpleNamespace) -> None:
     page = generate.settings()
     for name in [*settings_of(AdaptConfig), *methods.settings()]:
         (row, *_) = re.findall(rf"^\| `{name}` \|.*\|$", page, re.MULTILINE)
