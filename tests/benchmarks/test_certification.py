@@ -26,12 +26,6 @@ def test_no_row_of_false_verdicts_exceeds_delta_but_those_of_the_z_test_do() -> 
     assert float(at_margin[1]) <= 5
 
 
-def test_random_images_take_more_labels_by_as_much_as_agreements_are_more_frequent() -> None:
-    population, generator = simulation.simulated(1000, 200, 0.8), np.random.default_rng(0)
-    labels = np.median(population.label(50, generator).labels)
-    assert 3 < np.median(population.label_random_images(50, generator).labels) / labels < 7
-
-
 def test_the_command_writes_and_prints_the_page(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(simulation, "at_random_images", lambda orders, generator: [("5 %", "1", "2", "3", "4")])
     assert main(["--streams", "5", "--out", str(tmp_path / "table.md")]) == 0

@@ -36,7 +36,7 @@ def launched(launcher: tuple[str, ...], words: list[str]) -> tuple[str, str]:
 
 def arguments(domains: Path, checkpoint: Path, log: Path) -> list[str]:
     words = ["adapt", *small_arguments(domains), "-t", "dark", "--checkpoint", str(checkpoint), "--log", str(log)]
-    return [*words, "-b", "8", "--epochs", str(EPOCHS), "--save-predictions"]
+    return [*words, "-b", "8", "--epochs", str(EPOCHS), "--save-predictions", "--method", "nrc+ancon"]
 
 
 def content(run: Path) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_two_stages_whose_writing_process_is_killed_continue_under_another_launc
     domains: Path, tmp_path: Path
 ) -> None:
     def words(name: str) -> list[str]:
-        stages = ("--pretrain", "cdan", "--entropy", "--epochs", "8", "-i", "4", "--adapt-epochs", "3")
+        stages = ("--pretrain", "mdd", "--epochs", "8", "-i", "4", "--adapt-epochs", "3")
         batches = ("-t", "dark", "-b", "8", "--adapt-batch-size", "8", "--log", str(tmp_path / name))
         return ["run", *small_arguments(domains), *stages, *batches]
 
@@ -133,7 +133,7 @@ def test_two_stages_whose_writing_process_is_killed_continue_under_another_launc
     assert second.exitcode
     assert not (tmp_path / "cut" / "pretrain" / "result.json").exists()
     out, _ = launched(ACCELERATE, words("cut"))
-    assert out.count("both stages in") == out.count("cdan, epoch 8") == 1
+    assert out.count("both stages in") == out.count("mdd, epoch 8") == 1
     for folder in ("pretrain", "adapt"):
         assert json.loads((tmp_path / "cut" / folder / "config.json").read_text())["processes"] == 2
         assert differences(content(tmp_path / "whole" / folder), content(tmp_path / "cut" / folder)) == []

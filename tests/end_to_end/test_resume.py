@@ -17,7 +17,7 @@ from tllib_ancon.training.run import RunDirectory
 
 ON_DEVICE = "ancon --device-augmentation --train-resizing default --image-size 14 --override"
 KILLS_BY_TIME, KILLS_BY_EVENT = 3, 4
-KILLS_BY_WRITE, WRITES_OF_AN_EPOCH = 8, 15
+KILLS_BY_WRITE, WRITES_OF_AN_EPOCH = 5, 15
 EVENTS = 80
 """Steps, flushes and renames of a run, about."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.end_to_end.killable import wait_for
 from tllib_ancon.paper.demo import Demo, summarize, table
 
 RUNS = {
@@ -57,19 +57,15 @@ def test_its_runs_are_those_of_a_plan() -> None:
         assert run.config.log == f"out/{run.name}"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_its_processes_end_with_it(tmp_path: Path, number: signal.Signals, status: int) -> None:
+def test_its_processes_end_with_it(tmp_path: Path) -> None:
     words = ["demo", "--out", str(tmp_path), "--jobs", "2", "--source-epochs", "100000"]
     with subprocess.Popen([sys.executable, "-m", "tllib_ancon", *words], stderr=subprocess.PIPE, text=True) as demo:
-        while not (tmp_path / "source-seed0" / "metrics.jsonl").is_file():
-            assert demo.poll() is None
-            time.sleep(0.05)
+        wait_for(lambda: (tmp_path / "source-seed0" / "metrics.jsonl").is_file() or demo.poll() is not None)
         started = psutil.Process(demo.pid).children(recursive=True)
-        demo.send_signal(number)
-        assert demo.wait(60) == status
+        demo.terminate()
+        assert demo.wait(60) == 128 + signal.SIGTERM
         _, left = psutil.wait_procs(started, timeout=20)
         assert not left
-        if number == signal.SIGTERM:
-            first, second = demo.stderr.read().splitlines()
-            assert first == "SIGTERM: the running commands end their step; once more ends them at once"
-            assert "stopped by SIGTERM while runs were made; the same command continues" in second
+        first, second = demo.stderr.read().splitlines()
+        assert first == "SIGTERM: the running commands end their step; once more ends them at once"
+        assert "stopped by SIGTERM while runs were made; the same command continues" in second

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import psutil
 import pytest
 
 from tests.domains_on_disk import small_arguments, write_domains
+from tests.end_to_end.killable import wait_for
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper import local
@@ -120,9 +120,7 @@ def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_
     command = [sys.executable, "-c", PARENT, str(tmp_path), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         started = psutil.Process(int(parent.stdout.readline()))
-        while not (log / "metrics.jsonl").is_file():
-            assert started.is_running()
-            time.sleep(0.05)
+        wait_for(lambda: (log / "metrics.jsonl").is_file() or not started.is_running())
         workers = started.children()
         parent.kill()
     _, left = psutil.wait_procs([started, *workers], timeout=20)
@@ -130,7 +128,8 @@ def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_
     lock_folder(log).close()
 
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(120)"
+ASLEEP = "import time; print(flush=True); time.sleep(120)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, lambda *_: print(flush=True)); {ASLEEP}"
 
 
 @pytest.fixture
@@ -143,11 +142,16 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
         def start_sleeping(command, **streams):
             started.append(start([sys.executable, "-c", code], **streams))
             if len(started) == 2:
-                for place, number in enumerate(numbers):
-                    threading.Timer(1 + 2 * place, os.kill, (os.getpid(), number)).start()
+                threading.Thread(target=send).start()
             return started[-1]
 
+        def send() -> None:
+            for lines, number in enumerate(numbers, start=1):
+                wait_for(lambda lines=lines: sum(log.stat().st_size == lines for log in tmp_path.rglob(LOG)) == 2)
+                os.kill(os.getpid(), number)
+
         monkeypatch.setattr(local.subprocess, "Popen", start_sleeping)
+        monkeypatch.setattr("tllib_ancon.interruption.AT_ONCE", 0.0)  # two signals are two
         before = [signal.signal(number, signal.default_int_handler) for number in set(numbers)]
         with pytest.raises(Interrupted, match=signal.Signals(numbers[0]).name):
             execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)
@@ -161,7 +165,7 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_driver_that_gets_a_signal_alone_ends_its_commands_and_says_so(sleeping, number: signal.Signals) -> None:
     said: list[str] = []
-    started = sleeping([number], "import time; time.sleep(120)", said)
+    started = sleeping([number], ASLEEP, said)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
     assert said[-1] == f"{number.name}: the running commands end their step; once more ends them at once"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,7 +34,6 @@ from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.inference import Predictions, evaluation_loader, predict_domain
 from tllib_ancon.training.inputs import Transforms
-from tllib_ancon.training.loop import TrainingLoop
 from tllib_ancon.training.pretrain import AdversarialTraining, SourceOnly, create_network
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import RunDirectory
@@ -48,7 +46,6 @@ WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
-WAYS = ("whole", "cut")
 COMMON = re.compile(r"\.(memory|lists|shares|relative_prior)\b")
 """State of a method that is of all samples in every process."""
 
@@ -168,42 +165,6 @@ def every_variant(target: Domain, folder: Path, build: Callable[..., Adaptation]
     return {name: outcome(build(target, folder / name, **variant)) for name, variant in VARIANTS.items()}
 
 
-class CutOff(Progress):
-    """Ends a run once an epoch is kept."""
-
-    def epoch(self, title: str, metrics: Any, total: int) -> None:
-        raise InterruptedError
-
-
-def cut_off_after_each_epoch(build: Callable[[], TrainingLoop]) -> TrainingLoop:
-    """What goes on after that."""
-    for _ in range(EPOCHS + 1):
-        loop = build()
-        loop.progress = CutOff(quiet=True)
-        with contextlib.suppress(InterruptedError):
-            loop()
-    return build()
-
-
-def resumed(target: Domain, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A whole run, and one that was cut off after each epoch."""
-    options = {"method": "nrc+ancon", "dropout": True, "adapted": "all-but-head"}
-    whole = state(in_one_of_many(target, folder / "whole", **options))
-    return whole, state(cut_off_after_each_epoch(lambda: in_one_of_many(target, folder / "cut", **options)))
-
-
-def state(adaptation: Adaptation) -> dict[str, Any]:
-    """Of a run that is finished here: what is different in each process, and what is not."""
-    adaptation()
-    return {
-        "method": adaptation.method.state_dict(),
-        "model": adaptation.network.state_dict(),
-        "optimizer": adaptation.optimizer.state_dict()["state"],
-        "noise": torch.rand(3),
-        "metrics": without(adaptation.metrics),
-    }
-
-
 def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
@@ -270,16 +231,6 @@ def adversarial_state(training: AdversarialTraining) -> dict[str, Any]:
     }
 
 
-def gathered_gradient() -> tuple[Tensor, Tensor]:
-    """The rows of all processes, and the gradient of this one's where process r weighs the sum of squares by r + 1."""
-    own = torch.tensor([[1.0, 2.0], [3.0, 4.0]]) + 10 * processes.rank()
-    own.requires_grad_()
-    everyones = processes.gather_with_gradient(own)
-    ((processes.rank() + 1) * everyones.pow(2).sum()).backward()  # type: ignore[no-untyped-call]
-    assert own.grad is not None
-    return everyones.detach(), own.grad
-
-
 @contextlib.contextmanager
 def double_precision() -> Iterator[None]:
     """Where new tensors are float64 and nothing is made float32."""
@@ -299,19 +250,14 @@ def one_of_many(root: Path, out: Path) -> dict[str, Any]:
             name: adversarial_state(adversarial(domains, out / name, BATCH, **settings))
             for name, settings in ADVERSARIAL.items()
         }
-    cut_off = {}  # with the batch-norm and the dropout of the toolkit
-    for name in ("cdan", "mdd"):
-        whole, cut = (partial(adversarial, domains, out / f"{name} {way}", BATCH, False, method=name) for way in WAYS)
-        cut_off[name] = adversarial_state(whole()), adversarial_state(cut_off_after_each_epoch(cut))
+    usual = adversarial_state(adversarial(domains, out / "usual", BATCH, plain=False, method="cdan"))
     return {
         "variants": every_variant(target, out, in_one_of_many),
-        "resumed": resumed(target, out),
         "source": trained(source_only(target, out / "source", BATCH)),
         "statistics": statistics(target, out / "statistics"),
         "evaluated": evaluated(target, SIZES),
         "adversarial": variants,
-        "adversarial resumed": cut_off,
-        "gathered": gathered_gradient(),
+        "with batch-norm": usual,
     }
 
 
@@ -371,13 +317,6 @@ def test_a_source_model_too(target, many, tmp_path: Path) -> None:
         torch.testing.assert_close(process["source"]["metrics"], expected["metrics"], rtol=0, atol=SAME)
 
 
-def test_a_run_in_two_processes_that_is_cut_off_ends_as_if_it_had_not_been(many) -> None:
-    for process in many:
-        whole, cut = process["resumed"]
-        assert differences(whole, cut) == []
-    assert differences(many[0]["resumed"][0]["method"], many[1]["resumed"][0]["method"])
-
-
 def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_image_in_order(target, many) -> None:
     expected = evaluated(target, SIZES)
     for process in many:
@@ -422,25 +361,10 @@ def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many
         torch.testing.assert_close(found["metrics"], expected["metrics"], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["cdan", "mdd"])
-def test_against_such_a_loss_too(many, method: str) -> None:
-    for process in many:
-        assert differences(*process["adversarial resumed"][method]) == []
-
-
 def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_of_their_own(many) -> None:
-    first, second = (process["adversarial resumed"]["cdan"][0] for process in many)
+    first, second = (process["with batch-norm"] for process in many)
     for one in (first, second):
         one["model"] = {name: tensor for name, tensor in one["model"].items() if "running" not in name}
     for part in ("model", "loss"):
         assert differences(first[part], second[part]) == []
     assert not torch.equal(first["noise"], second["noise"])
-
-
-def test_the_gradient_of_gathered_rows_is_that_of_the_sum_of_all_losses(many) -> None:
-    rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    weight = sum(range(1, WORLD_SIZE + 1))
-    for number, process in enumerate(many):
-        everyones, gradient = process["gathered"]
-        assert torch.equal(everyones, torch.cat([rows + 10 * other for other in range(WORLD_SIZE)]))
-        assert torch.equal(gradient, 2 * weight * (rows + 10 * number))

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from benchmarks.do_no_harm import classes
 from benchmarks.do_no_harm.classes import Setting, result
@@ -39,19 +38,6 @@ def test_kinds_of_targets() -> None:
     assert sum(tail[-3:]) < 0.2 * 3 * PER_CLASS
     assert sum(tail) == pytest.approx(PER_CLASS * sum(20 ** -(k / 30) for k in range(CLASSES)), rel=0.1)
     assert sum(counts(Setting("A", "no-shift", 0))) == PER_CLASS * CLASSES / 10
-
-
-def test_a_seed_has_classes_of_its_own() -> None:
-    def kept(seed: int) -> set[int]:
-        return set(np.asarray(Setting("A-D", "few-classes", seed).domain("ROOT").labels))
-
-    assert kept(0) == kept(0) != kept(1)
-
-
-def test_every_prior_is_one() -> None:
-    probabilities = torch.randn(50, 5, generator=torch.Generator().manual_seed(0)).softmax(1)
-    for prior in classes.PRIORS.values():
-        assert float(prior(probabilities).sum()) == pytest.approx(1)
 
 
 def test_the_table_has_paired_differences() -> None:

@@ -82,14 +82,6 @@ def test_all_methods_of_a_setting_and_seed_are_one_pool(runs: Path) -> None:
     assert not any(name.endswith("guarded") for name in made)
 
 
-def test_runs_from_different_starts_are_no_pool(tmp_path: Path) -> None:
-    write_run(tmp_path, "good", "ancon-seed0", logits(20, 1), logits(24, 2))
-    write_run(tmp_path, "good", "elr-seed0", logits(21, 1), logits(24, 2))
-    write_run(tmp_path, "good", "elr-seed1", logits(22, 1), logits(24, 2))
-    with pytest.raises(UserError, match="good: ancon-seed0 and elr-seed0 start from different models"):
-        joined(read(tmp_path))
-
-
 def measured(*pools: tuple[str, float, float, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of pools, each a setting, two accuracies and what the score gains: the adapted models, and the starts."""
     columns = ["setting", "pool", "candidate", "accuracy", "infomax"]

@@ -28,19 +28,6 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_epoch_of_each_choice(runs: Path) -> None:
-    taken = table.read(runs)
-    ancon = taken[taken.training == "ancon"]
-    assert set(ancon.setting) == {"amazon-dslr"}
-    assert set(ancon.start) == {50}
-    chosen = {choice: own.sort_values("seed").accuracy.tolist() for choice, own in ancon.groupby("choice")}
-    assert chosen["start"] == [50, 50]
-    assert chosen["last"] == [55, 30]
-    assert chosen["best(labels)"] == [60, 50]
-    assert chosen["infomax(1..)"] == [55, 40]
-    assert chosen["infomax(0..)"] == [50, 40]
-
-
 def test_the_tables(runs: Path, capsys) -> None:
     table.main([str(runs), "--csv", str(runs / "runs.csv")])
     shown = capsys.readouterr().out.splitlines()
