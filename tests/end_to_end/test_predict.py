@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.domains_on_disk import CLASSES
 from tests.end_to_end.killable import finish_in_two
@@ -169,14 +168,6 @@ def test_two_processes_write_what_one_writes(words: Words, tmp_path: Path) -> No
     assert main(words("one.csv")) == 0
     finish_in_two(words("two.csv"))
     assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()
-
-
-def test_weights_come_back_in_the_layout_they_came_in(source_checkpoint: Path, tmp_path: Path) -> None:
-    run, out = str(source_checkpoint.parents[1]), tmp_path / "weights.pth"
-    assert main(["export", run, "--format", "state-dict", "--out", str(out)]) == 0
-    original, written = (torch.load(path, weights_only=True) for path in (source_checkpoint, out))
-    assert original.keys() == written.keys()
-    assert all(torch.equal(original[name], written[name]) for name in original)
 
 
 def test_an_exported_network_says_what_its_images_are(source_checkpoint: Path, tmp_path: Path) -> None:
