@@ -123,6 +123,19 @@ def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers:
     assert read(later) == read(loaders[0]) == list(range(90))
 
 
+def test_two_loaders_at_once() -> None:
+    for workers in (0, 1):
+        pool = WorkerPool(workers)
+        first, second = (ImageLoader(numbers(), 4, pool) for _ in range(2))
+        begun = iter(first)
+        next(begun)
+        next(iter(second))
+        if workers == 0:
+            assert next(begun)[0].tolist() == [4, 5, 6, 7]
+    with pytest.raises(RuntimeError, match="two loaders read through the same workers at once"):
+        next(begun)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: int) -> None:
     with pytest.raises(UserError, match=r"mine; `skip_corrupt=True` leaves such images out"):
