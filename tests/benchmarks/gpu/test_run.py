@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
-from benchmarks.gpu import summary
 from tests.benchmarks import recorded
+from tests.layouts import write_list
 from tllib_ancon.cli.main import parse
 
 SCRIPT = recorded.BENCHMARKS / "gpu" / "run.sh"
@@ -77,17 +78,25 @@ def test_a_measurement_that_never_fits_a_call_fails(tmp_path: Path) -> None:
     assert (status, began[0]) == (1, "start")
 
 
-def test_the_page_has_every_step_and_short_run(tmp_path: Path, capsys) -> None:
-    for name, text in {
-        "ended/float32": "0\n",
-        "ended/fp16": "3\n",
-        "logs/fp16.txt": "a note\nno | fp16 here\n",
-        "short/float32/metrics.jsonl": '{"accuracy": 50.0}\n{"accuracy": 75.0, "images_per_second": 12.5}\n',
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert summary.main([str(tmp_path)]) == 0
-    page = capsys.readouterr().out
-    assert "| float32 | done |" in page
-    assert r"| fp16 | **failed** (3): no \| fp16 here |" in page
-    assert "| float32 | 50.00 | 75.00 | 12.50 |" in page
+def test_runs_on_the_cpu_and_their_page(tmp_path: Path) -> None:
+    """A start, two deterministic adaptations and their comparison; the rest takes minutes."""
+    tiny = tmp_path
+    for name in ("amazon", "dslr", "webcam"):
+        write_list(tiny / "data" / "office31", name, images=40, classes=31)
+    (tiny / "out" / "ended").mkdir(parents=True)
+    for name in (*SHORT[2:], "office31", "report"):
+        (tiny / "out" / "ended" / name).write_text("0\n")
+        (tiny / "out" / "logs").mkdir(exist_ok=True)
+    network = "-a small_cnn --scratch --train-resizing res. --val-resizing res. --resize-size 16 --bottleneck-dim 8"
+    own = {
+        name: f'exec {sys.executable} {"-m tllib_ancon" if name != "python" else ""} "$@"'
+        for name in ("python", "tllib-ancon")
+    }
+    roots = os.pathsep.join([str(recorded.BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {"SHORT": "--epochs 1 -b 8", "SPEED": "", "WORKERS": "0", "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
+    status, began = call(tiny, own, NETWORK=network, **environment)
+    assert (status, began) == (0, ["start", "deterministic", "deterministic-again", "bit-for-bit"])
+    page = (tiny / "out" / "summary.md").read_text()
+    assert "| bit-for-bit | done |" in page
+    assert page.count("| deterministic-again |") == 2
+    assert "same bit for bit" in (tiny / "out" / "logs" / "bit-for-bit.txt").read_text()
