@@ -98,8 +98,8 @@ def results(
     demo = Demo(out, tuple(seeds), source_epochs=10, epochs=epochs, jobs=1)
     write_demo_domains(out / "data")
     rows = []
-    for seed, run in zip(seeds, demo.runs(), strict=False):  # source models come first
-        source = run.config
+    for seed, training in zip(seeds, demo.runs(), strict=False):  # source models come first
+        source = training.config
         pretrain(source)
         for target in TARGETS:
             images = of_target(out / "data", target, seed)
