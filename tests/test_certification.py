@@ -148,16 +148,6 @@ def test_labels_that_all_agree_decide_after_ten(sign: int, verdict: str) -> None
     assert after([sign] * 2, disagreements=5, images=100).verdict == "undecided"
 
 
-def test_the_margin_is_a_difference_of_accuracy_over_all_images() -> None:
-    """15 of 20 disagreements gain, 5 lose: 10 of 1,000 images, one point."""
-    outcomes = [1] * 15 + [-1] * 5
-    population = {"disagreements": 20, "images": 1000}
-    assert after(outcomes, margin=0.009, **population).verdict == "better"
-    assert after(outcomes, margin=0.01, **population).verdict == "undecided"
-    assert after(outcomes, margin=0.01, **population).interval == (0.01, 0.01)
-    assert after(outcomes, **population).estimate == pytest.approx(0.01)
-
-
 def test_an_e_value_beyond_floats_is_infinite_and_no_warning() -> None:
     assert after([1] * 2000).e_better == math.inf
     assert after([1] * 2000).e_worse == pytest.approx(0, abs=1e-3)

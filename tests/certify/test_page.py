@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.certify.examples import CLASSES, answer_as_adapted, comparison, disk_is_full
-from tests.certify.serving import Visitor, example_image, served
+from tests.certify.serving import Visitor, served
 from tllib_ancon.certify.page import serve
 from tllib_ancon.certify.session import ANOTHER, Comparison, Session
 from tllib_ancon.errors import UserError
@@ -74,13 +74,6 @@ def test_nothing_else_of_the_disk(page: Visitor) -> None:
 
 
 # Images
-
-
-def test_the_images_are_those_in_question(session: Session) -> None:
-    read: list[int] = []
-    with served(session, lambda position: read.append(position) or example_image(position)) as page:
-        assert all(page.get(f"image/{number}")[0].status == 200 for number in range(60))
-    assert sorted(read) == session.comparison.disagreements.tolist()
 
 
 def test_an_image_is_upright_small_and_without_metadata(session: Session) -> None:
@@ -195,8 +188,11 @@ print("answers:", len(session.answers))
 """
 
 
-def answered_once_and_ended(log: Path, ending: signal.Signals) -> tuple[int, str]:
-    """The exit status and last words of a process that serves, whose first answer is followed by a signal."""
+@pytest.mark.parametrize(
+    ("ending", "status", "words"), [(signal.SIGINT, 0, "answers: 1\n"), (signal.SIGKILL, -signal.SIGKILL, "")]
+)
+def test_control_c_or_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path, ending, status, words) -> None:
+    log = tmp_path / "answers.jsonl"
     command = [sys.executable, "-c", LABELLING, str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -205,12 +201,4 @@ def answered_once_and_ended(log: Path, ending: signal.Signals) -> tuple[int, str
         process.send_signal(ending)
         rest, _ = process.communicate(timeout=20)
     assert Session(comparison(), log=log).answers == [ANOTHER]
-    return process.returncode, rest
-
-
-def test_control_c_ends_it_and_the_answers_are_kept(tmp_path: Path) -> None:
-    assert answered_once_and_ended(tmp_path / "answers.jsonl", signal.SIGINT) == (0, "answers: 1\n")
-
-
-def test_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path: Path) -> None:
-    assert answered_once_and_ended(tmp_path / "answers.jsonl", signal.SIGKILL) == (-signal.SIGKILL, "")
+    assert (process.returncode, rest) == (status, words)

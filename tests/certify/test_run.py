@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.certify.serving import Visitor
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon import adapt
-from tllib_ancon.certify.run import ModelPair, certify_run
-from tllib_ancon.certify.session import Session
+from tllib_ancon.certify.run import ModelPair
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
 
@@ -113,28 +110,6 @@ def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatc
     assert first.fingerprint == second.fingerprint
     shutil.copy(pair(run).checkpoints["start"], run / "adapt" / "checkpoints" / "best.pth")
     assert "nothing to certify: the source and the adapted model are equal on all 48 images" in refused(run)
-
-
-def test_the_page_asks_and_its_answers_end_in_the_certificate(run: Path) -> None:
-    models, visits = pair(run).compare(), []
-
-    def visit(line: str) -> None:
-        visitor = Visitor(line)
-        assert visitor.get("image/0")[0].getheader("content-type") == "image/jpeg"
-        while options := (state := visitor.state())["options"]:
-            position = Session(models).asked(state["answered"]).position
-            assert int(models.adapted[position]) in [option["answer"] for option in options[:2]]
-            visitor.post("answer", {"answered": state["answered"], "answer": int(models.adapted[position])})
-        visitor.post("finish", {})
-
-    def say(line: str) -> None:
-        if line.startswith("http"):
-            visits.append(threading.Thread(target=visit, args=[line]))
-            visits[0].start()
-
-    found = certify_run(CertifyConfig(run=str(run), page=True, port=0, workers=0), say)
-    visits[0].join()
-    assert (found["verdict"], certificate(run)) == ("better", found)
 
 
 def test_an_overwritten_run_has_no_certificate(run: Path, domains: Path) -> None:

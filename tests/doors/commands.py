@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import inspect
 import json
-import multiprocessing
 import os
 import re
 import shlex
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
 from torch import nn
 
 import tllib_ancon
+from tests.certify.serving import Visitor
 from tests.domains_on_disk import write_domain
 from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, World, command, finished
+from tests.training import in_processes
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.certification import DisagreementTest
 
@@ -58,26 +56,13 @@ def labels_of_the_target(world: World) -> Iterator[str]:
 def two_processes(world: World) -> Iterable[str]:
     log = world.folder / "two"
     line = "adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 -b 8 --method nrc+ancon --save-predictions --log"
-    words = [*world.words(line), log]
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "accelerate", "timm", "torchmetrics"])
-    started = [context.Process(target=_rank, args=(rank, port, world.folder, words)) for rank in (0, 1)]
-    for process in started:
-        process.start()
-    for process in started:
-        process.join(240)
-    said = [f"{rank}: {line}" for rank in (0, 1) for line in (world.folder / f"{rank}.txt").read_text().splitlines()]
-    return [*said, *(line for line in folder(log) if line not in world.usual)]
+    said = in_processes.run(_said, 2, [*world.words(line), log], folder=world.folder)
+    told = [f"{rank}: {line}" for rank, lines in enumerate(said) for line in lines]
+    return [*told, *(line for line in folder(log) if line not in world.usual)]
 
 
-def _rank(rank: int, port: int, folder: Path, words: list[object]) -> None:
-    torch.set_num_threads(1)
-    launched = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in launched.items()}, MASTER_ADDR="127.0.0.1")
-    (folder / f"{rank}.txt").write_text("\n".join(command(*words).lines()))
+def _said(words: list[object]) -> list[str]:
+    return command(*words).lines()
 
 
 @scene
@@ -91,11 +76,10 @@ def page(world: World) -> Iterator[str]:
     while "http://" not in said.out.getvalue():
         assert thread.is_alive(), said.lines()
         time.sleep(0.01)
-    address = re.search(r"http://\S+/", said.out.getvalue())[0]
-    for path in ("", "page.js", "page.css", "image/0", "image/999", "../wrong/state", "state"):
-        yield from _asked(address, path)
-    answered = json.loads(urlopen(address + "state").read())["answered"]
+    visitor = Visitor(re.search(r"http://\S+/", said.out.getvalue())[0])
+    answered = visitor.state()["answered"]
     for path, body in (
+        *((path, None) for path in ("", "page.js", "page.css", "image/0", "image/999", "../wrong/state", "state")),
         ("answer", {"answered": answered, "answer": "another"}),
         ("answer", {"answered": answered, "answer": 0}),
         ("undo", {"answered": answered + 1}),
@@ -103,19 +87,13 @@ def page(world: World) -> Iterator[str]:
         ("answer", ["no", "request"]),
         ("finish", {}),
     ):
-        yield from _asked(address, path, json.dumps(body).encode())
+        method, text = ("GET", "") if body is None else ("POST", json.dumps(body))
+        answer, content = visitor.get(path, method=method, body=text)
+        kind = answer.getheader("content-type")
+        name = f"{method} {path}{text} -> {answer.status} {kind}"
+        yield name if kind != "application/json" else f"{name}: {' '.join(values(json.loads(content)))}"
     thread.join(240)
-    yield from (f"page: {line}".replace(address, "ADDRESS") for line in said.lines())
-
-
-def _asked(address: str, path: str, body: bytes | None = None) -> Iterator[str]:
-    try:
-        answer = urlopen(Request(address + path, body), timeout=240)
-    except HTTPError as refused:
-        answer = refused
-    kind, said = answer.headers["content-type"], answer.read()
-    name = f"{'GET' if body is None else 'POST'} {path}{(body or b'').decode()} -> {answer.status} {kind}"
-    yield name if kind != "application/json" else f"{name}: {' '.join(values(json.loads(said)))}"
+    yield from (f"page: {line}".replace(visitor.address, "ADDRESS") for line in said.lines())
 
 
 @scene

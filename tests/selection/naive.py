@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tests.self_training.naive import argmax, dot
+
 Rows = Sequence[Sequence[float]]
 
 
@@ -36,8 +38,7 @@ def naive_corr_c(rows: Rows) -> float:
 
 def naive_snd(rows: Rows, temperature: float = 0.05) -> float:
     def cosine(a: Sequence[float], b: Sequence[float]) -> float:
-        dot = sum(x * y for x, y in zip(a, b, strict=True))
-        return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+        return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
 
     total = 0.0
     for i, row in enumerate(rows):
@@ -52,10 +53,6 @@ def naive_nuclear_norm(rows: Rows) -> float:
     gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
     trace = sum(math.sqrt(max(value, 0.0)) for value in np.linalg.eigvalsh(gram))
     return trace / math.sqrt(min(matrix.shape) * len(matrix))
-
-
-def argmax(row: Sequence[float]) -> int:
-    return list(row).index(max(row))
 
 
 def naive_dropout_agreement(rows: Rows, passes: Sequence[Rows]) -> float:

@@ -148,3 +148,29 @@ def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) 
 def test_what_one_criterion_cannot_take(score, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match=message):
         score()
+
+
+# Scores recorded once, on inputs that no random generator makes
+
+
+def wave(phase: float = 0.0, scale: float = 3.0) -> torch.Tensor:
+    """Logits (12, 4)."""
+    rows = [[math.sin(1 + phase + 1.7 * i * i + 0.9 * i * k + 2.3 * k) for k in range(4)] for i in range(12)]
+    return scale * torch.tensor(rows, dtype=torch.float64)
+
+
+RECORDED = {
+    "infomax": 0.4372755001963934,
+    "corr_c": 0.6684718620073394,
+    "mean_entropy": 0.8899886909306364,
+    "marginal_entropy": 1.3272641911270298,
+    "snd": 0.6673113699200726,
+    "nuclear_norm": 0.6295282543657453,
+    "aetta": 0.7567055762582274,
+}
+
+
+def test_scores_are_those_recorded() -> None:
+    passes = torch.stack([wave(0.05 + 0.1 * number).softmax(1) for number in range(3)])
+    found = score_all(wave().softmax(1)) | {"aetta": aetta(wave().softmax(1), passes)}
+    assert found == pytest.approx(RECORDED, rel=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def softmax(logits: list[float]) -> list[float]:
@@ -11,8 +12,16 @@ def softmax(logits: list[float]) -> list[float]:
     return [value / sum(exponentials) for value in exponentials]
 
 
-def argmax(values: list[float]) -> int:
-    return values.index(max(values))
+def argmax(values: Sequence[float]) -> int:
+    return list(values).index(max(values))
+
+
+def dot(first: Sequence[float], second: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(first, second, strict=True))
+
+
+def unit(vector: list[float]) -> list[float]:
+    return [x / math.sqrt(dot(vector, vector)) for x in vector]
 
 
 class NaiveAnCon:
@@ -78,11 +87,11 @@ class NaiveELR:
             old = self.targets.get(index, [0.0] * len(row))
             target = [self.beta * t + (1 - self.beta) * p / sum(clamped) for t, p in zip(old, clamped, strict=True)]
             self.targets[index] = target
-            room = 1 - sum(t * p for t, p in zip(target, clamped, strict=True))
+            room = 1 - dot(target, clamped)
             loss += scale * math.log(room)
             slope = [
                 -scale * t / room if p == c else 0.0 for t, p, c in zip(target, probabilities, clamped, strict=True)
             ]
-            mean_slope = sum(s * p for s, p in zip(slope, probabilities, strict=True))
+            mean_slope = dot(slope, probabilities)
             gradient.append([p * (s - mean_slope) for s, p in zip(slope, probabilities, strict=True)])
         return loss, gradient

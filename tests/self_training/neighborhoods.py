@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tests.self_training.naive import softmax
+from tests.self_training.naive import dot, softmax, unit
 from tllib_ancon import methods
 
 N, K, D = 40, 4, 6
@@ -68,15 +67,12 @@ class NaiveMemory:
 
     def update(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         for index, feature, row in zip(indices.tolist(), features.tolist(), logits.tolist(), strict=True):
-            length = math.sqrt(sum(x * x for x in feature))
-            self.features[index] = [x / length for x in feature]
+            self.features[index] = unit(feature)
             self.scores[index] = softmax(row)
 
     def nearest(self, index: int, k: int) -> list[int]:
-        def similarity(other: int) -> float:
-            return sum(a * b for a, b in zip(self.features[index], self.features[other], strict=True))
-
-        return sorted(set(self.features) - {index}, key=similarity, reverse=True)[:k]
+        others = set(self.features) - {index}
+        return sorted(others, key=lambda other: dot(self.features[index], self.features[other]), reverse=True)[:k]
 
 
 MIXINGS = (None, "authors", "normalized", "adaptive")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.self_training.naive import softmax
+from tests.self_training.naive import dot, softmax
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import (
@@ -27,8 +27,7 @@ from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 
 
 def naive_gce(logits: list[float], target: list[float], q: float) -> float:
-    agreement = sum(p * t for p, t in zip(softmax(logits), target, strict=True))
-    return (1 - agreement**q) / q
+    return (1 - dot(softmax(logits), target) ** q) / q
 
 
 def digamma(x: float) -> float:

@@ -10,15 +10,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.self_training.naive import softmax
+from tests.self_training.naive import dot, softmax
 from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, Visits, losses, mixed, random_visits
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
 from tllib_ancon.self_training.neighbors import CachedSearch, ExactSearch, nearest
-
-
-def dot(first: list[float], second: list[float]) -> float:
-    return sum(a * b for a, b in zip(first, second, strict=True))
 
 
 def clamp(row: list[float]) -> list[float]:

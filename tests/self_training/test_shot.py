@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
 
-from tests.self_training.naive import argmax, softmax
+from tests.self_training.naive import argmax, dot, softmax, unit
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import CentroidPseudoLabels
 
@@ -14,10 +12,6 @@ N, K, D = 60, 5, 6
 
 
 def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list[int]:
-    def unit(row: list[float]) -> list[float]:
-        length = math.sqrt(sum(x * x for x in row))
-        return [x / length for x in row]
-
     rows = [unit([*feature, 1.0]) for feature in features]
     affinities = [softmax(row) for row in logits]
     labels = [argmax(row) for row in logits]
@@ -28,10 +22,7 @@ def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list
             centroids[k] = [
                 sum(a[k] * row[d] for a, row in zip(affinities, rows, strict=True)) / mass for d in range(len(rows[0]))
             ]
-        labels = [
-            max(centroids, key=lambda k: sum(a * b for a, b in zip(row, unit(centroids[k]), strict=True)))
-            for row in rows
-        ]
+        labels = [max(centroids, key=lambda k: dot(row, unit(centroids[k]))) for row in rows]
         affinities = [[float(k == label) for k in range(len(logits[0]))] for label in labels]
     return labels
 
