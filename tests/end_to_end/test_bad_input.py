@@ -11,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments
 from tests.report.fabricated import write_run
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 
 LONG = "x" * 300
+FILLED = {
+    "NESTED": "[" * 5000,
+    "DOTTED": ".".join("a" * 3000),
+    "DIGITS": "9" * 5000,
+    "HUGE": "9" * 400,
+    "LONG": "x" * 2_000_000,
+}
 PLAN = """
 title = "t"
 dataset = "ImageList"
@@ -26,6 +34,12 @@ methods = ["ancon"]
 [source.erm]
 epochs = 1
 """
+
+
+def filled(text: str) -> str:
+    for name, long in FILLED.items():
+        text = text.replace(name, long)
+    return text
 
 
 def unlabelled(root: Path) -> None:
@@ -100,28 +114,7 @@ def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text: str, shown: 
     assert refused(["adapt"]) == f"tllib-ancon: error: {shown}"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["adapt", "PATH", "-t", "dark", "--checkpoint", "CHECKPOINT"],
-        ["adapt", "ROOT", "-t", "dark", "--checkpoint", "PATH"],
-        ["adapt", "ROOT", "-t", "dark", "--checkpoint", "CHECKPOINT", "--config", "PATH"],
-        ["adapt", "ROOT", "-t", "dark", "--checkpoint", "CHECKPOINT", "--class-prior", "PATH"],
-        ["adapt", "SMALL", "-t", "dark", "--checkpoint", "CHECKPOINT", "--log", "PATH"],
-        ["adapt", "SMALL", "-t", "dark", "--checkpoint", "CHECKPOINT", "--log", "run", "--cache", "PATH"],
-        ["pretrain", "SMALL", "--log", "PATH"],
-        ["run", "SMALL", "-t", "dark", "--pretrain", "erm", "--log", "PATH"],
-        ["predict", "ROOT/dark", "--checkpoint", "CHECKPOINT", "--out", "PATH/out.csv"],
-        ["export", "CHECKPOINT", "--out", "PATH/out.pt"],
-        ["certify", "PATH"],
-        ["benchmark", "PATH.toml", "ROOT"],
-        ["benchmark", "office31", "PATH"],
-        ["report", "PATH"],
-        ["script", "PATH", "--method", "ancon"],
-        ["demo", "--out", "PATH"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("words", REFUSED["paths"], ids=" ".join)
 def test_a_path_that_the_system_refuses(
     domains: Path, source_checkpoint: Path, tmp_path: Path, monkeypatch, refused, words: list[str]
 ) -> None:
@@ -137,25 +130,9 @@ def test_a_path_that_the_system_refuses(
         refused(line)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lr = " + "[" * 5000, "c.toml cannot be read as TOML"),
-        (".".join("a" * 3000) + " = 1", "c.toml cannot be read as TOML"),
-        ("lr = " + "9" * 5000, "c.toml cannot be read as TOML"),
-        ("lr = " + "9" * 400, "--lr must be above 0 and at most 1e+36"),
-        ("epochs = " + "9" * 400, "--epochs must be at least 1 and at most 1e+36"),
-        ("lr = 1e308", "--lr must be above 0 and at most 1e+36"),
-        ("weight-decay = 1e300", "--weight-decay must be at least 0 and at most 1e+36"),
-        ('cache = "a\\u0000b"', "--cache must be a text"),
-        ("method = []", "--method must be a text"),
-        ("#" + "x" * 2_000_000, "more than 1.0 MB"),
-        ("lr = \udcff", "c.toml cannot be read as TOML"),
-    ],
-    ids=range(11),
-)
+@pytest.mark.parametrize(("text", "message"), REFUSED["files of settings"])
 def test_a_file_of_settings(adapt, tmp_path: Path, refused, text: str, message: str) -> None:
-    (tmp_path / "c.toml").write_bytes(text.encode(errors="surrogateescape"))
+    (tmp_path / "c.toml").write_bytes(filled(text).encode(errors="surrogateescape"))
     words = adapt("run", "--config", str(tmp_path / "c.toml"))
     del words[words.index("--epochs") : words.index("--log")]
     shown = refused(words)
@@ -164,39 +141,10 @@ def test_a_file_of_settings(adapt, tmp_path: Path, refused, text: str, message: 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("# more", "x = " + "[" * 5000, "cannot be read as TOML"),
-        ("epochs = 1", "lr = " + "9" * 5000, "cannot be read as TOML"),
-        ("epochs = 1", "lr = " + "9" * 400, "lr must be"),
-        ("# more", "epochs = 2", "unknown setting 'epochs'"),
-        ('title = "t"', "", "title is needed"),
-        ("# more", "seeds = []", "seeds must be a list of whole numbers"),
-        ("# more", 'seeds = "0"', "seeds must be"),
-        ("# more", "variants = [1]", "variants must be a list of tables"),
-        ("# more", "notes = [1]", "notes must be"),
-        ("# more", "published = 1", "published must be"),
-        ("# more", "groups = {a = 1}", "groups must be"),
-        ("# more", "severities = 1", "severities must be"),
-        ('["bright-dark"]', "[1]", "pairs must be"),
-        ('["bright-dark"]', '["dark"]', "dark has no source"),
-        ('["ancon"]', '"ancon"', "methods must be"),
-        ('"t"', "1", "title must be a text"),
-        ("[source.erm]\nepochs = 1", "source = [1]", "source must be a table"),
-        ("[source.erm]\nepochs = 1", "source.erm = 1", "source must be a table"),
-        ('["bright-dark"]', '[".."]\nsource_domain = "bright"', "outside the folder of the runs"),
-        ("[source.erm]", '[source."../../../evil"]\nmethod = "erm"', "method is no setting of a plan"),
-        ("[source.erm]", '[source.".."]', "outside the folder of the runs"),
-        ("epochs = 1", 'log = "evil"', "log is no setting of a plan"),
-        ("# more", '[common]\nroot = "evil"', "root is no setting of a plan"),
-        ("# more", "#" + "x" * 2_000_000, "more than 1.0 MB"),
-    ],
-    ids=range(24),
-)
+@pytest.mark.parametrize(("old", "new", "message"), REFUSED["plans"])
 def test_a_plan(domains: Path, tmp_path: Path, monkeypatch, refused, old: str, new: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("p.toml").write_text(PLAN.replace(old, new))
+    Path("p.toml").write_text(PLAN.replace(old, filled(new)))
     words = ["benchmark", "p.toml", str(domains), "--out", "out"]
     assert message in refused([*words, "--print-commands"])
     refused(words)

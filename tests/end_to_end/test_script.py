@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REFUSED
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tllib_ancon.cli.main import main
 
@@ -93,18 +94,7 @@ def test_script_without_method_only_runs_it(words, tmp_path) -> None:
     assert (trained(tmp_path), (tmp_path / "log" / "adapt").exists()) == (1, False)
 
 
-@pytest.mark.parametrize(
-    ("left", "more", "status", "message"),
-    [
-        ("failure", (), 1, "the script fails"),
-        ("nothing", (), 2, "latest.pth; did it train"),
-        ("failure", ("--method", "ancno"), 2, "did you mean 'ancon'"),
-        ("failure", ("--smoothing", "2"), 2, "--smoothing must be at least 0"),
-        ("failure", ("--epochs", "3"), 2, "--adapt-epochs"),
-        ("failure", ("--batch-size", "3"), 2, "--adapt-batch-size"),
-        ("failure", ("--adapt-lr", "0"), 2, "--adapt-lr must be above 0"),
-    ],
-)
+@pytest.mark.parametrize(("left", "more", "status", "message"), REFUSED["adaptations of scripts"])
 def test_what_ends_it(words, tmp_path, capsys, left: str, more, status: int, message: str) -> None:
     """Bad settings of the adaptation before the script runs."""
     assert main(words(*more, left=left)) == status

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import wait_for
 from tllib_ancon.cli.main import main
@@ -226,25 +227,10 @@ def test_each_run_has_gpus_and_threads_of_its_own(settings, visible: list[str], 
     assert {share["OMP_NUM_THREADS"] for share in found} == {str(settings.get("cpus_per_run", 1))}
 
 
-@pytest.mark.parametrize(
-    ("settings", "visible", "message"),
-    [
-        ({"gpus_per_run": 1}, [], "`gpus_per_run` 1: a run needs as many, and this machine has 0"),
-        ({"gpus_per_run": 9}, EIGHT, "`gpus_per_run` 9: a run needs as many, and this machine has 8"),
-        ({"gpus_per_run": 2, "jobs": 5}, EIGHT, "`gpus_per_run` 2: each of 5 runs at a time needs as many"),
-        ({"jobs": 0}, [], "`jobs` must be at least 1"),
-        ({"gpus_per_run": 1.5}, [], "a whole number or below 1, got 1.5"),
-        ({"gpus_per_run": float("nan")}, [], "`gpus_per_run` must be at least 0"),
-        ({"gpus_per_run": -1}, [], "`gpus_per_run` must be at least 0"),
-        ({"cpus_per_run": 0}, [], "`cpus_per_run` must be at least 1"),
-        ({"engine": "rey"}, [], "did you mean 'ray'"),
-        ({"engine": "ray", "jobs": 2}, [], "`jobs` is for `engine=local`"),
-        ({"address": "auto"}, [], "`address` auto needs `engine=ray`"),
-    ],
-)
-def test_settings_that_are_refused(settings, visible: list[str], message: str) -> None:
+@pytest.mark.parametrize(("settings", "gpus", "message"), REFUSED["engines"])
+def test_settings_that_are_refused(settings, gpus: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        shares(EngineConfig(**settings), visible, 16)
+        shares(EngineConfig(**settings), EIGHT[:gpus], 16)
 
 
 def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REFUSED
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.errors import UserError
 from tllib_ancon.toolkit import script
@@ -111,22 +112,7 @@ def test_two_scripts_do_not_share_their_utils(write, tmp_path):
     assert "utils" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "failure"),
-    [
-        ("def main(args): pass", 0, None),
-        ("def main(args): sys.exit()", 0, None),
-        ("def main(args): exit(0)", 0, None),
-        ("def main(args): sys.exit(3)", 3, "the script exited with status 3"),
-        ("def main(args): exit(-1)", 255, "the script exited with status 255"),
-        ("def main(args): sys.exit('no such arch')", 1, "no such arch"),
-        ("def main(args): next(iter([]))", 1, "StopIteration: "),
-        ("def main(args): open('log/best.pth')", 1, "no epoch had an accuracy above 0"),
-        ("import a_module_that_is_not_there", 1, "ModuleNotFoundError"),
-        ("def main(args): raise ModuleNotFoundError(name='tllib')", 1, "pip install --no-deps"),
-        ("def main(:", 1, "SyntaxError"),
-    ],
-)
+@pytest.mark.parametrize(("code", "status", "failure"), REFUSED["scripts"])
 def test_exit_status(write, capsys, code, status, failure):
     result = run(write(code))
     assert result.exit_status == status

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 from torchvision.models import resnet18
 
 import tllib_ancon
+from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
@@ -197,29 +198,18 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        *REFUSED["adaptations"],
         ({"model": TwoOutputs()}, "logits"),
         ({"model": nn.Flatten(0)}, "logits"),
         ({"images": Endless()}, "length"),
         ({"images": Items(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), lambda *_: "no image")}, "image"),
-        ({"images": "/nowhere"}, "/nowhere"),
-        ({"labels": [0]}, "labels"),
-        ({"labels": [CLASSES] * IMAGES}, f"`labels` has {CLASSES}"),
-        ({"head": "classifier"}, "classifier"),
-        ({"save_epochs": True}, "pass `log`"),
-        ({"epoch": 3}, "did you mean 'epochs'"),
-        ({"model": None}, "no model to adapt"),
         ({"model": sequential().state_dict()}, STATE_DICT),
         ({"model": sequential}, "not of type function; of a state dict pass the network that has loaded it, of a"),
         ({"model": torch.jit.script(sequential())}, "pass the torch.nn.Module that it was made from"),
         ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
-        ({"batch_size": 64}, "pass a smaller `batch_size`"),
         ({"method": "nrc", "model": NoHead()}, "no Linear layer as its head"),
-        ({"arch": "resnet18"}, "`arch` is for checkpoints"),
-        ({"bottleneck_dropout": 0.5}, "`bottleneck_dropout` is for checkpoints"),
-        ({"scratch": True}, "`scratch` is for checkpoints"),
-        ({"checkpoint": "runs/source"}, "give a model or `checkpoint`, not both"),
         ({"start": PretrainConfig(source=("bright",), log="runs/source")}, "give a model or `start`, not both"),
     ],
 )

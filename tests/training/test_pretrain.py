@@ -10,7 +10,6 @@ import torch
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import PretrainConfig
-from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.training.pretrain import source_loss
 
@@ -33,20 +32,6 @@ def test_label_smoothing(smoothing: float) -> None:
 def test_belief_matching() -> None:
     loss = source_loss(PretrainConfig(loss="belief-matching", belief_coefficient=0.2))(LOGITS, LABELS)
     torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"loss": "belief"}, "unknown value of `loss`"),
-        ({"label_smoothing": 1.0}, "`label_smoothing` must be"),
-        ({"label_smoothing": 0.1, "loss": "belief-matching"}, "belongs to the cross-entropy"),
-        ({"method": "cdan", "bottleneck_dim": 0}, "`bottleneck_dim` must be at least 1.*, got 0"),
-    ],
-)
-def test_what_is_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        PretrainConfig(**options)
 
 
 def test_the_flags_reach_the_loss(tmp_path: Path) -> None:
