@@ -43,19 +43,6 @@ def test_without_a_method_the_table_is_the_reports(lists: list[str], capsys) -> 
     assert "| shot − ancon |" not in printed
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--to", "nrc"], "no run of nrc; there are source-only, ancon, shot, elr"),
-        (["more.csv"], "two runs of ancon on W-D with seed 0"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(lists, words, said: str, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main([*lists, *words]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_the_kept_table_is_what_the_kept_lists_give(capsys) -> None:
     results = Path(__file__).parents[2] / "benchmarks" / "results"
     assert main([str(results / name) for name in ("office31_128.csv", "office31_128_to_amazon.csv")]) == 0

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
 from tests.domains_on_disk import write_domain
+from tests.end_to_end.cutting import counting
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
 from tllib_ancon.config import PretrainConfig
@@ -137,25 +138,6 @@ def test_predictions_and_models_are_kept(domains: Path, tmp_path: Path) -> None:
         assert (tmp_path / "device" / "checkpoints" / name).is_file()
 
 
-class Cut(Exception):
-    pass
-
-
-def cut_off(domains: Path, log: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    """A run that ends after its first epoch."""
-    train = Adaptation._train_epoch
-
-    def train_epoch(self: Adaptation, epoch: int) -> Any:
-        if epoch == 2:
-            raise Cut
-        return train(self, epoch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Adaptation, "_train_epoch", train_epoch)
-        with pytest.raises(Cut):
-            run(domains, log, **settings)
-
-
 DEVICES: dict[str, Callable[[], Any]] = {"cpu": contextlib.nullcontext, "device": StandIn}
 
 
@@ -173,8 +155,10 @@ def test_a_run_continues_on_another_device(
     domains: Path, tmp_path: Path, first: str, second: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**settings, "epochs": 2}
-    with DEVICES[first]():
-        cut_off(domains, tmp_path / "cut", monkeypatch, **settings)
+    with DEVICES[first](), monkeypatch.context() as patch:
+        counting(patch, cut=2)
+        with pytest.raises(KeyboardInterrupt):
+            run(domains, tmp_path / "cut", **settings)
     if "mixed_precision" in settings:
         state = torch.load(tmp_path / "cut" / "checkpoints" / "state.pth", weights_only=True)
         assert state["snapshot"]["parts"]["scaler"]["scale"] > 1

@@ -26,6 +26,7 @@ from benchmarks.faults import outcomes
 from benchmarks.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
+from tllib_ancon.training import devices
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
@@ -60,11 +61,14 @@ def start(
 
 def start_in_two(arguments: list[str], errors: Path | None = None) -> list[BaseProcess]:
     """The command in two processes, as a launcher would start them; ``errors/RANK.txt`` gets what each complains of."""
+    launches = enumerate(launched_in_two())
+    return [start(arguments, errors=errors and errors / f"{rank}.txt", launch=launch) for rank, launch in launches]
+
+
+def launched_in_two() -> list[dict[str, str]]:
+    """The variables that a launcher sets for each of two processes."""
     both = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [
-        start(arguments, errors=errors and errors / f"{rank}.txt", launch={**both, "RANK": rank, "LOCAL_RANK": rank})
-        for rank in "01"
-    ]
+    return [{**both, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
 
 
 def free_port() -> int:
@@ -74,7 +78,28 @@ def free_port() -> int:
 
 
 def finish_in_two(arguments: list[str]) -> None:
-    processes = start_in_two(arguments)
+    _finish(start_in_two(arguments))
+
+
+def results_in_two(function: Callable[..., Any], *args: Any, folder: Path) -> list[Any]:
+    """What ``function(*args)`` returns in each of two processes that are joined: a value that ``torch.save`` takes."""
+    files = [folder / f"{rank}.pt" for rank in (0, 1)]
+    launches = zip(launched_in_two(), files, strict=True)
+    processes = [server().Process(target=_keep_result, args=(*launch, function, args)) for launch in launches]
+    for process in processes:
+        process.start()
+    _finish(processes)
+    return [torch.load(file, weights_only=False) for file in files]
+
+
+def _keep_result(launch: dict[str, str], file: Path, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    os.environ.update(launch)
+    devices.join()
+    torch.save(function(*args), file)
+    devices.leave()
+
+
+def _finish(processes: list[BaseProcess]) -> None:
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]

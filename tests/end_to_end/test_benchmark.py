@@ -137,15 +137,6 @@ def test_another_benchmark_in_the_same_folder_is_refused(office_home: Path, tmp_
     other.join()
 
 
-def test_an_incomplete_domain(tmp_path: Path, in_this_process, refused) -> None:
-    root = write_office_home(tmp_path, images=20)
-    missing = root / "Clipart/class3/0003.jpg"
-    missing.unlink()
-    shown = refused(["benchmark", "officehome", str(root), *TINY])
-    assert f"domain Cl is incomplete: 1 of 20 images are missing, {missing} first" in shown
-    assert not in_this_process
-
-
 def test_a_full_disk_keeps_the_record_of_the_runs_before(
     office_home: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:

@@ -79,12 +79,3 @@ def test_run_refuses_the_directory_of_another_command(domains, source_checkpoint
         message = refused([*run_arguments(domains, log, "erm"), *overwrite])
         assert "holds config.json and checkpoints of a run of another command" in message
         assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
-
-
-def test_run_on_an_unlabelled_target(copied: Path, tmp_path: Path) -> None:
-    lists = copied / "image_list" / "dark.txt"
-    lists.write_text("".join(line.rsplit(" ", 1)[0] + "\n" for line in lists.read_text().splitlines()))
-    assert main(run_arguments(copied, tmp_path / "run", "cdan")) == 0
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert "accuracy" not in result["selected"]
-    assert "accuracy" not in result["pretrain"]["last"]

@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 
-from tests.domains_on_disk import write_domains
-from tests.end_to_end.killable import differences, wait_for
+from benchmarks.faults.outcomes import differences, outcome
+from tests.domains_on_disk import SMALL, write_domains
+from tests.end_to_end.killable import wait_for
 from tests.paper.test_local import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
@@ -32,20 +32,7 @@ from tllib_ancon.paper.plan import Run
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.paper.ray")
 METHODS = ("ancon", "gce+elr")
-TINY = {
-    "data": "ImageList",
-    "source": ("bright",),
-    "arch": "small_cnn",
-    "scratch": True,
-    "bottleneck_dim": 8,
-    "train_resizing": "res.",
-    "val_resizing": "res.",
-    "resize_size": 16,
-    "batch_size": 16,
-    "workers": 0,
-    "epochs": 1,
-    "quiet": True,
-}
+TINY = {**SMALL, "epochs": 1}
 
 
 @pytest.fixture(scope="module")
@@ -92,25 +79,6 @@ def table(data: Path, out: Path) -> list[Run]:
     return [start, *(adaptation(data, out, start, method) for method in METHODS)]
 
 
-def outcome(folder: Path) -> dict[str, Any]:
-    """All that a run leaves but how fast it was, and where it lies."""
-
-    def comparable(value: Any) -> Any:
-        if isinstance(value, dict):
-            hidden = ("images_per_second", "sha256")
-            return {name: comparable(entry) for name, entry in value.items() if name not in hidden}
-        return [comparable(entry) for entry in value] if isinstance(value, list) else value
-
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    checkpoints = {path.name: torch.load(path, weights_only=True) for path in (folder / "checkpoints").glob("*.pth")}
-    assert {"best.pth", "latest.pth"} <= checkpoints.keys()
-    result = json.loads((folder / "result.json").read_text())
-    threads = json.loads((folder / "config.json").read_text())["threads"]
-    return comparable(
-        {**checkpoints, "metrics": [json.loads(line) for line in lines], "result": result, "threads": threads}
-    )
-
-
 def on_this_cluster(cluster: Any, **settings: Any) -> Any:
     return ray_engine.connected(EngineConfig(engine="ray", address=cluster.address, **settings))
 
@@ -146,19 +114,11 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
     monkeypatch.setattr(local.subprocess, "Popen", start_here)
     assert Local([{}]).execute(table(data, tmp_path / "local"), str(data), tmp_path / "local", print) == []
     for run in runs:
-        found, expected = outcome(tmp_path / "ray" / run.name), outcome(tmp_path / "local" / run.name)
-        found, expected = (_placeless(value, tmp_path) for value in (found, expected))
-        assert found["threads"] == 1
-        assert differences(found, expected) == []
-
-
-def _placeless(value: Any, folder: Path) -> Any:
-    """Without the names of the two folders."""
-    if isinstance(value, dict):
-        return {name: _placeless(entry, folder) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_placeless(entry, folder) for entry in value]
-    return re.sub(rf"{re.escape(str(folder))}/(ray|local)", "", value) if isinstance(value, str) else value
+        here, there = (tmp_path / engine / run.name for engine in ("local", "ray"))
+        expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
+        assert {"checkpoints/best.pth", "checkpoints/latest.pth", "metrics.jsonl"} == found.keys()
+        assert differences(expected, found) == []
+        assert json.loads((there / "config.json").read_text())["threads"] == 1
 
 
 def test_what_starts_from_a_failed_run_is_not_tried(cluster: Any, data: Path, tmp_path: Path) -> None:

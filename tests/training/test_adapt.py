@@ -16,7 +16,7 @@ from torchvision.models import resnet18
 
 import tllib_ancon
 from tests.conftest import REFUSED
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.domains_on_disk import SMALL, small_arguments, write_domains
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import AdaptConfig, PretrainConfig
@@ -141,18 +141,7 @@ def test_every_way_in_makes_the_same_run(folders: Path, tmp_path: Path) -> None:
     length = {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
     called = tllib_ancon.adapt(**given, **length, log=tmp_path / "call")
     configured = tllib_ancon.adapt(AdaptConfig(**given, **length))
-    first = PretrainConfig(
-        root=str(folders),
-        data="ImageList",
-        source=["bright"],
-        arch="small_cnn",
-        scratch=True,
-        bottleneck_dim=8,
-        train_resizing="res.",
-        val_resizing="res.",
-        resize_size=16,
-        **{"no_hflip": True, **length},
-    )
+    first = PretrainConfig(root=str(folders), **SMALL, epochs=2)
     second = AdaptConfig(**{**given, "checkpoint": None}, **length, log=str(tmp_path / "both"), start=first)
     kept = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
     for result in (called, configured, tllib_ancon.adapt(config=second)):

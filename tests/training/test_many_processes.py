@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import to_tensor
 
 from tests.domains_on_disk import write_domain
-from tests.end_to_end.killable import differences
+from tests.end_to_end.killable import differences, results_in_two
 from tests.self_training.neighborhoods import few_neighbors
-from tests.training import in_processes
 from tests.training.small import without
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
@@ -50,15 +49,12 @@ COMMON = re.compile(r"\.(memory|lists|shares|relative_prior)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{name: {"method": name} for name in ("elr", "ancon", "nrc+ancon", "shot+ancon", "aad")},
-    "nrc, cached": {"method": "nrc", "options": {"search": "cached"}},
+    **{name: {"method": name} for name in ("elr", "shot+ancon", "aad")},
+    "nrc+ancon, cached": {"method": "nrc+ancon", "options": {"search": "cached"}},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
-    "quantile": {"method": "ancon", "options": {"weighting": "quantile", "quantile": 0.5}},
-    "soft, paper": {"method": "ancon", "options": {"prediction": "soft", "convention": "paper"}},
+    "quantile of soft votes": {"options": {"weighting": "quantile", "prediction": "soft", "convention": "paper"}},
     "accumulated": {"method": "ancon", "accumulation_steps": 2},
 }
-
-
 STEPS = 5
 """Of CDAN and MDD, in an epoch."""
 ADVERSARIAL: dict[str, dict[str, Any]] = {
@@ -112,10 +108,6 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     return Adaptation(model, target, given, run, Transforms(contrasting, contrasting), progress=Progress(quiet=True))
 
 
-def in_one_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
-    return build(target, folder, BATCH, **options)
-
-
 def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
@@ -159,10 +151,6 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
         "parameters": adaptation.network.state_dict(),
         "metrics": without(adaptation.metrics),
     }
-
-
-def every_variant(target: Domain, folder: Path, build: Callable[..., Adaptation]) -> dict[str, dict[str, Any]]:
-    return {name: outcome(build(target, folder / name, **variant)) for name, variant in VARIANTS.items()}
 
 
 def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
@@ -252,7 +240,7 @@ def one_of_many(root: Path, out: Path) -> dict[str, Any]:
         }
     usual = adversarial_state(adversarial(domains, out / "usual", BATCH, plain=False, method="cdan"))
     return {
-        "variants": every_variant(target, out, in_one_of_many),
+        "variants": {name: outcome(build(target, out / name, BATCH, **variant)) for name, variant in VARIANTS.items()},
         "source": trained(source_only(target, out / "source", BATCH)),
         "statistics": statistics(target, out / "statistics"),
         "evaluated": evaluated(target, SIZES),
@@ -275,14 +263,9 @@ def target(domains: list[Domain]) -> Domain:
 
 
 @pytest.fixture(scope="module")
-def one(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    return every_variant(target, tmp_path_factory.mktemp("one"), in_the_order_of_many)
-
-
-@pytest.fixture(scope="module")
 def many(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root, out = Path(target.paths[0]).parents[2], tmp_path_factory.mktemp("many")
-    return in_processes.run(one_of_many, WORLD_SIZE, root, out, folder=out)
+    return results_in_two(one_of_many, root, out, folder=out)
 
 
 def close(expected: Tensor, found: Tensor) -> None:
@@ -290,8 +273,9 @@ def close(expected: Tensor, found: Tensor) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_two_processes_do_what_one_does_with_twice_the_batch(one, many, variant: str) -> None:
-    expected, found = one[variant], [process["variants"][variant] for process in many]
+def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, variant: str, tmp_path: Path) -> None:
+    expected = outcome(in_the_order_of_many(target, tmp_path, **VARIANTS[variant]))
+    found = [process["variants"][variant] for process in many]
     for process in found:
         close(expected["thresholds"], process["thresholds"])
         for part in ("parameters", "common"):

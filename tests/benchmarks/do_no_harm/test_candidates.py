@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from benchmarks.do_no_harm.candidates import interpolated
 from benchmarks.do_no_harm.round2 import stored
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
 
 NAMES = ["epoch-000", "epoch-001", "epoch-002", "adabn", "mixed-0.5"]
 
@@ -57,13 +55,3 @@ def test_weights_between_two_models() -> None:
     mixed = interpolated(first, last, 0.25)
     assert mixed["weight"].tolist() == [1.0, 1.5]
     assert mixed["count"] == 9
-
-
-def test_what_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a run directory"):
-        candidates.main([str(tmp_path)])
-    copy = shutil.copytree(run, tmp_path / "copy")
-    for path in (copy / "checkpoints").glob("epoch-*.pth"):
-        path.unlink()
-    with pytest.raises(UserError, match="pass `save_epochs=True`"):
-        candidates.main([str(copy)])

@@ -10,7 +10,6 @@ from benchmarks.digits import to_tllib
 from benchmarks.do_no_harm import lists
 from tests.layouts import write_list
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.errors import UserError
 
 
 def test_a_long_tail_falls_to_a_twentieth_and_keeps_every_class() -> None:
@@ -49,8 +48,3 @@ def test_the_lists_open_and_name_the_images_where_they_lie(tmp_path: Path, roots
     assert sizes["amazon_few_classes"] == 20
     assert 31 <= sizes["amazon_long_tail"] < 62
     assert (sizes["mnist_source"], sizes["mnist_target"], sizes["mnist_test"]) == (20, 5, 20)
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="dataset root none is not a folder"):
-        lists.main([str(tmp_path / "out"), "--office31", "none", "--digits", "none"])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.do_no_harm import table
-from tllib_ancon.errors import UserError
 
 
 def write(out: Path, pair: str, method: str, seed: int, accuracies: list[float], infomax: list[float]) -> None:
@@ -41,12 +40,3 @@ def test_the_tables(runs: Path, capsys) -> None:
     written = (runs / "runs.csv").read_text().splitlines()
     assert len(written) == 1 + 3 * (3 + 2 * 5)
     assert written[1] == "amazon-dslr,0,ancon,start,0,50.00,50.00"
-
-
-def test_only_some_methods(runs: Path, capsys) -> None:
-    table.main([str(runs), "--methods", "self-training"])
-    assert "ancon" not in capsys.readouterr().out
-    with pytest.raises(UserError, match="no run is of elr"):
-        table.main([str(runs), "--methods", "elr"])
-    with pytest.raises(UserError, match="holds no finished adaptation"):
-        table.main([str(runs / "none")])

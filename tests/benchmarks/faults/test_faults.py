@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.faults import hostile, outcomes, table
+from benchmarks.faults import hostile, table
 from benchmarks.faults.outcomes import differences, outcome
 from benchmarks.faults.processes import Ended
 
@@ -63,19 +63,6 @@ def test_any_bit_and_any_file_is_compared(tmp_path: Path) -> None:
         "/result.json",
         "/votes.npz/votes",
     ]
-
-
-def test_models_and_metrics_of_two_runs_are_compared_by_a_command(tmp_path: Path, capsys) -> None:
-    runs = [str(tmp_path / name) for name in "ab"]
-    for run, speed in zip(map(Path, runs), (10.0, 20.0), strict=True):
-        (run / "checkpoints").mkdir(parents=True)
-        torch.save({"weight": torch.tensor([1.0, float("nan")])}, run / "checkpoints" / "best.pth")
-        (run / "metrics.jsonl").write_text(json.dumps({"accuracy": 50.0, "images_per_second": speed}) + "\n")
-    assert outcomes.main(runs) == 0
-    assert capsys.readouterr().out == f"{runs[0]} and {runs[1]} are the same bit for bit\n"
-    (Path(runs[1]) / "metrics.jsonl").write_text('{"accuracy": 50.1}\n')
-    assert outcomes.main(runs) == 1
-    assert capsys.readouterr().out == "/metrics.jsonl[0]/accuracy\n"
 
 
 @pytest.mark.parametrize(
