@@ -37,9 +37,10 @@ def test_what_is_refused(owner: str, settings: dict[str, Any], message: str) -> 
 
 def test_a_model_brings_the_settings_of_its_pictures() -> None:
     recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
+    recorded["bottleneck_dropout"] = 0.4
     config = AdaptConfig().inherit(recorded, "best.pth")
     assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
-    assert config.arch_option == ("pad_type=same",)
+    assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)
     assert config.resize_size == ASSUMED["resize_size"]
     assert AdaptConfig(image_size=96).inherit(recorded, "best.pth").image_size == 96
     with pytest.raises(UserError, match=r"`image_size=128` contradicts the run that trained best\.pth: there it is 96"):

@@ -147,18 +147,26 @@ def test_bad_input_is_named(outputs: torch.Tensor, labels: torch.Tensor, message
         summarize(outputs, labels, 3)
 
 
-def test_bad_input_of_the_rest_is_named() -> None:
-    labels = torch.tensor([0, 1])
-    with pytest.raises(UserError, match="predictions range"):
-        confusion_matrix(torch.tensor([0, 5]), labels, 3)
-    with pytest.raises(UserError, match="does not sum to 1"):
-        expected_calibration_error(torch.rand(2, 3) + 1, labels)
-    with pytest.raises(UserError, match="labels range"):
-        expected_calibration_error(torch.eye(2), torch.tensor([0, 2]))
-    with pytest.raises(UserError, match="at least one bin"):
-        reliability_diagram_data(torch.eye(2), labels, num_bins=0)
-    with pytest.raises(UserError, match="3 columns but there are 4 classes"):
-        summarize(torch.rand(2, 3), labels, 4)
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (lambda: confusion_matrix(torch.tensor([0, 5]), LABELS, 3), "predictions range"),
+        (lambda: expected_calibration_error(torch.rand(2, 3) + 1, LABELS), "does not sum to 1"),
+        (lambda: expected_calibration_error(torch.eye(2), torch.tensor([0, 2])), "labels range"),
+        (lambda: reliability_diagram_data(torch.eye(2), LABELS, num_bins=0), "at least one bin"),
+        (lambda: summarize(torch.rand(2, 3), LABELS, 4), "3 columns but there are 4 classes"),
+        (lambda: accuracy_by_votes(torch.ones(3, 2), LABELS), r"expected \(N, K\) and \(N,\)"),
+        (lambda: accuracy_by_votes(torch.tensor([[0.5, 0.5], [1, 0]]), LABELS), "whole numbers"),
+        (lambda: accuracy_by_votes(torch.tensor([[1, 0], [-1, 0]]), LABELS), "whole numbers"),
+        (lambda: accuracy_by_votes(torch.eye(2), LABELS, predictions=torch.tensor([0])), "predictions have shape"),
+    ],
+)
+def test_bad_input_of_the_rest_is_named(measure, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UserError, match=message):
+        measure()
 
 
 def test_accuracy_by_votes_of_other_predictions() -> None:
@@ -183,14 +191,3 @@ def test_accuracy_by_votes_equals_a_loop_in_any_order(num_samples: int, num_clas
     for q, count, share in zip(*(t.tolist() for t in curve), strict=True):
         assert count == len(groups[q])
         assert share == pytest.approx(100 * sum(groups[q]) / count)
-
-
-def test_accuracy_by_votes_names_what_is_wrong() -> None:
-    labels = torch.tensor([0, 1])
-    with pytest.raises(UserError, match=r"expected \(N, K\) and \(N,\)"):
-        accuracy_by_votes(torch.ones(3, 2), labels)
-    for bad in (torch.tensor([[0.5, 0.5], [1, 0]]), torch.tensor([[1, 0], [-1, 0]])):
-        with pytest.raises(UserError, match="whole numbers"):
-            accuracy_by_votes(bad, labels)
-    with pytest.raises(UserError, match="predictions have shape"):
-        accuracy_by_votes(torch.eye(2), labels, predictions=torch.tensor([0]))

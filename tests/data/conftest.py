@@ -12,7 +12,8 @@ from PIL import Image
 
 from tllib_ancon.data.cache import cached
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import UnlabelledImages
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
+from tllib_ancon.data.transforms import ImageTransform
 
 
 @pytest.fixture
@@ -34,6 +35,16 @@ def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
 
 def with_cache(folder: Path, domain: Domain, *resizings: Any, workers: int = 0) -> Domain:
     return cached(domain, folder, resizings, workers, no_bar)
+
+
+def epoch_of(
+    domain: Domain, transform: ImageTransform, workers: int = 0, seed: int = 3, epoch: int = 0, drop_last: bool = False
+) -> list[torch.Tensor]:
+    """Indices and images."""
+    sampler = EpochSampler(range(len(domain)), len(domain), seed)
+    sampler.epoch = epoch
+    loader = ImageLoader(UnlabelledImages(domain, transform, seed), 5, workers, sampler, drop_last)
+    return [torch.cat(parts) for parts in zip(*loader, strict=True)]
 
 
 def finished(images: UnlabelledImages, key: int) -> torch.Tensor:

@@ -18,12 +18,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.conftest import with_cache
+from tests.data.conftest import epoch_of, with_cache
 from tllib_ancon.data import cache
 from tllib_ancon.data.cache import ResizedImages
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Paths, load_image
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import (
     ImageTransform,
     Resizing,
@@ -46,12 +45,7 @@ def shown(folder: Path) -> list[Path]:
 
 
 def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Tensor:
-    sampler = EpochSampler(range(len(domain)), len(domain), seed=3)
-    loader = ImageLoader(UnlabelledImages(domain, transform, seed=3), 5, workers, sampler)
-    epochs = []
-    for sampler.epoch in range(2):
-        epochs += [images for _, images in loader]
-    return torch.cat(epochs)
+    return torch.cat([epoch_of(domain, transform, workers, epoch=epoch)[1] for epoch in (0, 1)])
 
 
 @pytest.mark.parametrize(("make", "workers"), [(train_transform, 0), (train_transform, 2), (evaluation_transform, 0)])

@@ -17,32 +17,23 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tests.data.conftest import finished
+from tests.data.conftest import epoch_of, finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, WorkerPool, WorkersLost, hold_out
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 
-OPTIONS = TransformOptions(image_size=28, scale=(0.3, 1.0))
-
-
-def epoch_of(domain: Domain, epoch: int, workers: int = 0, seed: int = 0, drop_last: bool = False) -> list[Tensor]:
-    """Indices and images."""
-    sampler = EpochSampler(range(len(domain)), len(domain), seed)
-    sampler.epoch = epoch
-    images = UnlabelledImages(domain, train_transform(OPTIONS), seed)
-    loader = ImageLoader(images, 5, workers, sampler, drop_last)
-    return [torch.cat(parts) for parts in zip(*loader, strict=True)]
+TRANSFORM = train_transform(TransformOptions(image_size=28, scale=(0.3, 1.0)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain: Domain, workers: int) -> None:
-    images, state = UnlabelledImages(domain, train_transform(OPTIONS)), torch.get_rng_state()
+    images, state = UnlabelledImages(domain, TRANSFORM), torch.get_rng_state()
     sampler = EpochSampler(range(12), 12, seed=0)
     for sampler.epoch in (0, 1):
         keys = list(sampler)[:10]
-        indices, batch = epoch_of(domain, sampler.epoch, workers, drop_last=True)
+        indices, batch = epoch_of(domain, TRANSFORM, workers, 0, sampler.epoch, drop_last=True)
         assert indices.tolist() == [key % 12 for key in keys]
         assert torch.equal(batch, torch.stack([finished(images, key) for key in keys]))
     assert torch.equal(torch.get_rng_state(), state)

@@ -17,10 +17,10 @@ from torch import Tensor
 from torchvision import transforms as T
 from torchvision.transforms.v2 import functional as F
 
-from tests.data.conftest import finished
+from tests.data.conftest import epoch_of, finished
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
+from tllib_ancon.data.loading import EpochSampler, UnlabelledImages
 from tllib_ancon.data.transforms import (
     Geometry,
     ImageTransform,
@@ -105,12 +105,9 @@ def test_refusals() -> None:
         device_augmentation(TransformOptions(train_resizing="keep-ratio"))
 
 
-def epoch_of(domain: Domain, transform: ImageTransform, workers: int = 0, seed: int = 3, epoch: int = 0) -> Tensor:
+def shown(domain: Domain, transform: ImageTransform, **more: int) -> Tensor:
     """The images of an epoch as levels, in the domain's order."""
-    sampler = EpochSampler(range(len(domain)), len(domain), seed)
-    sampler.epoch = epoch
-    batches = list(ImageLoader(UnlabelledImages(domain, transform, seed), 5, workers, sampler))
-    indices, images = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    indices, images = epoch_of(domain, transform, **more)
     return images[indices.argsort()]
 
 
@@ -123,30 +120,30 @@ def epoch_of(domain: Domain, transform: ImageTransform, workers: int = 0, seed: 
 def test_on_the_device_each_image_is_what_a_worker_would_have_made_of_it(domain, resizing: str, more: Any) -> None:
     options = replace(OPTIONS, train_resizing=resizing, **more)
     for epoch in (0, 1):
-        expected = epoch_of(domain, train_transform(options), epoch=epoch)
-        augmented = epoch_of(domain, device_augmentation(options), epoch=epoch)
+        expected = shown(domain, train_transform(options), epoch=epoch)
+        augmented = shown(domain, device_augmentation(options), epoch=epoch)
         assert (augmented.dtype, augmented.shape, augmented.is_contiguous()) == (torch.float32, expected.shape, True)
         assert (augmented - expected).abs().round().max() <= LEVELS
 
 
 def test_a_rotation_may_take_another_of_two_nearest_pixels(domain: Domain) -> None:
     options = replace(OPTIONS, train_resizing="ran.crop", rotation=30.0)
-    difference = epoch_of(domain, device_augmentation(options)) - epoch_of(domain, train_transform(options))
+    difference = shown(domain, device_augmentation(options)) - shown(domain, train_transform(options))
     assert (difference.abs().round() > LEVELS).float().mean() < 0.01
 
 
 def test_on_the_device_same_seed_same_tensors_whatever_the_workers(domain: Domain) -> None:
     transform, state = device_augmentation(OPTIONS), torch.get_rng_state()
-    alone = epoch_of(domain, transform)
+    alone = shown(domain, transform)
     assert torch.equal(torch.get_rng_state(), state)
     for workers in (1, 2):
-        assert torch.equal(epoch_of(domain, transform, workers), alone)
-    assert not torch.equal(epoch_of(domain, transform, seed=4), alone)
-    assert not torch.equal(epoch_of(domain, transform, epoch=1), alone)
+        assert torch.equal(shown(domain, transform, workers=workers), alone)
+    assert not torch.equal(shown(domain, transform, seed=4), alone)
+    assert not torch.equal(shown(domain, transform, epoch=1), alone)
     images = UnlabelledImages(domain, transform, seed=3)
     keys = sorted(EpochSampler(range(12), 12, seed=3), key=lambda key: key % 12)
     assert torch.equal(torch.stack([finished(images, key) for key in keys]), alone)
-    assert len(torch.unique(epoch_of(domain.subset([0] * 12), transform), dim=0)) == 12
+    assert len(torch.unique(shown(domain.subset([0] * 12), transform), dim=0)) == 12
 
 
 @st.composite

@@ -245,11 +245,17 @@ def test_a_digit_network_is_not_pooled(name, shape):
 
 
 def test_a_head_that_does_not_fit():
-    with pytest.raises(UserError, match=r"head does not fit.*\(7, 10\).*\(7, 9\)"):
-        start({**states()["cdan"], "head.weight": torch.zeros(K, 10)}, Backbone())
-    message = r"for 7 classes, the dataset has 65 \(head\.\S+ has shape \(7, \d+\), expected \(65, \d+\)\)"
-    with pytest.raises(UserError, match=message):
-        start(states()["mdd"], Backbone(), 65)
+    state, headless = states()["cdan"], states()["cdan"]
+    del headless["head.weight"]
+    sizes = r"for 7 classes, the dataset has 65 \(head\.\S+ has shape \(7, \d+\), expected \(65, \d+\)\)"
+    for given, num_classes, message in [
+        ({**state, "head.weight": torch.zeros(K, 10)}, K, r"head does not fit.*\(7, 10\).*\(7, 9\)"),
+        ({**state, "head.weight": torch.zeros(3)}, K, r"weight should be a matrix and is \(3,\)"),
+        (headless, K, "should be a matrix and is missing"),
+        (states()["mdd"], 65, sizes),
+    ]:
+        with pytest.raises(UserError, match=message):
+            start(given, Backbone(), num_classes)
 
 
 @pytest.mark.parametrize(
@@ -265,11 +271,3 @@ def test_an_unknown_layout(change: Callable[[dict[str, Tensor]], object]):
     state = dict(states()["cdan"])
     change(state)
     assert recognize(state) is None
-
-
-def test_a_head_that_is_no_matrix():
-    state = states()["cdan"]
-    with pytest.raises(UserError, match=r"weight should be a matrix and is \(3,\)"):
-        start({**state, "head.weight": torch.zeros(3)}, Backbone())
-    with pytest.raises(UserError, match="should be a matrix and is missing"):
-        start({name: state[name] for name in state if name != "head.weight"}, Backbone())

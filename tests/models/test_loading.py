@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ TORCHVISION_FAMILIES = {
     "shufflenet_v2_x0_5": "fc",
     "densenet121": "classifier",
 }
+FAMILIES = [*(f"timm/{name}" for name in TIMM_FAMILIES), *(f"torchvision/{name}" for name in TORCHVISION_FAMILIES)]
 
 
 def randomised(model: nn.Module) -> nn.Module:
@@ -63,40 +65,29 @@ def saved(content: object, folder: Path, name: str = "model.pth") -> Path:
     return folder / name
 
 
-@pytest.mark.parametrize("name", TIMM_FAMILIES)
-def test_every_family_of_timm_gives_its_own_features_and_logits_and_goes_back(name: str, tmp_path: Path) -> None:
-    options = TIMM_FAMILIES[name]
-    network = randomised(timm.create_model(name, num_classes=K, **options))
-    images = torch.randn(2, 3, *(side_of(options, name),) * 2)
-    with torch.no_grad():
-        logits, features = network(images), network.forward_head(network.forward_features(images), pre_logits=True)
-        classifier = load(saved(network.state_dict(), tmp_path), f"timm/{name}", K, arch_options=options).eval()
-        found_logits, found_features = classifier.predict(images)
-    torch.testing.assert_close(found_logits, logits, rtol=0, atol=1e-6)
-    torch.testing.assert_close(found_features, features, rtol=0, atol=1e-6)
-    assert classifier.head is classifier.network.get_classifier()
-    assert classifier.preprocessing.mean == network.pretrained_cfg["mean"]
-    plain = timm.create_model(name, num_classes=K, **options)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_gives_its_own_features_and_logits_and_goes_back(name: str, tmp_path: Path) -> None:
+    library, _, family = name.partition("/")
+    options = TIMM_FAMILIES[family] if library == "timm" else {}
+    build = partial(timm.create_model if library == "timm" else models.get_model, family, num_classes=K, **options)
+    network, plain = randomised(build()), build()
+    images = torch.randn(2, 3, *(side_of(options, family),) * 2)
+    classifier = load(saved(network.state_dict(), tmp_path), name, K, arch_options=options).eval()
     plain.load_state_dict(export_state_dict(classifier))
     with torch.no_grad():
-        assert torch.equal(plain.eval()(images), found_logits)
-
-
-@pytest.mark.parametrize("name", TORCHVISION_FAMILIES)
-def test_every_family_of_torchvision_gives_its_own_logits_and_goes_back(name: str, tmp_path: Path) -> None:
-    network = randomised(models.get_model(name, num_classes=K))
-    images = torch.randn(1, 3, 64, 64)
-    with torch.no_grad():
-        classifier = load(saved(network.state_dict(), tmp_path), f"torchvision/{name}", K).eval()
         logits, features = classifier.predict(images)
-        assert torch.equal(logits, network(images))
-    assert (classifier.head_name, classifier.features_dim) == (TORCHVISION_FAMILIES[name], features.shape[1])
-    assert classifier.preprocessing.mean == (0.485, 0.456, 0.406)
-    with torch.device("meta"):
-        plain = models.get_model(name, num_classes=K)
-    plain.load_state_dict(export_state_dict(classifier), assign=True)
-    with torch.no_grad():
+        torch.testing.assert_close(logits, network(images), rtol=0, atol=1e-6)
         assert torch.equal(plain.eval()(images), logits)
+    assert classifier.features_dim == features.shape[1]
+    if library == "torchvision":
+        assert classifier.head_name == TORCHVISION_FAMILIES[family]
+        assert classifier.preprocessing.mean == (0.485, 0.456, 0.406)
+    else:
+        with torch.no_grad():
+            expected = network.forward_head(network.forward_features(images), pre_logits=True)
+        torch.testing.assert_close(features, expected, rtol=0, atol=1e-6)
+        assert classifier.head is classifier.network.get_classifier()
+        assert classifier.preprocessing.mean == network.pretrained_cfg["mean"]
 
 
 def resnet(num_classes: int = K) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.conftest import REFUSED
-from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.test_hostile_files import Bomb
-from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load
 from tllib_ancon.models.classifier import (
@@ -104,13 +101,6 @@ def test_dropout_needs_a_bottleneck_that_has_none(lenet: BottleneckClassifier) -
         lenet.drop_features(0.2)
     with pytest.raises(UserError, match="checkpoint imagenet has no bottleneck"):
         load("imagenet", "resnet18", scratch=True, bottleneck_dropout=0.2)
-
-
-def test_an_adaptation_inherits_the_dropout_of_its_source_model(tmp_path: Path) -> None:
-    run, words = tmp_path / "run", ["run", *small_arguments(write_domains(tmp_path)), "-t", "dark", "--epochs", "1"]
-    lengths = ["--adapt-epochs", "1", "--adapt-batch-size", "16", "--log", str(run)]
-    assert main([*words, *lengths, "--bottleneck-dropout", "0.4"]) == 0
-    assert json.loads((run / "adapt" / "config.json").read_text())["bottleneck_dropout"] == 0.4
 
 
 # Networks by name
