@@ -25,7 +25,7 @@ from tests.domains_on_disk import write_domain
 from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, World, command, finished
-from tests.training import in_processes
+from tests.end_to_end.killable import results_in_two
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.certification import DisagreementTest
 
@@ -56,7 +56,7 @@ def labels_of_the_target(world: World) -> Iterator[str]:
 def two_processes(world: World) -> Iterable[str]:
     log = world.folder / "two"
     line = "adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 -b 8 --method nrc+ancon --save-predictions --log"
-    said = in_processes.run(_said, 2, [*world.words(line), log], folder=world.folder)
+    said = results_in_two(_said, [*world.words(line), log], folder=world.folder)
     told = [f"{rank}: {line}" for rank, lines in enumerate(said) for line in lines]
     return [*told, *(line for line in folder(log) if line not in world.usual)]
 
