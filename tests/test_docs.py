@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import os
 import re
@@ -126,3 +127,16 @@ def test_every_page_opens_with_what_its_reader_can_do_after_it() -> None:
     pages = [path for path in pages if path.name != "sg_execution_times.rst"]
     assert len(pages) > 15
     assert [page.name for page in pages if "After this page" not in page.read_text()[:400]] == []
+
+
+FAULTS = (DOCS / "faults.md").read_text().splitlines()
+ROWS = [line for line in FAULTS if re.match(r"\| (?!fault |-)", line)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip()[:50])
+def test_every_fault_names_a_test_that_exists(row: str) -> None:
+    names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row.split("|")[-2])
+    assert names
+    for path, function in names:
+        tree = ast.parse((ROOT / path).read_text())
+        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -1,7 +1,8 @@
-"""Settings: every class of them refuses what is no number, and says what it takes instead."""
+"""Settings are refused where they make no sense, are their own record, and pass from a stage to the next."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin
@@ -9,10 +10,12 @@ from typing import Any, get_args, get_origin
 import numpy as np
 import pytest
 
+from tests.conftest import REFUSED
 from tllib_ancon import config, methods
 from tllib_ancon.cli.benchmark import BenchmarkConfig
 from tllib_ancon.cli.commands import COMMANDS, DemoConfig, EvaluateConfig, ReportConfig
 from tllib_ancon.cli.main import parser_of
+from tllib_ancon.config import ASSUMED, INHERITED, OF_THE_NETWORK, AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import members_of, parts_of, settings_of
 
@@ -23,7 +26,7 @@ GIVEN = {
     ReportConfig: {"folders": ["r"]},
 }
 OWNERS = [
-    *(config.AdaptConfig, config.PretrainConfig, config.PredictionsConfig, config.CertifyConfig, config.ExportConfig),
+    *(AdaptConfig, PretrainConfig, config.PredictionsConfig, config.CertifyConfig, config.ExportConfig),
     *(BenchmarkConfig, DemoConfig, EvaluateConfig, ReportConfig),
 ]
 
@@ -33,7 +36,7 @@ def real(owner: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
     for name, field in settings_of(owner).items():
         if float in parts_of(field.annotation):
             yield GIVEN.get(owner, {}), name, field.annotation
-    for method in methods.names() if owner is config.AdaptConfig else ():
+    for method in methods.names() if owner is AdaptConfig else ():
         for name, field in methods.settings(method).items():
             if float in members_of(field.annotation):
                 yield {"method": method}, name, field.annotation
@@ -52,7 +55,7 @@ def placed(kind: Any, number: float) -> Iterator[Any]:
 @pytest.mark.parametrize("owner", OWNERS)
 def test_nan_and_infinity_are_refused(owner: type) -> None:
     for given, name, kind in real(owner):
-        by_method = owner is config.PretrainConfig and settings_of(owner)[name].metadata[-1].defaults
+        by_method = owner is PretrainConfig and settings_of(owner)[name].metadata[-1].defaults
         for number in (float("nan"), float("inf"), float("-inf"), 1e37):
             for value in placed(kind, number):
                 method = {"method": next(iter(by_method))} if by_method else {}
@@ -65,7 +68,7 @@ def test_there_are_many_of_them() -> None:
 
 
 def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
-    made = config.AdaptConfig(lr=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
+    made = AdaptConfig(lr=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
     assert (made.lr, made.epochs, made.log, made.scale) == (0.5, 3, str(tmp_path), (0.5, 1.0))
     assert type(made.epochs) is int
 
@@ -82,3 +85,48 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
 )
 def test_words_become_settings(words: list[str], given: dict[str, Any]) -> None:
     assert COMMANDS["adapt"].flags.given(parser_of("adapt").parsed(words)) == given
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_a_configuration_is_its_own_record(method: str) -> None:
+    config = AdaptConfig(method=method, epochs=3, scale=[0.2, 1], target=["D", "W"], norm_mean=(0.5,) * 3)
+    recorded = json.loads(json.dumps(config.to_dict()))
+    assert AdaptConfig(**recorded).to_dict() == config.to_dict()
+    assert recorded["target"] == ["D", "W"]
+    assert set(methods.settings(method)) <= set(recorded)
+
+
+@pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
+def test_a_source_configuration_is_its_own_record(method: str) -> None:
+    config = PretrainConfig(method=method, source=["A"])
+    assert PretrainConfig(**json.loads(json.dumps(config.to_dict()))).to_dict() == config.to_dict()
+    assert config.replace(epochs=7).epochs == 7
+    assert PretrainConfig(method=method, lr=0.5, scale=None).lr == 0.5
+
+
+@pytest.mark.parametrize(("owner", "settings", "message"), REFUSED["settings"])
+def test_what_is_refused(owner: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        getattr(config, owner)(**settings)
+    assert message in str(error.value)
+
+
+def test_a_model_brings_the_settings_of_its_pictures() -> None:
+    recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
+    recorded["bottleneck_dropout"] = 0.4
+    config = AdaptConfig().inherit(recorded, "best.pth")
+    assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
+    assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)
+    assert config.resize_size == ASSUMED["resize_size"]
+    assert AdaptConfig(image_size=96).inherit(recorded, "best.pth").image_size == 96
+    with pytest.raises(UserError, match=r"`image_size=128` contradicts the run that trained best\.pth: there it is 96"):
+        AdaptConfig(image_size=128).inherit(recorded, "best.pth")
+    assert AdaptConfig(image_size=128, override=True).inherit(recorded, "best.pth").image_size == 128
+
+
+def test_without_a_run_the_assumptions_stand() -> None:
+    config = PredictConfig().inherit(None, "best.pth")
+    assumed = {name: value for name, value in ASSUMED.items() if name not in OF_THE_NETWORK}
+    assert {name: getattr(config, name) for name in assumed} == assumed
+    assert [getattr(config, name) for name in OF_THE_NETWORK] == [None, None]
+    assert set(ASSUMED) <= set(INHERITED)

@@ -115,13 +115,9 @@ def test_a_build_that_fails_leaves_no_cache(tmp_path: Path, domain: Domain, monk
     assert not shown(tmp_path / "cache")
 
 
-def build(folder: Path, domain: Domain) -> None:
-    cached(folder, domain)
-
-
 def test_two_processes_may_build_it_at_once(tmp_path: Path, domain: Domain) -> None:
     folder = tmp_path / "cache"
-    processes = [multiprocessing.get_context("fork").Process(target=build, args=(folder, domain)) for _ in range(3)]
+    processes = [multiprocessing.get_context("fork").Process(target=cached, args=(folder, domain)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:

@@ -14,12 +14,11 @@ from PIL import Image
 from tests.data.conftest import with_cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.data.transforms import TransformOptions, train_transform
+from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.errors import UserError
 
 CLASSES = ["bike", "bus", "car"]
 COUNT = 12
-OPTIONS = TransformOptions(image_size=14, scale=(0.3, 1.0))
 
 Opener = Callable[..., Domain]
 
@@ -96,10 +95,8 @@ def python_folder(root: Path) -> Domain:
     return as_domain(root)
 
 
-FILES = [image_list, image_folder, corrupted, folder]
-ON_DISK = [*FILES, hugging_face]
-ALL = [*ON_DISK, python, python_folder]
-of_all = pytest.mark.parametrize("opened", ALL)
+KINDS = [image_list, image_folder, corrupted, folder, hugging_face, python, python_folder]
+of_all = pytest.mark.parametrize("opened", KINDS)
 
 
 @of_all
@@ -135,4 +132,4 @@ def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> No
 
 def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
-        with_cache(tmp_path / "cache", python(tmp_path), train_transform(OPTIONS).resizing)
+        with_cache(tmp_path / "cache", python(tmp_path), Resizing(16))

@@ -29,12 +29,6 @@ BOTH = [create_backbone, create_network]
 
 
 @pytest.fixture
-def model() -> BottleneckClassifier:
-    torch.manual_seed(0)
-    return shot_classifier(SmallCNN(), num_classes=5, bottleneck_dim=16)
-
-
-@pytest.fixture
 def lenet() -> BottleneckClassifier:
     torch.manual_seed(0)
     return shot_classifier(create_backbone("shot_lenet"), 10, dropout=0.5)
@@ -43,7 +37,9 @@ def lenet() -> BottleneckClassifier:
 # SHOT's layers
 
 
-def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu(model: BottleneckClassifier) -> None:
+def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu() -> None:
+    torch.manual_seed(0)
+    model = shot_classifier(SmallCNN(), num_classes=5, bottleneck_dim=16)
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()
