@@ -36,13 +36,6 @@ def test_a_method_beside_all_others_over_pairs(lists: list[str], method: str, ro
     assert row in capsys.readouterr().out
 
 
-def test_without_a_method_the_table_is_the_reports(lists: list[str], capsys) -> None:
-    assert main(lists) == 0
-    printed = capsys.readouterr().out
-    assert "| shot − source-only | 28.33 |" in printed
-    assert "| shot − ancon |" not in printed
-
-
 def test_the_kept_table_is_what_the_kept_lists_give(capsys) -> None:
     results = Path(__file__).parents[2] / "benchmarks" / "results"
     assert main([str(results / name) for name in ("office31_128.csv", "office31_128_to_amazon.csv")]) == 0

@@ -53,8 +53,3 @@ def test_a_row_for_each_run_whose_models_differ(tmp_path: Path) -> None:
     assert (worse if difference > 0 else better) <= 20
     assert abs(difference) <= 100 * int(row["disagreements"]) / 48
     assert float(row["times fewer"]) >= 1
-
-
-def test_a_folder_without_runs(tmp_path: Path, capsys) -> None:
-    assert main(["--runs", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"certification: error: no finished adaptation below {tmp_path}\n"

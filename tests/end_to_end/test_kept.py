@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
@@ -175,20 +176,8 @@ def test_a_model_that_was_not_kept_cannot_be_written(kept: Path, tmp_path: Path,
     assert "did not keep the model of epoch" in refused(words)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("config.json", b"[]"),
-        ("config.json", b"{"),
-        ("metrics.jsonl", b'{"epoch": 1, "infomax": 0.5}\n{"epoch": 2, "inf'),
-        ("metrics.jsonl", b"[1]\n"),
-        ("metrics.jsonl", b'{"epoch": 1, "infomax": "high"}\n'),
-        ("metrics.jsonl", b"\xff"),
-        ("result.json", b""),
-        ("result.json", b"[]"),
-    ],
-)
-def test_a_damaged_file_is_named_in_one_line(kept: Path, tmp_path: Path, refused, name: str, content: bytes) -> None:
+@pytest.mark.parametrize(("name", "content"), REFUSED["damaged runs"])
+def test_a_damaged_file_is_named_in_one_line(kept: Path, tmp_path: Path, refused, name: str, content: str) -> None:
     copy = rewrite(kept, tmp_path / "copy")
-    (copy / name).write_bytes(content)
+    (copy / name).write_bytes(content.encode(errors="surrogateescape"))
     assert str(copy / name) in refused(["evaluate", "--select", str(copy), "--out", str(tmp_path / "chosen.pth")])

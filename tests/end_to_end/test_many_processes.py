@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.outcomes import differences, outcome
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.domains_on_disk import adapt_arguments, small_arguments, write_domains
 from tests.end_to_end.killable import finish_in_two, free_port, start_in_two, wait_for
 from tllib_ancon.cli.main import main
 
@@ -35,8 +35,8 @@ def launched(launcher: tuple[str, ...], words: list[str]) -> tuple[str, str]:
 
 
 def arguments(domains: Path, checkpoint: Path, log: Path) -> list[str]:
-    words = ["adapt", *small_arguments(domains), "-t", "dark", "--checkpoint", str(checkpoint), "--log", str(log)]
-    return [*words, "-b", "8", "--epochs", str(EPOCHS), "--save-predictions", "--method", "nrc+ancon"]
+    more = ("-b", "8", "--epochs", str(EPOCHS), "--save-predictions", "--method", "nrc+ancon")
+    return adapt_arguments(domains, checkpoint, log, *more)
 
 
 def content(run: Path) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_two_stages_whose_writing_process_is_killed_continue_under_another_launc
     domains: Path, tmp_path: Path
 ) -> None:
     def words(name: str) -> list[str]:
-        stages = ("--pretrain", "mdd", "--epochs", "8", "-i", "4", "--adapt-epochs", "3")
+        stages = ("--pretrain", "mdd", "--epochs", "8", "-i", "4", "--adapt-epochs", "2")
         batches = ("-t", "dark", "-b", "8", "--adapt-batch-size", "8", "--log", str(tmp_path / name))
         return ["run", *small_arguments(domains), *stages, *batches]
 

@@ -16,43 +16,26 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.training.run import RunDirectory
 
 ON_DEVICE = "ancon --device-augmentation --train-resizing default --image-size 14 --override"
+LENGTH, NAMES = ("-b", "8", "--epochs", "4"), ("whole", "cut")
 KILLS_BY_TIME, KILLS_BY_EVENT = 3, 4
 KILLS_BY_WRITE, WRITES_OF_AN_EPOCH = 5, 15
 EVENTS = 80
 """Steps, flushes and renames of a run, about."""
 
 
-def arguments(command: str, domains: Path, log: Path, *more: str) -> list[str]:
-    return [command, *small_arguments(domains), "-b", "8", "--epochs", "4", "--log", str(log), *more]
-
-
-def finish(command: list[str]) -> None:
-    process = start(command)
-    process.join()
-    assert process.exitcode == 0
-
-
-def killed_after(command: list[str], seconds: float) -> int:
-    process = start(command)
+def ended(command: list[str], seconds: float | None = None, **when: int) -> int:
+    """The exit status of a command that is killed after so many seconds, or by itself."""
+    process = start(command, **when)
     process.join(seconds)
     process.kill()
     process.join()
     return process.exitcode
 
 
-def killed_at(command: list[str], **when: int) -> int:
-    process = start(command, **when)
-    process.join()
-    return process.exitcode
-
-
 @pytest.mark.parametrize("method", ["nrc+ancon", ON_DEVICE])
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
-    domains: Path, source_checkpoint: Path, tmp_path: Path, method: str
-) -> None:
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(adapt, tmp_path: Path, method: str) -> None:
     def command(name: str) -> list[str]:
-        more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "--method", *method.split())
-        return arguments("adapt", domains, tmp_path / name, *more)
+        return adapt(name, *LENGTH, "--method", *method.split())
 
     _kill_and_compare(command, tmp_path, random.Random(method), KILLS_BY_TIME, KILLS_BY_EVENT)
 
@@ -60,38 +43,33 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
 @pytest.mark.parametrize("method", ["erm", "cdan"])
 def test_the_training_of_a_source_model_continues_too(domains: Path, tmp_path: Path, method: str) -> None:
     def command(name: str) -> list[str]:
-        more = ("--method", method, *(("-t", "dark", "-i", "5") if method == "cdan" else ()))
-        return arguments("pretrain", domains, tmp_path / name, *more)
+        more = ("-t", "dark", "-i", "5") if method == "cdan" else ()
+        log = ("--log", str(tmp_path / name))
+        return ["pretrain", *small_arguments(domains), *LENGTH, *log, "--method", method, *more]
 
     _kill_and_compare(command, tmp_path, random.Random(0), 1, 2)
 
 
-def test_a_run_that_is_killed_while_it_writes_an_epoch_and_trains_the_next(
-    domains: Path, source_checkpoint: Path, tmp_path: Path
-) -> None:
-    def command(name: str) -> list[str]:
-        more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "--method", "ancon", "--save-epochs")
-        return arguments("adapt", domains, tmp_path / name, *more, "--save-predictions", "--save-logits")
-
-    finish(command("whole"))
+def test_a_run_that_is_killed_while_it_writes_an_epoch_and_trains_the_next(adapt, tmp_path: Path) -> None:
+    whole, cut = (adapt(name, *LENGTH, "--save-epochs", "--save-predictions", "--save-logits") for name in NAMES)
+    assert ended(whole) == 0
     generator = random.Random(0)
     for _ in range(KILLS_BY_WRITE):
-        writes = generator.randrange(1, WRITES_OF_AN_EPOCH)
-        assert killed_at(command("cut"), writes_until_kill=writes) == -signal.SIGKILL
-    finish(command("cut"))
-    assert differences(*(outcome(tmp_path / name) for name in ("whole", "cut"))) == []
+        assert ended(cut, writes_until_kill=generator.randrange(1, WRITES_OF_AN_EPOCH)) == -signal.SIGKILL
+    assert ended(cut) == 0
+    assert differences(*(outcome(tmp_path / name) for name in NAMES)) == []
 
 
 def _kill_and_compare(command, tmp_path: Path, generator: random.Random, by_time: int, by_event: int) -> None:
-    finish(["--version"])  # the server has started
+    assert ended(["--version"]) == 0  # the server has started
     started = time.perf_counter()
-    finish(command("whole"))
+    assert ended(command("whole")) == 0
     seconds = time.perf_counter() - started
     expected = outcome(tmp_path / "whole")
     directories = iter(range(100))
     cut = f"cut-{next(directories)}"
-    kills = [lambda: killed_after(command(cut), generator.uniform(0, seconds))] * by_time
-    kills += [lambda: killed_at(command(cut), events_until_kill=generator.randrange(1, EVENTS))] * by_event
+    kills = [lambda: ended(command(cut), generator.uniform(0, seconds))] * by_time
+    kills += [lambda: ended(command(cut), events_until_kill=generator.randrange(1, EVENTS))] * by_event
     generator.shuffle(kills)
     while kills:
         status = kills[-1]()
@@ -101,15 +79,12 @@ def _kill_and_compare(command, tmp_path: Path, generator: random.Random, by_time
         else:
             assert differences(expected, outcome(tmp_path / cut)) == []
             cut = f"cut-{next(directories)}"
-    finish(command(cut))
+    assert ended(command(cut)) == 0
     assert differences(expected, outcome(tmp_path / cut)) == []
 
 
-def test_another_process_that_writes_there_is_refused_until_it_is_dead(
-    domains: Path, source_checkpoint: Path, tmp_path: Path, refused
-) -> None:
-    more = ("-t", "dark", "--checkpoint", str(source_checkpoint), "--epochs", "1000", "-j", "1")
-    command = arguments("adapt", domains, tmp_path / "run", *more)
+def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tmp_path: Path, refused) -> None:
+    command = adapt("run", "-b", "8", "--epochs", "1000", "-j", "1")
     first = start(command)
     wait_for(lambda: last_epoch(tmp_path / "run") >= 0)
     assert f"is in use: process {first.pid} on " in refused(command)
@@ -139,10 +114,10 @@ def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("command", ["adapt", "pretrain"])
 def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(
-    domains: Path, source_checkpoint: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    adapt, domains: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = ("-t", "dark", "--checkpoint", str(source_checkpoint)) if command == "adapt" else ()
-    words = arguments(command, domains, tmp_path / "run", *more)
+    training = ["pretrain", *small_arguments(domains), *LENGTH, "--log", str(tmp_path / "run")]
+    words = adapt("run", *LENGTH) if command == "adapt" else training
     save = RunDirectory.save_epoch
 
     def save_and_signal(self: RunDirectory, snapshot: Any, metrics: list[dict[str, Any]], selected: bool) -> None:

@@ -12,20 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for
 from tllib_ancon.cli.main import main
 
-EPOCHS = 12
-
-
-@pytest.fixture
-def command(domains: Path, source_checkpoint: Path, tmp_path: Path) -> Callable[[str], list[str]]:
-    def command(name: str) -> list[str]:
-        words = ["adapt", *small_arguments(domains), "-t", "dark", "--checkpoint", str(source_checkpoint)]
-        return [*words, "-b", "8", "-j", "2", "--epochs", str(EPOCHS), "--log", str(tmp_path / name)]
-
-    return command
+MORE = ("-b", "8", "-j", "2", "--epochs", "12")
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
@@ -37,12 +27,12 @@ def workers_of(pid: int) -> list[psutil.Process]:
     ("number", "send"), [(signal.SIGTERM, os.killpg), (signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
 )
 def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_run_continues(
-    command, tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
+    adapt, tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     generator, errors = random.Random(number), tmp_path / "errors.txt"
     for _ in range(2):
         kept = last_epoch(tmp_path / "cut")
-        process = start(command("cut"), errors=errors)
+        process = start(adapt("cut", *MORE), errors=errors)
         wait_for(lambda kept=kept: last_epoch(tmp_path / "cut") > kept)
         time.sleep(generator.uniform(0, 0.05))
         send(process.pid, number)
@@ -53,13 +43,13 @@ def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_
         (line,) = errors.read_text().splitlines()
         assert line.startswith(f"tllib-ancon: stopped by {number.name} ")
         assert line.endswith("the same command continues after the last complete epoch")
-    assert main([*command("cut"), "-j", "0"]) == 0
-    assert main([*command("whole"), "-j", "0"]) == 0
+    assert main(adapt("cut", *MORE, "-j", "0")) == 0
+    assert main(adapt("whole", *MORE, "-j", "0")) == 0
     assert differences(*(outcome(tmp_path / name) for name in ("whole", "cut"))) == []
 
 
-def test_a_lost_worker_is_one_line_that_says_what_to_do(command, tmp_path: Path) -> None:
-    process = start(command("run"), errors=tmp_path / "errors.txt")
+def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path: Path) -> None:
+    process = start(adapt("run", *MORE), errors=tmp_path / "errors.txt")
     wait_for(lambda: last_epoch(tmp_path / "run") > 0)
     workers_of(process.pid)[-1].kill()
     process.join(240)
@@ -67,7 +57,7 @@ def test_a_lost_worker_is_one_line_that_says_what_to_do(command, tmp_path: Path)
     (line,) = (tmp_path / "errors.txt").read_text().splitlines()
     assert line.startswith("tllib-ancon: error: a process that loads images ended without a word (")
     assert line.endswith("; where memory is short, pass fewer --workers or a smaller --batch-size")
-    assert main([*command("run"), "-j", "0"]) == 0
+    assert main(adapt("run", *MORE, "-j", "0")) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -60,7 +60,7 @@ def test_its_runs_are_those_of_a_plan() -> None:
 def test_its_processes_end_with_it(tmp_path: Path) -> None:
     words = ["demo", "--out", str(tmp_path), "--jobs", "2", "--source-epochs", "100000"]
     with subprocess.Popen([sys.executable, "-m", "tllib_ancon", *words], stderr=subprocess.PIPE, text=True) as demo:
-        wait_for(lambda: (tmp_path / "source-seed0" / "metrics.jsonl").is_file() or demo.poll() is not None)
+        wait_for(lambda: (tmp_path / "source-seed0" / "config.json").is_file() or demo.poll() is not None)
         started = psutil.Process(demo.pid).children(recursive=True)
         demo.terminate()
         assert demo.wait(60) == 128 + signal.SIGTERM

@@ -40,11 +40,6 @@ def test_start_selected_and_last_are_shown() -> None:
     ]
 
 
-def test_a_measure_that_an_epoch_lacks_is_left_out() -> None:
-    lines = result_summary(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0)).splitlines()
-    assert lines[1] == "start (epoch 0): infomax 1.0000, accuracy 50.00 %"
-
-
 @pytest.mark.parametrize("criterion", ["last", "none"])
 def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
     lines = result_summary(result(criterion, 1.0, 1.0, 1.0, better=None, accuracy=50.0, ece=0.125)).splitlines()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, network, without
 from tllib_ancon.config import AdaptConfig
@@ -113,29 +114,18 @@ def test_defaults_follow_the_statistics() -> None:
 
 WITHOUT_BATCH_NORM = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
 ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
-ADABN: dict[str, Any] = {"method": "adabn", "epochs": 1}
-NO_EFFECT = "has no effect with `method=adabn`, which trains nothing"
-REFUSED: list[tuple[nn.Module | None, dict[str, Any], str]] = [
-    (None, {"epochs": 4, "average_last": 5}, "`average_last` 5 is more than `epochs` 4"),
-    (None, {"accumulation_steps": 7}, r"22 images to train on are fewer than 7 batches of 4; .*batch_size"),
-    (None, {"batch_norm_prior": 8}, "`batch_norm_prior` is for `batch_norm=mixed`"),
-    (None, {"batch_norm": "mixed", "sync_batch_norm": True}, "sync_batch_norm"),
-    (None, {"sync_batch_norm": True}, "`sync_batch_norm` needs GPUs"),
+REFUSED_OF_A_NETWORK = [
+    *((None, *row) for row in REFUSED["stabilisation"]),
     *(
-        (WITHOUT_BATCH_NORM, settings, f"`{name}={value}` is about .* this network has no batch-norm")
-        for settings in ({"batch_norm": "mixed"}, {"batch_norm": "source"}, ADABN)
-        for name, value in [*settings.items()][:1]
+        (WITHOUT_BATCH_NORM, {name: value, "epochs": 1}, f"`{name}={value}` is about .* this network has no batch-norm")
+        for name, value in (("batch_norm", "mixed"), ("batch_norm", "source"), ("method", "adabn"))
     ),
     (WITHOUT_BATCH_NORM, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
     (ONE_LAYER, {}, "no parameter to train with `adapted=all-but-head`"),
-    *(
-        (None, {**ADABN, name: value}, f"`{name}={value}` {NO_EFFECT}")
-        for name, value in {"pull": 0.1, "warmup_steps": 2, "average_last": 1, "batch_norm": "source"}.items()
-    ),
 ]
 
 
-@pytest.mark.parametrize(("model", "settings", "message"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("model", "settings", "message"), REFUSED_OF_A_NETWORK, ids=lambda value: str(value)[:40])
 def test_what_is_refused(model: nn.Module | None, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         adapt(model, **settings)
@@ -143,7 +133,7 @@ def test_what_is_refused(model: nn.Module | None, settings: dict[str, Any], mess
 
 def test_what_is_not_refused() -> None:
     adapt(WITHOUT_BATCH_NORM, average_last=1, epochs=1)
-    adapt(**ADABN, batch_norm="mixed")
+    adapt(method="adabn", epochs=1, batch_norm="mixed")
 
 
 @pytest.mark.parametrize(

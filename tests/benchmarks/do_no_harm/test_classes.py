@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,19 +56,3 @@ def test_the_table_has_paired_differences() -> None:
         "| ancon-auto, uniform | 65.0, worst +10.0 | 89.0, worst -1.0 |",
         "| ancon | 67.0, +2.0 ± 1.0, worst +13.0 |  |",
     ]
-
-
-def test_runs_are_adapted_for_as_many_steps_whatever_their_size(tmp_path: Path, monkeypatch) -> None:
-    made: list[dict[str, object]] = []
-
-    probabilities = np.full((10, CLASSES), 1 / CLASSES, np.float32)
-    adapted = SimpleNamespace(summary={"start": {"accuracy": 1.0}, "selected": {"accuracy": 2.0}})
-    monkeypatch.setattr(classes, "predict", lambda *_, **__: SimpleNamespace(probabilities=probabilities))
-    monkeypatch.setattr(classes, "adapt", lambda *_, **settings: made.append(settings) or adapted)
-    for kind in ("balanced", "few-classes", "no-shift"):
-        setting = Setting("A-D", kind, 0)
-        results = list(classes.made("ROOT", tmp_path / "runs", tmp_path / "out", setting, classes.VARIANTS))
-        assert [one["variant"] for one in results] == list(classes.VARIANTS)
-    assert [settings["epochs"] for settings in made[::5]] == [3, 7, 20]
-    assert {settings["method"] for settings in made} == {"self-training", "ancon", "ancon-auto"}
-    assert len({settings["log"] for settings in made}) == len(made)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.do_no_harm import estimates
-from tllib_ancon.errors import UserError
 
 
 def stored(folder: Path, right: float) -> Path:
@@ -29,14 +28,3 @@ def test_sure_and_right_predictions_are_counted_exactly(tmp_path: Path) -> None:
         assert value[kind, "counts"] == pytest.approx(0, abs=1e-6)
         assert value[kind, "counts, as far as the likeliest agrees"] == pytest.approx(0, abs=1e-3)
     assert value["few-classes", "equal classes"] == pytest.approx(21 / 31, abs=1e-6)
-
-
-def test_the_table_tells_good_starts_from_weak_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stored(tmp_path, 1.0)
-    stored(tmp_path, 0.5)
-    estimates.main([str(tmp_path), "--draws", "1"])
-    header, _, *rows = capsys.readouterr().out.strip().splitlines()
-    assert header.count("good start") == header.count("weak start") == 3
-    assert len(rows) == len(estimates.ESTIMATES)
-    with pytest.raises(UserError, match="holds no erm/PAIR/self-training-seed"):
-        estimates.main([str(tmp_path / "none")])
