@@ -59,17 +59,8 @@ def serve(
     port: int = PORT,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers.
-
-    Args:
-        session (Session): what is asked; with a log, every answer is on the disk before the next image is shown
-        read (callable, optional): position of an image -> the PIL image. By default it reads the file of that name
-        port (int): of 127.0.0.1; 0 for any that is free. Default: 8765
-        say (callable): called with the address
-
-    Raises:
-        UserError: the port is in use, or needs rights that this process has not
-    """
+    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``read`` gives
+    the PIL image at a position, by default from the file of that name; ``say`` is called with the address."""
 
     def finish() -> None:
         server.should_exit = True

@@ -49,19 +49,9 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
     Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for. They are kept in
-    ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json`` and
+    ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
+    (:func:`~tllib_ancon.certify.session.certificate_of`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model.
-
-    Args:
-        config (CertifyConfig): the run, the test, and where labels come from
-        say (callable): called with the page's address, what was found and what was written
-
-    Returns: the certificate (:func:`~tllib_ancon.certify.session.certificate_of`), with the ``checkpoint`` of the
-        kept model
-
-    Raises:
-        UserError: no finished adaptation, a source model that is gone, models that are equal on all images, bad
-            answers, a port in use
     """
     with using_threads(config.threads):
         pair = ModelPair(config)
@@ -90,16 +80,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
 
 
 class ModelPair:
-    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to.
-
-    Attributes:
-        directory: of the adaptation
-        settings: network and images, as the run recorded them
-        checkpoints: of the source model (or ``imagenet``) as ``start``, and of the selected epoch as ``adapted``
-
-    Raises:
-        UserError: no finished adaptation; its source model or its images are not known, gone, or others
-    """
+    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to."""
 
     def __init__(self, config: CertifyConfig):
         stages = [RunDirectory(Path(config.run, stage)) for stage in STAGES]
@@ -144,15 +125,11 @@ class ModelPair:
         return [path.removeprefix(root) for path in self.images.paths]
 
     def compare(self) -> Comparison:
-        """What both models say of the images; :class:`~tllib_ancon.errors.UserError` if they are equal on all."""
         return Comparison(*self.classes(), self.names, self.images.classes)
 
     def classes(self) -> tuple[Classes, Classes]:
-        """The source model's and the adapted model's classes, each (N,); computed once and kept in the run directory.
-
-        Raises:
-            UserError: images or checkpoints that cannot be read
-        """
+        """The source model's and the adapted model's classes, each (N,); computed once and kept in the run
+        directory."""
         names = "\n".join(self.names).encode(errors="surrogateescape")
         files = (file if file == IMAGENET else sha256(Path(file).resolve()) for file in self.checkpoints.values())
         origin = np.array([*files, hashlib.sha256(names).hexdigest()])
@@ -164,7 +141,6 @@ class ModelPair:
         return kept["start"], kept["adapted"]
 
     def model(self, which: str) -> Classifier:
-        """The model ``start`` or ``adapted``."""
         return inputs.load_classifier(self.settings, inputs.find_model(self.checkpoints[which]), self._num_classes)
 
     def _predicted(self, which: str) -> Classes:

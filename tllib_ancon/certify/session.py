@@ -41,20 +41,10 @@ FAVOURING = (0.6, 0.7, 0.8)
 
 
 class Comparison:
-    """What a source model and an adapted model say of the same N images.
-
-    Args:
-        start: (N,) integers in [0, K), the source model's classes
-        adapted: (N,) integers in [0, K), the adapted model's classes
-        names: of the N images, by which answers speak of them, e.g. paths below the folder of the data
-        classes: names of the K classes
-
-    Attributes:
-        disagreements: (M,) positions of the images on which the models say different classes, ascending
-
-    Raises:
-        UserError: predictions that are not N classes each, or models that are equal on all N images
-    """
+    """What a source model and an adapted model say of the same N images: ``start`` and ``adapted``, (N,) integers in
+    [0, K), with the ``names`` by which answers speak of the images, and those of the K ``classes``.
+    ``disagreements``, (M,), are the positions where they say different classes, ascending; models that are equal
+    everywhere are refused."""
 
     def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
         self.names, self.classes = names, [showable(name) for name in classes]
@@ -78,7 +68,6 @@ class Comparison:
 
     @property
     def fingerprint(self) -> str:
-        """Stands for the names and the predictions."""
         digest = hashlib.sha256("\n".join([*self.names, *self.classes]).encode(errors="surrogateescape"))
         for classes in (self.start, self.adapted):
             digest.update(classes.astype("<i8").tobytes())
@@ -86,16 +75,10 @@ class Comparison:
 
 
 def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
-    """Answers from a CSV file: ``path,class`` a line, with or without this header.
+    """Position of an image -> its answer, from a CSV file: ``path,class`` a line, with or without this header.
 
     A path is one of ``comparison.names``. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1,
     read as the first of these that fits. An empty one is no answer yet.
-
-    Returns: position of an image -> its answer
-
-    Raises:
-        UserError: the file cannot be read; a line without two columns; an image that is not in question or has an
-            answer already; a class that does not exist (with file and line)
     """
     classes = list(enumerate(comparison.classes))
     meanings: dict[str, Answer] = {str(label): label for label, _ in classes}
@@ -132,21 +115,12 @@ def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
 
 
 class AnswerLog:
-    """The answers of a session on disk: one JSON object a line, the first of what the answers belong to.
+    """The answers of a session on disk: one JSON object a line, the first, ``header``, of what the answers belong to,
+    which that of an existing file must equal. ``entries`` are the others that the file had.
 
     The last entry of a line, ``crc32``, is the checksum of the object without it; a file that version 0.1 began has no
     checksum in any line, and goes on without. A last line that is no whole object was cut off by the end of its process
     and never acknowledged; it is left out.
-
-    Args:
-        path (Path): is made if it does not exist
-        header: what the session is; that of an existing file must be the same
-
-    Attributes:
-        entries: that the file had, without the header
-
-    Raises:
-        UserError: the file cannot be written, is damaged, is a link or no regular file, or belongs to another session
     """
 
     def __init__(self, path: Path, header: dict[str, Any]):
@@ -172,11 +146,7 @@ class AnswerLog:
             )
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Add an entry; it is on the disk when this returns.
-
-        Raises:
-            UserError: it could not be written (why); the file is as before
-        """
+        """Add an entry; it is on the disk when this returns, or the file is as before."""
         lines = [*self._lines, self._line(entry)]
         write_bytes(self.path, b"".join(line + b"\n" for line in lines))
         self._lines = lines
@@ -199,14 +169,8 @@ class AnswerLog:
 
 
 class Question(NamedTuple):
-    """The image whose class is asked.
-
-    Attributes:
-        position: of the image among all N
-        name: of the image
-        options: the two classes that the models say, in random order, so that the user does not know which model said
-            which
-    """
+    """The image whose class is asked, its position among all N, and the two classes that the models say, in random
+    order, so that the user does not know which model said which."""
 
     position: int
     name: str
@@ -214,23 +178,12 @@ class Question(NamedTuple):
 
 
 class Session:
-    """Asks for the classes of the images on which two models disagree, until it is decided which model is better.
+    """Asks for the classes of the images on which two models disagree, until it is decided which model is better. Its
+    length is M, the number of images in question.
 
-    Its length is M, the number of images in question.
-
-    Args:
-        comparison (Comparison): what the models say
-        delta, margin: of :class:`~tllib_ancon.certification.DisagreementTest`, as shares of all images
-        seed (int): of the order of the questions. Default: 0
-        log (Path, optional): file that keeps the answers; a session on the same file goes on where it was left. By
-            default nothing is kept
-
-    Attributes:
-        answers: in the order of the questions
-        test: the :class:`~tllib_ancon.certification.DisagreementTest` of these answers
-
-    Raises:
-        UserError: ``delta`` or ``margin`` out of range; a file of another session
+    ``delta`` and ``margin`` are those of its :class:`~tllib_ancon.certification.DisagreementTest`, as shares of all
+    images; ``seed`` decides the order of the questions, which is that of ``answers``. A session on the same file
+    ``log`` goes on where it was left; without one nothing is kept.
     """
 
     def __init__(
@@ -274,14 +227,8 @@ class Session:
         return Question(position, self.comparison.names[position], options)
 
     def answer(self, answer: Answer) -> None:
-        """Answer the question. With a log, the answer is on the disk when this returns.
-
-        Args:
-            answer: a class from 0 to K - 1, ``"another"`` or ``"cannot tell"``
-
-        Raises:
-            UserError: nothing is asked, no such answer, or it could not be written
-        """
+        """Answer the question by a class from 0 to K - 1, ``"another"`` or ``"cannot tell"``. With a log, the answer is
+        on the disk when this returns."""
         question = self.question
         if question is None:
             raise UserError(
@@ -290,18 +237,9 @@ class Session:
         self._take(question, answer, self._log)
 
     def answer_all(self, answers: Mapping[int, Answer]) -> int:
-        """Answer the questions from a collection, up to the verdict or the first image without an answer.
-
-        An answer after that one is not used: who picks the images that are labelled can pick the verdict.
-
-        Args:
-            answers: position of an image -> its answer
-
-        Outputs: how many questions were answered.
-
-        Raises:
-            UserError: an image that has another answer already; as :meth:`answer`
-        """
+        """Answer the questions from a collection by the images' positions, up to the verdict or the first image without
+        an answer; returns how many were answered. An answer after that one is not used: who picks the images that are
+        labelled can pick the verdict."""
         before = len(self.answers)
         for number, known in enumerate(self.answers):
             asked = self.asked(number)
@@ -313,11 +251,7 @@ class Session:
         return len(self.answers) - before
 
     def undo(self) -> None:
-        """Take the last answer back; its question is asked again.
-
-        Raises:
-            UserError: there is no answer, or it could not be written
-        """
+        """Take the last answer back; its question is asked again."""
         if not self.answers:
             raise UserError("there is no answer to take back")
         if self._log is not None:
@@ -325,11 +259,9 @@ class Session:
         self._take_back()
 
     def described(self, answer: Answer) -> str:
-        """The class's name, ``another`` or ``cannot tell``."""
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
 
     def tested(self, outcomes: Iterable[int]) -> DisagreementTest:
-        """The test after these outcomes."""
         test = DisagreementTest(self.delta, self.margin, disagreements=len(self), images=len(self.comparison))
         for value in outcomes:
             test.update(value)

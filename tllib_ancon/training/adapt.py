@@ -179,12 +179,7 @@ def _opened(
 
 def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationResult:
     """Train the source model that the settings describe, and adapt it; what is finished is not made again.
-
-    ``result.json`` in the run directory is that of the adaptation, with the first stage's under ``pretrain``.
-
-    Raises:
-        UserError: the run directory is that of one stage alone, or bad input to a stage
-    """
+    ``result.json`` in the run directory is that of the adaptation, with the first stage's under ``pretrain``."""
     from tllib_ancon.training.pretrain import pretrain  # with it TLLib becomes importable
 
     if config.log is None:

@@ -31,31 +31,20 @@ from tllib_ancon.training.state import copy_to_cpu
 
 
 class TargetImages(NamedTuple):
-    """The target, divided into images to adapt on and images held out; of many processes, what one loads.
+    """The target, divided into images to adapt on and images held out; the loaders have this process's share of
+    them."""
 
-    Attributes:
-        adapted_indices: positions of the images to adapt on among those of the target, of all processes
-        shard: which of these this process visits
-        num_held_out: images that select the epoch; with none those adapted on do
-        training: what the steps see
-        adapted, held_out, every: for evaluation
-    """
-
-    adapted_indices: Tensor
-    shard: Shard
-    num_held_out: int
-    training: ImageLoader
+    adapted_indices: Tensor  # positions in the target, of all processes
+    shard: Shard  # which of these this process visits
+    num_held_out: int  # images that select the epoch; with none those adapted on do
+    training: ImageLoader  # what the steps see; the others are for evaluation
     adapted: ImageLoader
     held_out: ImageLoader
     every: ImageLoader
 
 
 def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> TargetImages:
-    """Divide the target into images to adapt on and a hold-out, and load what is this process's share.
-
-    Raises:
-        UserError: fewer images than one step needs
-    """
+    """Divide the target into images to adapt on and a hold-out, and load what is this process's share."""
     adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
     adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
     shard = Shard.of_this_process(len(adapted))
@@ -75,17 +64,9 @@ class Adaptation(TrainingLoop):
     averages of these alone. What a batch decides, δ for one, is decided by the batches of all processes together; the
     memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
 
-    Epoch 0 scores the source model; with ``average_last`` one more than ``epochs`` takes the mean of the last weights.
-
-    Args:
-        model: the source model, changed in place
-        target: images of the target domain; labels, if it has any, are for the record alone: of the source model, of
-            every ``options.record_every``-th epoch, of the selected and of the last one
-        options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
-        transforms: image -> tensor
-
-    Raises:
-        UserError: fewer images than one step needs; an unknown method or criterion; settings without an effect
+    Epoch 0 scores the source model, which is changed in place; with ``average_last`` one more than ``epochs`` takes the
+    mean of the last weights. Labels of the target, if it has any, are for the record alone: of the source model, of
+    every ``record_every``-th epoch, of the selected and of the last one.
     """
 
     options: AdaptConfig
@@ -306,14 +287,8 @@ class Kept(dict[str, Tensor]):
 
 
 class Restoration:
-    r"""Weights that return a little to the source model's after each step.
-
-    .. math::
-        \theta \leftarrow (1 - \rho)\, \theta + \rho\, \theta_0
-
-    Args:
-        parameters: θ, as they start
-        share (float): ρ in [0, 1); 0 changes nothing
+    """Weights that return a little to the source model's θ₀ after each step: θ ← (1 - ρ) θ + ρ θ₀, with the share ρ in
+    [0, 1).
 
     Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior
     Correction" (ROID), WACV 2024, Eq. (4).
@@ -331,10 +306,7 @@ class Restoration:
 
 
 class WeightAverage(AveragedModel):
-    r"""The mean of a network's parameters after several epochs; its buffers are not averaged.
-
-    .. math::
-        \bar\theta = \frac1n \sum_{e > E - n} \theta_e
+    """The mean of a network's parameters over its last epochs; its buffers are not averaged.
 
     Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018.
     """
@@ -359,10 +331,8 @@ def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
 
 
 def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
-    """AETTA of a model, by :func:`dropout_passes`; nothing without a head.
-
-    Source: Lee et al., "AETTA: Label-Free Accuracy Estimation for Test-Time Adaptation", CVPR 2024.
-    """
+    """AETTA of a model, by :func:`dropout_passes`; nothing without a head. Source: Lee et al., "AETTA: Label-Free
+    Accuracy Estimation for Test-Time Adaptation", CVPR 2024."""
     if head is None:
         return {}
     features, logits = predictions.features, predictions.logits

@@ -45,7 +45,6 @@ def join() -> None:
 
 
 def leave() -> None:
-    """Take leave of the other processes at the end of a run."""
     if processes.world_size() > 1:
         distributed.destroy_process_group()
 
@@ -112,11 +111,8 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def create_accelerator(mixed_precision: str) -> Any:
-    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers.
-
-    Many processes without a GPU need to be asked for, and the number of threads named, or Accelerate would choose
-    another one and warn.
-    """
+    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers. Many
+    processes on CPUs are asked for, with the number of threads: Accelerate would choose another one and warn."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
@@ -129,13 +125,9 @@ def create_accelerator(mixed_precision: str) -> Any:
 
 
 def make_reproducible(seed: int, deterministic: bool = False) -> None:
-    """Seed the generators of Python, NumPy and torch on every device; samplers and workers have their own seeds.
-
-    Args:
-        seed: in [0, 2^32 - 1], NumPy's range
-        deterministic: choose the algorithms that give the same numbers each time; on a CPU they do anyway, on a GPU an
-            operation without such an algorithm is an error. Default: False
-    """
+    """Seed the generators of Python, NumPy (up to 2^32 - 1) and torch on every device; samplers and workers have their
+    own. With ``deterministic`` a GPU uses only algorithms that give the same numbers each time, and an operation
+    without one is an error; a CPU does so anyway."""
     from accelerate.utils import set_seed
 
     set_seed(seed)

@@ -11,11 +11,7 @@ from tllib_ancon.training.files import new_file, write_bytes
 
 
 def export(config: ExportConfig) -> None:
-    """Write the selected model of a run, with its classes and what its images should be like.
-
-    Raises:
-        UserError: no run of this package, a file that exists, a network that the form cannot hold
-    """
+    """Write the selected model of a run, with its classes and what its images should be like."""
     out = new_file(config.out, config.overwrite)
     start = inputs.find_model(config.run)
     if start.recorded is None:

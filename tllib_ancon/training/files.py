@@ -29,11 +29,7 @@ PLANTED = "{} is a link or no regular file, which no run makes; move it away"
 
 
 def regular(name: str, flags: int) -> int:
-    """The ``opener`` of ``open`` that follows no link and waits for no pipe that somebody put in the place of a file.
-
-    Raises:
-        UserError: a link, a pipe, a folder or a device
-    """
+    """The ``opener`` of ``open`` that follows no link and waits for no pipe that was put in the place of a file."""
     try:
         as_it_is = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         descriptor = os.open(name, flags | as_it_is, 0o666)
@@ -47,22 +43,13 @@ def regular(name: str, flags: int) -> int:
 
 
 def refuse_links(*folders: Path) -> None:
-    """Refuse to write to a folder that is a link to another place.
-
-    Raises:
-        UserError: which one is
-    """
     for folder in folders:
         if folder.is_symlink():
             raise UserError(PLANTED.format(folder))
 
 
 def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
-    """A file that is to be written once all is computed.
-
-    Raises:
-        UserError: its folder does not exist, or it is there and is not to be replaced
-    """
+    """The path of a file to be written once all is computed; one that cannot be used is refused before that."""
     if not Path(out).parent.is_dir():
         raise UserError(f"`{setting}={out}`: the folder {Path(out).parent} does not exist; create it first")
     if Path(out).exists() and not overwrite:
@@ -71,20 +58,13 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file that :func:`regular` opens."""
     with open(path, "rb", opener=regular) as file:
         return file.read()
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file so that its name always stands for the whole old or the whole new content.
-
-    The content goes to ``<path>.partial``, which reaches the disk and then takes the name; the folder reaches the disk
-    too.
-
-    Raises:
-        UserError: it could not be written (why: no space, no permission); the old file is kept
-    """
+    """Write a file so that its name always stands for the whole old or the whole new content: that goes to
+    ``<path>.partial``, which reaches the disk and then takes the name; the folder reaches the disk too."""
     temporary = path.with_name(path.name + PARTIAL)
     try:
         temporary.unlink(missing_ok=True)
@@ -110,12 +90,10 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write this content as :func:`write_whole` does."""
     write_whole(path, lambda file: file.write(content))
 
 
 def copy_whole(source: Path, path: Path) -> None:
-    """Copy a file that :func:`regular` opens as :func:`write_whole` writes one."""
     with open(source, "rb", opener=regular) as original:
         write_whole(path, lambda file: shutil.copyfileobj(original, file, 2**20))
 
@@ -139,9 +117,6 @@ def lock_folder(folder: Path) -> TextIO:
 
     It is a POSIX record lock on ``<folder>/.lock``, which the system takes back when the process ends, however it ends,
     which data-loader workers do not inherit, and which works over NFS. The file says who holds or last held it.
-
-    Raises:
-        UserError: another process that lives holds the lock (which); as :func:`regular`
     """
     file = open(folder / LOCK, "a+", opener=regular)  # noqa: SIM115 (held until it is closed)
     try:

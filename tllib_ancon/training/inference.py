@@ -34,16 +34,9 @@ def evaluation_loader(
 
 @torch.inference_mode()
 def predict_domain(model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int) -> Predictions:
-    """Evaluate ``model`` on every image of an :func:`evaluation_loader`; the model is left in evaluation mode.
-
-    Many processes evaluate the model of the main one, buffers included, and all get the predictions on all images in
-    the domain's order.
-
-    Args:
-        model: a :class:`~tllib_ancon.models.classifier.Classifier`, or images -> logits, which has no features
-        batches: of the loader
-        num_images: of all batches together, :attr:`~tllib_ancon.data.loading.ImageLoader.num_images`
-    """
+    """Evaluate a model on the ``num_images`` images of an :func:`evaluation_loader`; it is left in evaluation mode. One
+    that is no ``Classifier`` gives logits alone, hence no features. Many processes evaluate the model of the main one,
+    buffers included, and all get the predictions on all images in the domain's order."""
     processes.broadcast(model.buffers())
     model.eval()
     parts: list[Tensor] = []

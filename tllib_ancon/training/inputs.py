@@ -47,11 +47,8 @@ SizedConfig = TypeVar("SizedConfig", AdaptConfig, PretrainConfig, PredictConfig)
 
 @dataclass(frozen=True)
 class Transforms:
-    """Image -> tensor, for training and for evaluation.
-
-    Attributes:
-        preprocessing: what the network expects of its images so, where mean and standard deviation are known
-    """
+    """Image -> tensor, for training and for evaluation; and what the network expects of its images, so far as it is
+    known."""
 
     train: Transform
     evaluation: Transform
@@ -64,15 +61,7 @@ def choose_transforms(
     """The configuration with what is not given of its images, and their transforms: the given ones; none for tensors;
     else those that the network's metadata or the configuration tell. Of a network of which nothing is known a line says
     what is assumed: all of an image is resized to ``image_size``; in training a small one is shifted, a large one
-    cropped.
-
-    Args:
-        config: what is read of it are the settings of :class:`~tllib_ancon.config.ImageConfig`
-        preprocessing: of the network, where it is known
-
-    Raises:
-        UserError: nothing says how the network takes images
-    """
+    cropped."""
     if given is not None or images.holds_tensors:
         config, known = with_preprocessing(config, preprocessing)
         return config, replace(given or Transforms(nn.Identity(), nn.Identity()), preprocessing=known)
@@ -102,11 +91,8 @@ def with_preprocessing(
     config: SizedConfig, preprocessing: Preprocessing | None
 ) -> tuple[SizedConfig, Preprocessing | None]:
     """The configuration with what is not given of its images, and what the network then expects of them; None where
-    nothing tells mean and standard deviation.
-
-    Size and resizing are those that the network was built for or adapted with; else a dataset of TLLib's is resized as
-    TLLib does, and other images keep their ratio.
-    """
+    nothing tells mean and standard deviation. Size and resizing are those that the network was built for or adapted
+    with; else a dataset of TLLib's is resized as TLLib does, and other images keep their ratio."""
     train_resizing, val_resizing = default_resizing(config.data or FOLDER)
     defaults = {
         "image_size": getattr(preprocessing, "image_size", None) or ASSUMED["image_size"],
@@ -138,14 +124,8 @@ def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Doma
 def open_images(
     config: ImagesConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
 ) -> Domain:
-    """The domain of these codes; with ``skip_corrupt`` without the images that cannot be decoded.
-
-    Args:
-        classes: names of the model's classes, where they are known
-
-    Raises:
-        UserError: no dataset or no domain is named, or they cannot be opened
-    """
+    """The domain of these codes; with ``skip_corrupt`` without the images that cannot be decoded. ``classes`` are the
+    names of the model's classes, where they are known."""
     if config.root is None:
         raise UserError("`root` is needed: the folder of the dataset")
     if config.data is None:
@@ -167,11 +147,7 @@ def open_images(
 
 
 def with_classes(target: Domain, num_classes: int) -> Domain:
-    """The target with as many classes as the model has; numbers stand for names that are not known.
-
-    Raises:
-        UserError: a label, or a number of classes, that does not fit the model
-    """
+    """The target with as many classes as the model has; numbers stand for names that are not known."""
     numbers = list(target.classes) == numbered(len(target.classes))
     if target.labels is not None and numbers and int(target.labels.max()) >= num_classes:
         raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
@@ -181,11 +157,7 @@ def with_classes(target: Domain, num_classes: int) -> Domain:
 
 
 def fingerprints(config: ImagesConfig, *domains: Domain) -> dict[str, Any]:
-    """What the files behind a configuration hold, for ``config.json``: a run continues on the same ones alone.
-
-    Raises:
-        UserError: the domains' class orders differ
-    """
+    """What the files behind a configuration hold, for ``config.json``: a run continues on the same ones alone."""
     first = domains[0]
     folders = {domain.name: class_folders(domain.paths, domain.labels) for domain in domains}
     for name, others in folders.items():
@@ -212,7 +184,7 @@ def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
 
 
 def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
-    """Scores predictions on the target for the record, if it has labels."""
+    """A function that scores predictions on the target for the record; None where the target has no labels."""
     if target.labels is None:
         return None
     labels = torch.from_numpy(target.labels)
@@ -228,19 +200,12 @@ StartedConfig = TypeVar("StartedConfig", AdaptConfig, PredictConfig)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model that a stage starts from, and the run that trained it.
+    """A trained model that a stage starts from, and the run that trained it, where it lies in a run directory."""
 
-    Attributes:
-        checkpoint: the file, or ``imagenet``
-        run: the run directory around it; None without one
-        recorded: that run's configuration; None without one
-        notes: what is to be said once the model is loaded
-    """
-
-    checkpoint: str
+    checkpoint: str  # the file, or "imagenet"
     run: Path | None = None
     recorded: Mapping[str, Any] | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # said once the model is loaded
 
     @property
     def classes(self) -> list[str] | None:
@@ -250,11 +215,7 @@ class TrainedModel:
 
 
 def find_model(checkpoint: str) -> TrainedModel:
-    """The trained model that a checkpoint or a run directory names.
-
-    Raises:
-        UserError: there is no such file, or the run directory holds no checkpoint
-    """
+    """The trained model that a checkpoint or a run directory names."""
     if checkpoint == IMAGENET:
         return TrainedModel(checkpoint)
     path = Path(checkpoint)
@@ -280,12 +241,8 @@ def _checkpoint_of(run: RunDirectory) -> Path:
 
 
 def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
-    """The configuration with what the model's run knows of model and images; of a checkpoint without a run one line
-    says what is assumed.
-
-    Raises:
-        UserError: a setting contradicts that run
-    """
+    """The configuration with what the model's run knows of model and images, which it must not contradict; of a
+    checkpoint without a run one line says what is assumed."""
     if start.recorded is None and start.checkpoint != IMAGENET and not config.quiet:
         assumed = [f"{name} {ASSUMED[name]}" for name in INHERITED if getattr(config, name) is None and name in ASSUMED]
         if assumed:
@@ -295,14 +252,8 @@ def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
 
 
 def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, num_classes: int = 0) -> Classifier:
-    """The model in a checkpoint.
-
-    Args:
-        num_classes: of the dataset. Default: the run's that trained it, else the checkpoint's
-
-    Raises:
-        UserError: an unreadable checkpoint, or one that does not fit (which tensors)
-    """
+    """The model in a checkpoint, with ``num_classes`` of the dataset, else the run's that trained it, else the
+    checkpoint's."""
     model = load(
         start.checkpoint,
         config.arch or ASSUMED["arch"],
@@ -319,11 +270,7 @@ def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, nu
 
 
 def require_same_classes(start: TrainedModel, domain: Domain) -> None:
-    """Refuse a model of one of our runs on other classes than the domain's.
-
-    Raises:
-        UserError: as many classes, but others or in another order (which)
-    """
+    """Refuse a model of one of our runs on a domain with other classes, or the same in another order."""
     for label, (there, here) in enumerate(zip(start.classes or (), domain.classes, strict=False)):
         if str(label) not in (there, here) and there != here:
             raise UserError(

@@ -1,4 +1,4 @@
-"""The training loop of source models and of adaptation: epochs, steps, checkpoints, and going on after a cut."""
+"""Epochs, steps, checkpoints, and going on after a cut: the training of source models and of adaptation."""
 
 from __future__ import annotations
 
@@ -30,23 +30,13 @@ Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
 class TrainingLoop(ABC):
-    """Epochs of steps, each scored and kept in a run. A subclass says what a step's loss is, what is scored after an
-    epoch, which epoch is the best, and what came out.
+    """Epochs of steps, each scored and kept in a run, or without one the best model in memory. A subclass says what a
+    step's loss is, what is scored after an epoch, which epoch is the best, and what came out.
 
-    Args:
-        options: how to train
-        run: where metrics and checkpoints go, already begun when the loop is called; None: the best model is kept in
-            memory
-        progress: what the user sees
-        model: what is trained; its call in training mode gives logits and features
-        loaders: each gives a part of a step's batch; the first to end ends an epoch
-        groups: parameters with their learning rates
-        steps, warmup_steps: of :func:`power_decay`
-        state: more that a run needs to go on after a cut
-
-    Raises:
-        UserError: logits or a loss that are not finite
-        Interrupted: SIGTERM or SIGINT came; the same run continues after the last complete epoch
+    The model's call in training mode gives logits and features. Each loader gives a part of a step's batch, and the
+    first to end ends an epoch. ``groups`` are parameters with their learning rates; ``state`` is what a run needs to go
+    on after a cut besides model, optimiser and schedule. SIGTERM and SIGINT raise ``Interrupted``; the same run
+    continues after the last complete epoch.
     """
 
     title = "epoch"
@@ -141,11 +131,8 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _loss(self, *batch: Any) -> Step:
-        """Of a batch, a part of it a loader.
-
-        Raises:
-            FloatingPointError: the loss refuses numbers that are not finite
-        """
+        """Of a batch, with a part from each loader; FloatingPointError where the loss refuses numbers that are not
+        finite."""
 
     @abstractmethod
     def _score(self, metrics: dict[str, Any]) -> Any:
@@ -167,7 +154,6 @@ class TrainingLoop(ABC):
         self.model.train()
 
     def _update(self) -> None:
-        """Change the parameters by their gradients."""
         self.optimizer.step()
 
     def _keep(self, scored: Any = None) -> None:  # noqa: B027 (a loop need not)
@@ -235,11 +221,7 @@ class TrainingLoop(ABC):
         return UserError(f"logits or loss are not finite {when}; {kept}A smaller `lr` usually helps")
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
-        """Go on from the metrics of a run.
-
-        Raises:
-            UserError: they are not those of its epochs, as where another version of this program wrote them
-        """
+        """Go on from the metrics of a run, which another version of this program may have written."""
         assert self.run is not None
         with reading(self.run.path / METRICS, "the metrics of this run", OTHER_VERSION):
             for epoch, line in enumerate(metrics, self.first_epoch):
@@ -252,11 +234,7 @@ class TrainingLoop(ABC):
 
 
 def create_sgd(groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig) -> SGD:
-    """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``.
-
-    Raises:
-        UserError: ``fused`` on a device or a torch that has no such kernel
-    """
+    """SGD with Nesterov momentum (plain without momentum) over parameter groups that carry their own ``lr``."""
     decay, momentum, fused = options.weight_decay, options.momentum, options.fused
     try:
         return SGD(groups, lr=0.0, momentum=momentum, weight_decay=decay, nesterov=momentum > 0, fused=fused or None)
@@ -270,10 +248,8 @@ def power_decay(
     optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1, warmup_steps: int = 0
 ) -> LambdaLR:
     """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75, or without
-    ``total_steps`` that of TLLib's scripts.
-
-    In the first ``warmup_steps`` that is multiplied by (step + 1) / (warmup_steps + 1).
-    """
+    ``total_steps`` that of TLLib's scripts. In the first ``warmup_steps`` that is multiplied by (step + 1) /
+    (warmup_steps + 1)."""
 
     def factor(step: int) -> float:
         warmed: float = min(1.0, (step + 1) / (warmup_steps + 1))
@@ -284,11 +260,7 @@ def power_decay(
 
 
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
-    """Refuse a batch of one image where batch-norm over features needs the statistics of several.
-
-    Raises:
-        UserError: such a batch
-    """
+    """Refuse a batch of one image where batch-norm over features needs the statistics of several."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
         raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 
@@ -297,11 +269,7 @@ def training_loader(
     images: DomainImages, batch_size: int, workers: int | WorkerPool, batches: int | None = None, a_step: int = 1
 ) -> ImageLoader:
     """A loader in a new random order each epoch, of so many batches or one pass of whole steps, each of ``a_step``
-    batches. Each of many processes has images of its own, and all as many.
-
-    Raises:
-        UserError: fewer images than one step of each process needs
-    """
+    batches. Each of many processes has images of its own, and all as many."""
     shard = Shard.of_this_process(len(images))
     steps = len(images) // shard.world_size // (a_step * batch_size)
     if steps == 0:

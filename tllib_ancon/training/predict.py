@@ -103,13 +103,8 @@ def predict(
 def probabilities(
     network: nn.Module, batches: Iterable[tuple[torch.Tensor, ...]]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The indices (B,) and the probabilities (B, K) of each batch of (index, image).
-
-    The network is evaluated where it is, and afterwards in the mode in which it was.
-
-    Raises:
-        UserError: its output is not (B, K)
-    """
+    """The indices (B,) and the probabilities (B, K) of each batch of (index, image). The network is evaluated where it
+    is, and is afterwards in the mode in which it was."""
     weights = next((tensor for tensor in network.parameters() if tensor.is_floating_point()), torch.empty(0))
     training = [module for module in network.modules() if module.training]
     network.eval()
@@ -148,7 +143,6 @@ class Table:
         self.classes, self.probabilities, self.errors = classes, probabilities, 0
 
     def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The same chunks."""
         for chunk in chunks:
             self.errors += int((chunk.errors != "").sum())
             yield chunk
@@ -168,19 +162,12 @@ class Table:
 
 
 def write_predictions(config: PredictionsConfig) -> dict[str, int]:
-    """Predict the classes of images and write a row for each.
+    """Predict the classes of images and write a row for each; returns the number of ``rows`` and of ``errors`` among
+    them.
 
     Chunks of the predictions are kept beside the file until all are there; the same command goes on with those that are
-    missing. An image that cannot be read gets a row with its error. CSV and Parquet have names as showable text,
-    CSV with ``'`` before one that a spreadsheet would take for a formula; NPZ has paths as they are.
-
-    Args:
-        config: which model, which images, which file
-
-    Returns: the number of ``rows`` and of ``errors`` among them
-
-    Raises:
-        UserError: a model, folder or file that cannot be used (which, why, what to do)
+    missing. An image that cannot be read gets a row with its error. CSV and Parquet have names as showable text, CSV
+    with ``'`` before one that a spreadsheet would take for a formula; NPZ has paths as they are.
     """
     with using_threads(config.threads):
         out = _output(config)
@@ -285,11 +272,6 @@ class _Parts:
         self.files = [self.folder / f"{fingerprint}-{number:06d}.npz" for number in range(total)]
 
     def claim(self) -> None:
-        """Take the folder for this command.
-
-        Raises:
-            UserError: another process writes there, or it is a link
-        """
         refuse_links(self.folder)
         self.folder.mkdir(exist_ok=True)
         self.lock = lock_folder(self.folder)

@@ -75,17 +75,7 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
 
 
 class SourceOnly(TrainingLoop):
-    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out.
-
-    Args:
-        model: what is trained
-        source: labelled images
-        options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
-        transforms: image -> tensor
-
-    Raises:
-        UserError: a source without labels or smaller than one batch
-    """
+    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
 
     title = "source epoch"
 
@@ -154,20 +144,8 @@ def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: P
 
 class AdversarialTraining(TrainingLoop):
     """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains.
-
     Nothing is selected: ``latest.pth`` is the model, with the toolkit's key names. Of many processes each computes the
-    loss of all processes' samples.
-
-    Args:
-        network: of :func:`create_network`
-        source: labelled images
-        target: images; labels, if it has any, are for the record alone
-        options, run, progress: see :class:`~tllib_ancon.training.loop.TrainingLoop`
-        transforms: image -> tensor
-
-    Raises:
-        UserError: a source without labels; a domain smaller than one batch
-    """
+    loss of all processes' samples. Labels of the target, if it has any, are for the record alone."""
 
     options: PretrainConfig
     title = "source epoch"

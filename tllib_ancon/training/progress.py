@@ -68,11 +68,7 @@ SHOWN = (
 
 class Progress:
     """What a user sees of a training: a bar and a line an epoch on standard error, by the main process, and a tracker.
-
-    Args:
-        quiet (bool): show nothing. Default: False
-        verbose (bool): also a line every ``print_freq`` steps, as TLLib's scripts print it. Default: False
-    """
+    ``verbose`` adds a line every ``print_freq`` steps, as TLLib's scripts print it."""
 
     def __init__(self, quiet: bool = False, verbose: bool = False):
         self.quiet = quiet or not is_main()
@@ -112,11 +108,7 @@ def source_model_preferred(result: Mapping[str, Any]) -> str:
 
 def result_summary(result: Mapping[str, Any]) -> str:
     """The source model, the selected and the last model, a line each, and whether the selected one scores above the
-    source model.
-
-    Args:
-        result: ``result.json`` of an adaptation; accuracy and ECE are shown where the target has labels
-    """
+    source model, from ``result.json`` of an adaptation; accuracy and ECE are shown where the target has labels."""
     name, held_out = result["criterion"], result["held_out"]
     has_score = name in selection.CRITERIA
     chosen = f"selected by {name}" if has_score else f"selected ({name})"
@@ -142,16 +134,7 @@ PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",),
 
 class Tracker:
     """Logs every number of an epoch by a tracker of Accelerate, which keeps its files in ``track/`` of the run
-    directory. One that fails is left out with one warning, and the run goes on.
-
-    Args:
-        name: ``tensorboard``, ``wandb`` or ``mlflow``
-        run: the run directory
-        settings: of the run, for the tracker's own record
-
-    Raises:
-        UserError: its package is missing
-    """
+    directory. One that fails is left out with one warning, and the run goes on."""
 
     def __init__(self, name: str, run: Path, settings: Mapping[str, Any]):
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
@@ -171,7 +154,6 @@ class Tracker:
             self._tracker = tracker
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Log the numbers among the metrics of an epoch."""
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != "epoch"}
         with self._attempt():
             if self._tracker is not None:

@@ -52,9 +52,10 @@ class RunDirectory:
     A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch, :meth:`finish`
     at the end and :meth:`close` whatever happened. What cannot be written is an error of the next call.
 
-    Layout: ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
-    ``predictions.npz`` if it was asked for, ``result.json`` (written last: its presence means that the run is
-    finished), ``checkpoints/`` and ``visualize/``.
+    It holds ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
+    ``predictions.npz`` if it was asked for, ``checkpoints/``, ``visualize/`` and ``result.json``, whose presence means
+    that the run is finished; for a run that is a stage of the one in ``part_of``, that one's is written when all stages
+    have finished.
 
     A copy of an epoch on the host is written while the next epoch is trained; what reads the files here waits for it.
     An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it, of every process; ``latest.pth``,
@@ -63,11 +64,6 @@ class RunDirectory:
 
     Of many processes the main process alone reads and writes; each of them calls the same methods, and gets what it
     read, or the error that it met.
-
-    Args:
-        path: the folder; created when something is first written
-        part_of: the folder of a run of several stages of which this is one; its ``result.json`` is written when all
-            have finished
     """
 
     def __init__(self, path: str | Path, part_of: str | Path | None = None):
@@ -87,11 +83,7 @@ class RunDirectory:
         return self._has(RESULT)
 
     def config(self) -> dict[str, Any]:
-        """The recorded configuration.
-
-        Raises:
-            UserError: this is not a run directory, or the file is damaged
-        """
+        """The recorded configuration; a folder without one is refused."""
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}")
         recorded = _entries(self.path / CONFIG)
@@ -108,36 +100,21 @@ class RunDirectory:
 
     @on_main
     def result(self) -> dict[str, Any]:
-        """The result of a finished run.
-
-        Raises:
-            UserError: ``result.json`` is damaged
-        """
         return _entries(self.path / RESULT)
 
     def claim(self) -> None:
-        """Keep other processes from writing here, until :meth:`close`.
-
-        Raises:
-            UserError: another process writes there; one of the run's folders is a link
-        """
+        """Keep other processes from writing here, until :meth:`close`."""
         refuse_links(*self._folders)
         self._lock = self._lock or lock_folder(self.path)
 
     @on_main
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
         """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
-        which :attr:`finished` tells. A run that kept no epoch leaves the directory to any other.
+        which :attr:`finished` tells. Returns what the user should know of it, a line each.
 
-        Args:
-            overwrite: start anew where a run is kept; but a run that the same settings began so, and that was cut off,
-                is continued
-
-        Returns: what the user should know of it, a line each
-
-        Raises:
-            UserError: the directory belongs to a run with other settings (which), another process writes there, or
-                files of its run are missing, links, or not those that the run wrote
+        A run that kept no epoch leaves the directory to any other; else other settings are refused, and so is a run
+        whose files are missing, links, or not those that it wrote. ``overwrite`` starts anew where a run is kept; but a
+        run that the same settings began so, and that was cut off, is continued.
         """
         refuse_links(*self._folders)
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
@@ -174,11 +151,7 @@ class RunDirectory:
 
     @on_main
     def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-        """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None.
-
-        Raises:
-            UserError: ``state.pth`` or ``best.pth`` is damaged, or ``best.pth`` is missing
-        """
+        """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None."""
         if not self._has(STATE):
             return None
         with reading(self.path / STATE, "the state of a run", f"; {ANEW}"):
@@ -190,13 +163,9 @@ class RunDirectory:
 
     @on_main
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
-        """Keep an epoch; it returns once the epoch before is written and this one is copied.
-
-        Args:
-            snapshot: of :func:`~tllib_ancon.training.state.take_snapshot`; its part ``model`` is the checkpoint
-            metrics: of all epochs so far
-            selected: the model of this epoch is the best so far
-        """
+        """Keep an epoch; it returns once the epoch before is written and this one is copied. ``metrics`` are of all
+        epochs so far, ``selected`` says that this model is the best so far, and the snapshot's part ``model`` is the
+        checkpoint."""
         self._written.result()
         state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._best_sha256}
         copied: dict[str, Any] = copy_to_cpu(state)
@@ -218,12 +187,10 @@ class RunDirectory:
         self.then(lambda: copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch)))
 
     def epoch_checkpoint(self, epoch: int) -> Path:
-        """Where :meth:`keep_epoch` keeps the model of an epoch."""
         return self.checkpoints / f"epoch-{epoch:03d}.pth"
 
     @on_main
     def wait(self) -> None:
-        """Until all is written."""
         self._written.result()
 
     @on_main
@@ -257,11 +224,7 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
-        outlive it unnoticed.
-
-        Raises:
-            UserError: another process writes there
-        """
+        outlive it unnoticed."""
         if not self.path.is_dir():
             return
         self.claim()
@@ -272,15 +235,12 @@ class RunDirectory:
         self.discard_state()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write a file of the run whole."""
         write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
     def save(self, name: str, weights: Mapping[str, Any]) -> None:
-        """Write ``checkpoints/name`` whole."""
         write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
 
     def discard_state(self) -> None:
-        """Remove what a run continues from."""
         (self.path / STATE).unlink(missing_ok=True)
 
     def _has(self, name: str) -> bool:
@@ -344,11 +304,7 @@ def versions() -> dict[str, str]:
 
 
 def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to continue the run of a directory with settings that decide other numbers.
-
-    Raises:
-        UserError: settings differ (which, and both values)
-    """
+    """Refuse to continue the run of a directory with settings that decide other numbers."""
     if differing := differences(recorded, wanted):
         shown = list(differing.items())[:MOST_DIFFERENCES]
         listed = "; ".join(f"{name}: {there!r} there, {now!r} now" for name, (there, now) in shown)

@@ -35,26 +35,14 @@ FORM = {
 
 @dataclass(frozen=True)
 class SavedPredictions:
-    """Outputs of one model on the N images of the target.
+    """Outputs of one model on the N images of the target; arrays of another shape or kind are refused."""
 
-    Attributes:
-        indices: (N,) position of each image in the list of the domain, also where images of the list were left out
-        logits: (N, K) float
-        labels: (N,) integer, true classes, where the target has labels
-        features: (N, D) what the head gets, float16, or float32 if a value is too large for that
-        votes: (N, K) confident votes; a row without any vote for an image that was held out
-        paths: (N,) file of each image, where the images are files
-
-    Raises:
-        UserError: an array of another shape or kind; labels outside 0 to K - 1; logits that are not finite
-    """
-
-    indices: Array
-    logits: Array
-    labels: Array | None = None
-    features: Array | None = None
-    votes: Array | None = None
-    paths: Array | None = None
+    indices: Array  # (N,) position of each image in the list of the domain, of which images may have been left out
+    logits: Array  # (N, K)
+    labels: Array | None = None  # (N,) true classes
+    features: Array | None = None  # (N, D) what the head gets, float16, or float32 if a value is too large for that
+    votes: Array | None = None  # (N, K) confident votes; a row without any vote for an image that was held out
+    paths: Array | None = None  # (N,) where the images are files
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -94,11 +82,7 @@ def _at(predictions: Predictions, values: Any) -> Any:
 
 
 def read_predictions(run: Path) -> SavedPredictions | None:
-    """The predictions that a run kept, or None.
-
-    Raises:
-        UserError: the file is damaged, holds objects, too much, or arrays that are not predictions
-    """
+    """The predictions that a run kept, or None."""
     if not (path := run / FILE).is_file():
         return None
     with reading(path, "predictions"):
@@ -109,22 +93,14 @@ def read_predictions(run: Path) -> SavedPredictions | None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
-    """Write those arrays that there are as a compressed ``.npz``, whole.
-
-    Raises:
-        UserError: it could not be written (why)
-    """
+    """Write those arrays that there are as a compressed ``.npz``, whole."""
     content = io.BytesIO()
     np.savez_compressed(content, **{name: array for name, array in arrays.items() if array is not None})  # type: ignore[arg-type]
     write_bytes(path, content.getbuffer())
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
-    """Those arrays of a ``.npz`` that it has. No object is unpickled, and nothing is unpacked that is too large.
-
-    Raises:
-        UserError: the file is damaged, holds objects, or unpacks to too much
-    """
+    """Those arrays of a ``.npz`` that it has. No object is unpickled, and nothing is unpacked that is too large."""
     with reading(path, "arrays"):
         content = io.BytesIO(read_bytes(path))
         packed = content.getbuffer().nbytes

@@ -36,10 +36,8 @@ class Stateful(Protocol):
 
 def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     """The state of ``parts`` and of the generators of Python, NumPy and torch (of the GPU that this process uses, too).
-
     It holds tensors, numbers, strings and their lists and dicts alone, so that reading it back runs no code. Of many
-    processes the main process gets, beside its own, the generators and the method of each other one.
-    """
+    processes the main process gets, beside its own, the generators and the method of each other one."""
     name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
     own: dict[str, Any] = {
         "python": random.getstate(),
@@ -55,14 +53,8 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:
-    """Put ``parts`` and the generators into the state that :func:`take_snapshot` saw in this process.
-
-    Args:
-        snapshot: what the main process got
-
-    Raises:
-        UserError: a part of the snapshot does not fit (why), as where another version of this program made it
-    """
+    """Put ``parts`` and the generators into the state that :func:`take_snapshot` saw in this process; every process
+    gives the snapshot that the main one got."""
     kept = "the kept state of this run"
     with reading(kept, "its processes", OTHER_VERSION):
         own = [snapshot, *snapshot.get("others", [])][processes.rank()]
@@ -79,10 +71,8 @@ def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any])
 
 
 def copy_to_cpu(value: Any, _copied: dict[tuple[Any, ...], Tensor] | None = None) -> Any:
-    """A snapshot, or a part of one, that no later step changes: its containers, and its tensors on the CPU.
-
-    Tensors that are views of the same memory, as tied weights are, stay one.
-    """
+    """A snapshot, or a part of one, that no later step changes: its containers, and its tensors on the CPU. Tensors
+    that are views of the same memory, as tied weights are, stay one."""
     copied = {} if _copied is None else _copied
     if isinstance(value, Tensor):
         place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
@@ -107,11 +97,7 @@ def write_sealed(file: BinaryIO, state: Mapping[str, Any]) -> None:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """What :func:`write_sealed` wrote; no code of the file is run, whoever wrote it.
-
-    Raises:
-        UserError: the file is damaged
-    """
+    """What :func:`write_sealed` wrote, undamaged; no code of the file is run, whoever wrote it."""
     content, seal, digest = read_bytes(path).rpartition(SEAL)
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {ANEW}")
