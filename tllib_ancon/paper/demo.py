@@ -33,21 +33,13 @@ which is too high for a network that is trained already."""
 
 @dataclass(frozen=True)
 class Demo:
-    """The runs of the demo.
-
-    Attributes:
-        out: folder of data and runs
-        seeds: each with a source model of its own, which all methods start from
-        source_epochs, epochs: of a source model and of an adaptation
-        jobs: processes, each with one thread, so that the numbers do not depend on their number
-        blocks: settings of :data:`BLOCKS` that it runs
-    """
+    """The runs of the demo: every method from a source model per seed, all in one folder."""
 
     out: Path
     seeds: tuple[int, ...]
     source_epochs: int
     epochs: int
-    jobs: int
+    jobs: int  # processes of one thread each, so that the numbers do not depend on how many there are
     blocks: tuple[str, ...] = BLOCKS[:1]
 
     def runs(self) -> list[Run]:
@@ -89,14 +81,8 @@ class Demo:
         return [*(Run(n, "pretrain", common(n, seed) | trained) for seed, n in sources.items()), *adaptations]
 
     def run(self, say: Callable[[str], None]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-        """Make every run that is not finished, and say how each has ended.
-
-        Returns: block -> method -> the numbers of the start or of the selected model, one entry a seed
-
-        Raises:
-            UserError: a run could not be made (which, why)
-            Interrupted: SIGTERM or SIGINT came; the same command continues
-        """
+        """Make every run that is not finished; gives block -> method -> the numbers of the start or of the selected
+        model, one entry a seed. After a signal (:class:`Interrupted`) the same command continues."""
         if failures := Workers(self.jobs).execute(self.runs(), "", self.out, say):
             raise UserError(f"{failures[0].run}: {failures[0].reason}")
 

@@ -82,25 +82,16 @@ class Engine(ABC):
     """Makes runs, each after the one that it starts from.
 
     A run that was cut off goes on where it was. A run that fails stops no other, except those that start from it.
-
-    Attributes:
-        at_a_time: so many runs are made at once
-        most_started: runs that are started before one has ended
-        out: folder of the run directories
-        say: shows one line of progress
     """
 
-    at_a_time: int
-    most_started: float
+    at_a_time: int  # runs that are made at once
+    most_started: float  # runs that are started before one has ended
     out: Path
     say: Callable[[str], None]
 
     def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
-        """Make the runs, of which source models come first, on the dataset in the folder ``root``.
-
-        Raises:
-            Interrupted: SIGTERM or SIGINT came; the runs that were made have been sent SIGTERM and have ended
-        """
+        """Make the runs, of which source models come first, on the dataset in the folder ``root``. SIGTERM and SIGINT
+        go on to the runs, and raise :class:`Interrupted` when these have ended."""
         self.out, self.say = out, say
         waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
         running: dict[str, Any] = {}
@@ -132,11 +123,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, title: str, run: Run) -> Any:
-        """Start a run; gives what :meth:`ended` and :meth:`end` know it by.
-
-        Raises:
-            UserError, OSError: it cannot be started
-        """
+        """Start a run; gives what :meth:`ended` and :meth:`end` know it by."""
 
     @abstractmethod
     def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
@@ -148,11 +135,7 @@ class Engine(ABC):
 
 
 class Command:
-    """A run's command in a process of its own, which ends when this process does; its output goes to the run's log.
-
-    Raises:
-        UserError, OSError: the log cannot be written
-    """
+    """A run's command in a process of its own, which ends when this process does; its output goes to the run's log."""
 
     def __init__(self, run: Run, out: Path, environment: Environment):
         self.environment, self._log = environment, out / run.name / LOG
@@ -204,11 +187,7 @@ class Local(Engine):
 
 def shares(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
     """The environment variables of each run at a time, on so many cores and GPUs, named as ``CUDA_VISIBLE_DEVICES``
-    names them.
-
-    Raises:
-        UserError: a run needs more GPUs than there are, or the runs at a time do
-    """
+    names them."""
     threads = {"OMP_NUM_THREADS": str(config.cpus_per_run)}
     per_run = config.gpus_per_run
     if per_run is None:

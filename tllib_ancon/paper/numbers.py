@@ -26,25 +26,14 @@ _LABELS = ("method", "start", "seed", "source")
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a published table; every number is a percentage in [0, 100].
+    """One row of a published table; every number is a percentage in [0, 100]."""
 
-    Attributes:
-        method: the method's name in the registry; ``source-only`` is the source model, before adaptation
-        values: column (a pair of domains, a class or a corruption) -> accuracy, or ECE in ``officehome_ece``;
-            a column whose number is not known is absent
-        average: the printed average, ``None`` where none is. The table ``sfda`` has none: its columns
-            ``office31``, ``officehome`` and ``visda`` are averages over all pairs or classes
-        source: who published the row, and where it stands
-        start: what the model was pretrained with, in ``uda``: ``cdan`` or ``mdd``
-        seed: the seed of a single run; empty for a mean
-    """
-
-    method: str
-    values: dict[str, float]
-    average: float | None
-    source: str
-    start: str = ""
-    seed: str = ""
+    method: str  # its name in the registry, or ``source-only``
+    values: dict[str, float]  # column -> accuracy, or ECE in ``officehome_ece``; without those that are not known
+    average: float | None  # as printed; none in ``sfda``, whose columns are averages themselves
+    source: str  # who published the row, and where it stands
+    start: str = ""  # what the model was pretrained with, in ``uda``: ``cdan`` or ``mdd``
+    seed: str = ""  # of a single run; empty for a mean
 
 
 def tables() -> list[str]:
@@ -53,30 +42,15 @@ def tables() -> list[str]:
 
 
 def published(table: str) -> list[Row]:
-    """The rows that the paper prints, in its order.
-
-    Args:
-        table: one of :func:`tables`. ``sfda`` is the main text's table, the others are the appendix's
-
-    Raises:
-        UserError: there is no such table
-    """
+    """The rows that the paper prints in one of :func:`tables`, in its order."""
     if table not in _TABLES:
         raise unknown_name("table of the paper", table, _TABLES)
     return _rows(table)
 
 
 def other(table: str) -> list[Row]:
-    """Rows published by other projects for the setting of ``table``, each with its source.
-
-    Protocols differ between projects (selection on labels, splits, passes over the data); see ``source``.
-
-    Args:
-        table: one of :func:`tables` (an empty list where no other project's rows are kept) or ``digits``
-
-    Raises:
-        UserError: there is no such table
-    """
+    """Rows published by other projects for the setting of one of :func:`tables`, or for ``digits``; none where no rows
+    are kept. Their protocols differ (selection on labels, splits, passes over the data); see each ``source``."""
     if table not in {*_TABLES, *_OTHERS}:
         raise unknown_name("table", table, {*_TABLES, *_OTHERS})
     return _rows(f"other_{table}") if table in _OTHERS else []
@@ -97,18 +71,14 @@ ALEXNET_ERRORS = _rows("alexnet_errors")[0].values
 
 
 def mean_corruption_error(accuracies: Mapping[str, Mapping[int, float]]) -> float | None:
-    r"""The mean corruption error of ImageNet-C; lower is better.
+    r"""The mean corruption error of ImageNet-C in percent, lower is better, from corruption -> severity -> accuracy in
+    percent; None unless all 15 corruptions are there at all five severities.
 
     .. math::
         mCE = \frac{100}{15} \sum_c \sum_s E_{s,c} / \sum_s E^\text{AlexNet}_{s,c}
 
-    Args:
-        accuracies: corruption -> severity -> accuracy in percent
-
-    Returns: the mCE in percent, or None unless all 15 corruptions are there at all five severities
-
-    Source: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
-    Perturbations", ICLR 2019, Section 4.
+    Source: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
+    ICLR 2019, Section 4.
     """
     if not all(set(accuracies.get(name, ())) >= {1, 2, 3, 4, 5} for name in ALEXNET_ERRORS):
         return None

@@ -38,22 +38,12 @@ FORWARD = 1 / 3
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory to make.
+    """One run directory to make."""
 
-    Attributes:
-        name: its folder below the output folder
-        command: ``pretrain`` or ``adapt``
-        settings: of that stage
-        needs: name of the run whose checkpoint it starts from
-
-    Raises:
-        UserError: a name that leads out of the output folder
-    """
-
-    name: str
-    command: str
+    name: str  # its folder below the output folder
+    command: str  # ``pretrain`` or ``adapt``
     settings: Given
-    needs: str | None = None
+    needs: str | None = None  # name of the run whose checkpoint it starts from
 
     def __post_init__(self) -> None:
         if {"", ".", ".."} & set(self.name.split("/")):
@@ -61,11 +51,7 @@ class Run:
 
     @property
     def config(self) -> Any:
-        """The configuration, with every default filled in.
-
-        Raises:
-            UserError: settings that the stage refuses
-        """
+        """The configuration, with every default filled in."""
         return (PretrainConfig if self.command == "pretrain" else AdaptConfig)(**self.settings)
 
     @property
@@ -79,45 +65,23 @@ Several = Field(min_length=1)
 
 
 class Plan(Settings):
-    """The runs of one table.
+    """The runs of one table."""
 
-    Attributes:
-        table: its name on the command line, or the path of its file
-        title: what it reproduces, and where in the paper
-        dataset: value of ``--data``
-        pairs: ``source-target``, or targets alone where there is one source or none
-        methods: of :func:`tllib_ancon.methods.names`
-        seeds: each with a source model of its own
-        common, adapt: settings of both stages, and of the adaptation
-        source: start (pre-training method) -> settings of the source stage; empty if every run starts from the
-            checkpoint in ``adapt``
-        variants: further settings of the adaptation, one run each
-        published: what is measured -> table of :mod:`tllib_ancon.paper.numbers` to set beside it
-        groups: name -> pairs, for ``--pairs``
-        source_domain: of targets alone
-        notes: deviations and choices that every table of this plan states
-        severities: each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
-
-    Raises:
-        UserError: an entry that a plan does not have, one of another type, one that is needed and missing or empty; a
-            setting that is decided for each run
-    """
-
-    table: str
-    title: str
-    dataset: str
-    pairs: Annotated[tuple[str, ...], Several]
+    table: str  # its name on the command line, or the path of its file
+    title: str  # what it reproduces, and where in the paper
+    dataset: str  # value of ``--data``
+    pairs: Annotated[tuple[str, ...], Several]  # ``source-target``, or targets where there is one source or none
     methods: Annotated[tuple[str, ...], Several]
-    seeds: Annotated[tuple[int, ...], Several] = (0, 1, 2)
-    common: Mapping[str, Any] = {}
-    adapt: Mapping[str, Any] = {}
-    source: Mapping[str, Given] = {}
-    variants: Annotated[tuple[Given, ...], Several] = ({},)
-    published: Mapping[str, str] = {}
-    groups: Mapping[str, tuple[str, ...]] = {}
-    source_domain: str | None = None
-    notes: tuple[str, ...] = ()
-    severities: tuple[int, ...] = ()
+    seeds: Annotated[tuple[int, ...], Several] = (0, 1, 2)  # each with a source model of its own
+    common: Mapping[str, Any] = {}  # settings of both stages
+    adapt: Mapping[str, Any] = {}  # settings of the adaptation
+    source: Mapping[str, Given] = {}  # start -> settings of the source stage; empty: all start from adapt's checkpoint
+    variants: Annotated[tuple[Given, ...], Several] = ({},)  # further settings of the adaptation, one run each
+    published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.paper.numbers`
+    groups: Mapping[str, tuple[str, ...]] = {}  # name -> pairs, for ``--pairs``
+    source_domain: str | None = None  # of targets alone
+    notes: tuple[str, ...] = ()  # deviations and choices that every table of this plan states
+    severities: tuple[int, ...] = ()  # each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
 
     @model_validator(mode="after")
     def _refuse_what_is_decided(self) -> Self:
@@ -141,11 +105,7 @@ class Plan(Settings):
         pairs: Sequence[str] | None = None,
         seeds: Sequence[int] | None = None,
     ) -> Plan:
-        """The part of the plan with these methods, pairs (names, patterns as ``A-*`` or groups) and seeds.
-
-        Raises:
-            UserError: a name or pattern that matches nothing
-        """
+        """The part of the plan with these methods, pairs (names, patterns as ``A-*`` or groups) and seeds."""
         chosen: list[str] = []
         for word in pairs or ():
             found = self.groups.get(word) or [pair for pair in self.known_pairs if fnmatchcase(pair, word)]
@@ -159,12 +119,8 @@ class Plan(Settings):
         )
 
     def runs(self, root: str, out: Path, overrides: Mapping[str, Given] = {}) -> list[Run]:
-        """Source models first, each once; then the adaptations that start from them.
-
-        Args:
-            root, out: folders of the dataset and of the runs
-            overrides: stage, ``source`` or ``adapt`` -> settings in place of the plan's
-        """
+        """Source models first, each once; then the adaptations that start from them. Overrides are settings in place of
+        the plan's, by stage, ``source`` or ``adapt``."""
         sources: dict[str, Run] = {}
         adaptations = []
 
@@ -209,11 +165,7 @@ def tables() -> list[str]:
 
 def load(table: str) -> Plan:
     """The plan of a table, or a plan of one's own: the path of a file that ends in ``.toml``; each target at each
-    severity.
-
-    Raises:
-        UserError: there is no such table; a file that cannot be read; as :class:`Plan`
-    """
+    severity."""
     own = Path(table).absolute() if table.endswith(".toml") else None
     if own is None and table not in tables():
         raise unknown_name("table", table, tables())

@@ -44,11 +44,7 @@ MESSAGES = "ray.txt"
 
 @contextmanager
 def connected(config: EngineConfig) -> Iterator[OnRay]:
-    """The engine, as long as this process is a driver of Ray.
-
-    Raises:
-        UserError: nobody answers at the address; a run needs more than any node has
-    """
+    """The Ray engine; this process is a driver of Ray until the block ends."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = config.address or os.environ.get("RAY_ADDRESS") or LOCAL
     if address != LOCAL:
@@ -168,11 +164,8 @@ def make(title: str, run: Run, folder: str, out: Path, variables: Environment, b
 
 
 def await_end(command: Command) -> None:
-    """Until the command has ended; a cancellation by Ray, however often it comes, is one SIGTERM for it.
-
-    Raises:
-        KeyboardInterrupt: the run was cancelled, and its command has ended
-    """
+    """Wait until the command has ended; a cancellation by Ray, however often it comes, is one SIGTERM for it, and
+    raises :class:`KeyboardInterrupt` afterwards."""
     cancelled = sent = False
     while command.process.poll() is None:
         try:
@@ -204,11 +197,8 @@ def _on(node: str) -> NodeAffinitySchedulingStrategy:
 
 
 def check_shared(root: str, out: Path) -> None:
-    """Every node sees the folder of this process, that of the dataset, and a file that is written now to ``out``.
-
-    Raises:
-        UserError: a node that sees another disk, lacks this package or has another version of it, or does not answer
-    """
+    """Refuse a node that sees another disk (the folder of this process, that of the dataset, or a file that is written
+    now to ``out``), has another version of this package or none, or does not answer."""
     probe = out / f".shared-{uuid.uuid4().hex}"
     probe.write_text(probe.name, encoding="utf-8")
     look = ray.remote(num_cpus=0, max_retries=0)(missing_folder)

@@ -22,12 +22,8 @@ def draw_curves(
     metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
 ) -> None:
     """A figure with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
-
-    Args:
-        metrics: method -> one list of epoch metrics a seed; a method has no line where its epochs lack the measure
-        path (Path or file): the PNG to write
-        measures: name in the metrics -> title of its axis
-    """
+    ``metrics`` is method -> one list of epoch metrics a seed; a method has no line where its epochs lack the
+    measure."""
     from matplotlib.figure import Figure
 
     drawn = {name: {method: _by_epoch(seeds, name) for method, seeds in metrics.items()} for name in measures}
@@ -51,7 +47,6 @@ def draw_curves(
 
 
 def whole_ticks(axis: Any) -> None:
-    """Ticks of this axis at whole numbers alone."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

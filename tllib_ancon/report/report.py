@@ -33,19 +33,8 @@ from tllib_ancon.training.files import write_bytes
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
-    """Write the tables, the figures and the page of finished runs.
-
-    Args:
-        folders: run directories, or folders that hold them
-        paper: table of the paper to set beside; by default that of the benchmark that made the runs
-        out: folder to write to
-
-    Returns:
-        The text of ``report.md`` and where the report is.
-
-    Raises:
-        UserError: there is no finished run, the runs do not belong in one table, or the folder cannot be written
-    """
+    """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper, by default
+    that of the benchmark that made the runs; gives the text of ``report.md`` and where the report is."""
     paths, out = [Path(folder) for folder in folders], Path(out)
     records, damaged = read_records(folder / RECORD for folder in paths)
     names = {record["table"] for record in records}

@@ -14,25 +14,13 @@ from tllib_ancon.training.run import BEST, CONFIG, LATEST, METRICS, RESULT, RunD
 
 
 def choose(metrics: Sequence[Mapping[str, Any]], criterion: str) -> Mapping[str, Any]:
-    """The best adapted epoch by this criterion; epoch 0, the source model, does not compete, as in the paper.
-
-    Args:
-        metrics: the lines of ``metrics.jsonl``
-        criterion: a name of :data:`tllib_ancon.selection.CRITERIA`
-
-    Raises:
-        UserError: an unknown criterion; no adapted epoch, or none with a score
-    """
+    """The best adapted epoch by this criterion; epoch 0, the source model, does not compete, as in the paper."""
     adapted = [line for line in metrics if line["epoch"] > 0]
     return adapted[best_epoch([line.get(criterion, math.nan) for line in adapted], criterion)]
 
 
 def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
-    """The metrics of an adaptation.
-
-    Raises:
-        UserError: no run directory, or one without an adapted epoch and its scores; a damaged file
-    """
+    """The metrics of an adaptation that holds an adapted epoch with its scores."""
     if not (run.path / CONFIG).is_file():
         raise UserError(f"{run.path} is not a run directory: it has no {CONFIG}")
     command = runs.read_json(run.path / CONFIG).get("command")
@@ -67,11 +55,7 @@ def table(metrics: Sequence[Mapping[str, Any]]) -> str:
 
 
 def chosen_checkpoint(run: RunDirectory, epoch: int) -> Path:
-    """Where the model of this epoch is kept.
-
-    Raises:
-        UserError: it was not kept
-    """
+    """Where the model of this epoch is kept."""
     if (kept := run.epoch_checkpoint(epoch)).is_file():
         return kept
     result = runs.read_json(run.path / RESULT) if (run.path / RESULT).is_file() else {}

@@ -85,21 +85,13 @@ class _Record(_Form):
 
 @dataclass(frozen=True)
 class AdaptedRun:
-    """A finished adaptation.
-
-    Attributes:
-        path: its folder
-        config: of the run
-        source: configuration of the run that made its source model; empty where that is not found
-        result: source, selected and last model
-        metrics: a line an epoch, the source model first
-    """
+    """A finished adaptation."""
 
     path: Path
     config: dict[str, Any]
-    source: dict[str, Any]
+    source: dict[str, Any]  # configuration of the run that made its source model; empty where that is not found
     result: dict[str, Any]
-    metrics: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]  # a line an epoch, the source model first
 
     @property
     def method(self) -> str:
@@ -158,11 +150,7 @@ def frame(runs: Sequence[AdaptedRun], varied: Iterable[str] = ()) -> pd.DataFram
     """A row a run: the ``run``, where it belongs (``start``, ``method``, both as one ``label``, and ``variant``;
     ``column``, a pair of domains or a corruption, ``severity``, 0 where there is none, and ``seed``), and numbers of
     its models, as :data:`MODELS` names them, NaN where it has none. A variant is where a run leaves the usual values of
-    the settings that its table compares.
-
-    Raises:
-        UserError: two runs of one method, pair, seed and variant
-    """
+    the settings that its table compares."""
     usual = usual_settings(runs, varied)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in runs:
@@ -194,16 +182,14 @@ def label(start: str, method: str) -> str:
 
 
 def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs on targets, from sources and with seeds that every start and method among them has: those whose means
-    can be compared."""
+    """The runs on targets, from sources and with seeds that every start and method has: their means can be compared."""
     models = runs.assign(model=runs.start + ": " + runs.method)
     return runs[models.groupby(PLACE).model.transform("nunique") == models.model.nunique()]
 
 
 def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
-    """Every run with its numbers, for those who compute their own: a line a run, sorted by pair, start, method and
-    seed. It has the values of the settings that the table compares, accuracy (%) and ECE of source, selected and last
-    model, and the selected epoch; empty where the target had no labels."""
+    """A line a run, sorted by pair, start, method and seed: the settings that the table compares, accuracy (%) and ECE
+    of source, selected and last model, and the selected epoch; empty where the target had no labels."""
     scores = [f"{prefix}{score}" for prefix in MODELS.values() for score in ("accuracy", "ece")]
     rows: list[list[Any]] = [["pair", "start", "method", *varied, "seed", "selected_epoch", *scores]]
     for one in runs.sort_values(["target", "column", "start", "method", "seed"]).to_dict("records"):
@@ -216,11 +202,7 @@ def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
 
 def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
     """Every finished adaptation in or below these folders, by method and path; and which were left out because a file
-    of theirs is damaged, one text each.
-
-    Raises:
-        UserError: a folder that does not exist, or no run that can be read
-    """
+    of theirs is damaged, one text each."""
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -237,8 +219,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
 
 
 def read_records(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What ``benchmark`` wrote of its runs in these files, as far as they exist; and which are damaged, one text
-    each."""
+    """What ``benchmark`` wrote of its runs in the files that exist; and which are damaged, one text each."""
     return _readable(filter(Path.is_file, paths), lambda path: _formed(_Record, path, read_json(path)))
 
 
@@ -254,11 +235,7 @@ def _readable(paths: Iterable[Path], read: Callable[[Path], Found]) -> tuple[lis
 
 
 def refuse_mixed_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> None:
-    """Numbers of one table come from the same settings, but for those that the table compares.
-
-    Raises:
-        UserError: settings that differ, with their values
-    """
+    """Refuse runs with different settings, beside those that their table compares: they make no one table."""
     seen: dict[str, dict[str, Path]] = {}
     options = {*methods.settings()}
     for run in runs:
@@ -304,22 +281,14 @@ def some(texts: Sequence[str], separator: str = ", ") -> str:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of the ``metrics.jsonl`` of a run directory, oldest first.
-
-    Raises:
-        UserError: it is missing or damaged
-    """
+    """The lines of the ``metrics.jsonl`` of a run directory, oldest first."""
     with reading(path / METRICS, "JSON"):
         lines = [json.loads(line) for line in read_bytes(path / METRICS).splitlines()]
     return [_formed(_Epoch, path / METRICS, line) for line in lines]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Names and values of a JSON file.
-
-    Raises:
-        UserError: it is missing or damaged, or holds something else
-    """
+    """Names and values of a JSON file."""
     with reading(path, "JSON"):
         content = json.loads(read_bytes(path))
     if not isinstance(content, dict):

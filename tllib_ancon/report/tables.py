@@ -23,14 +23,13 @@ LARGEST_CHANGE = "largest change"
 
 @dataclass
 class Cell:
-    """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed; with
-    digits of its own where they are not its table's."""
+    """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed."""
 
     mean: float
     deviation: float | None = None
     seeds: int | None = None
     best: bool = False
-    decimals: int | None = None
+    decimals: int | None = None  # where they are not its table's
 
 
 @dataclass(frozen=True)
@@ -45,37 +44,27 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """What a report shows: ``name`` is short, for file names; ``columns`` are in order, an average among them if there
-    is one; ``notes`` say how to read it, and what deviates from the paper; ``decimals`` are digits after the point."""
+    """What a report shows."""
 
-    name: str
+    name: str  # short, for file names
     title: str
-    columns: Sequence[str]
+    columns: Sequence[str]  # in order, an average among them if there is one
     lines: Sequence[Line]
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # how to read it, and what deviates from the paper
     decimals: int = 2
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of a run, such as accuracy or ECE.
+    """A number of a run, such as accuracy or ECE."""
 
-    Attributes:
-        name: short; in a frame, of accuracy by class, ``per_class_accuracy``
-        title: what it is, with its unit
-        higher_is_better: which end is better; None where no method is the best by it
-        notes: how to read it
-        decimals: digits after the point
-        unit, printed_unit: of the frame's and of the paper's numbers in that of the table
-    """
-
-    name: str
-    title: str
-    higher_is_better: bool | None = True
+    name: str  # its column in a frame; of accuracy by class that is ``per_class_accuracy``
+    title: str  # with its unit
+    higher_is_better: bool | None = True  # None where no method is the best by it
     notes: Sequence[str] = ()
     decimals: int = 2
-    unit: float = 1.0
-    printed_unit: float = 1.0
+    unit: float = 1.0  # what the frame's numbers are multiplied by
+    printed_unit: float = 1.0  # what the paper's numbers are multiplied by
 
 
 _BINS = f"ECE with {NUM_BINS} equal-width bins over [0, 1]; the paper does not state its number of bins"
