@@ -41,10 +41,12 @@ FAVOURING = (0.6, 0.7, 0.8)
 
 
 class Comparison:
-    """What a source model and an adapted model say of the same N images: ``start`` and ``adapted``, (N,) integers in
-    [0, K), with the ``names`` by which answers speak of the images, and those of the K ``classes``.
-    ``disagreements``, (M,), are the positions where they say different classes, ascending; models that are equal
-    everywhere are refused."""
+    """What a source model and an adapted model say of the same N images.
+
+    ``start`` and ``adapted`` are their classes, (N,) integers in [0, K); by ``names``, e.g. paths, answers speak of the
+    images; ``classes`` are the names of the K classes. ``disagreements`` are the positions of the M images on which the
+    models say different classes, ascending; models that are equal on all images are refused.
+    """
 
     def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
         self.names, self.classes = names, [showable(name) for name in classes]
@@ -115,8 +117,8 @@ def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
 
 
 class AnswerLog:
-    """The answers of a session on disk: one JSON object a line, the first, ``header``, of what the answers belong to,
-    which that of an existing file must equal. ``entries`` are the others that the file had.
+    """The answers of a session on disk, one JSON object a line. The first is the ``header``, which says what the
+    answers belong to; an existing file must have the same. ``entries`` are the lines after it that the file had.
 
     The last entry of a line, ``crc32``, is the checksum of the object without it; a file that version 0.1 began has no
     checksum in any line, and goes on without. A last line that is no whole object was cut off by the end of its process
@@ -169,8 +171,8 @@ class AnswerLog:
 
 
 class Question(NamedTuple):
-    """The image whose class is asked, its position among all N, and the two classes that the models say, in random
-    order, so that the user does not know which model said which."""
+    """The image whose class is asked, by its position among all N and its name. The two classes that the models say
+    come in random order, so that the user does not know which model said which."""
 
     position: int
     name: str

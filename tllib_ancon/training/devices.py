@@ -111,8 +111,9 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def create_accelerator(mixed_precision: str) -> Any:
-    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers. Many
-    processes on CPUs are asked for, with the number of threads: Accelerate would choose another one and warn."""
+    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers.
+    Without a GPU many processes need to be asked for, and the threads named, or it would choose another number of them
+    and warn."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 

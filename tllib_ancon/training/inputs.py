@@ -270,7 +270,7 @@ def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, nu
 
 
 def require_same_classes(start: TrainedModel, domain: Domain) -> None:
-    """Refuse a model of one of our runs on a domain with other classes, or the same in another order."""
+    """Refuse a model of one of our runs whose classes are others than the domain's, or in another order."""
     for label, (there, here) in enumerate(zip(start.classes or (), domain.classes, strict=False)):
         if str(label) not in (there, here) and there != here:
             raise UserError(

@@ -53,9 +53,9 @@ class RunDirectory:
     at the end and :meth:`close` whatever happened. What cannot be written is an error of the next call.
 
     It holds ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
-    ``predictions.npz`` if it was asked for, ``checkpoints/``, ``visualize/`` and ``result.json``, whose presence means
-    that the run is finished; for a run that is a stage of the one in ``part_of``, that one's is written when all stages
-    have finished.
+    ``predictions.npz`` if it was asked for, ``checkpoints/``, ``visualize/`` and ``result.json`` (written last: its
+    presence means that the run is finished). ``part_of`` is the folder of a run of several stages of which this is one;
+    its ``result.json`` is written when all have finished.
 
     A copy of an epoch on the host is written while the next epoch is trained; what reads the files here waits for it.
     An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it, of every process; ``latest.pth``,
