@@ -33,15 +33,8 @@ CONTINUES = "the same command continues after the last complete epoch"
 
 
 class Interrupted(BaseException):
-    """SIGTERM or SIGINT ended a command. The command line exits with 128 plus the signal's number.
-
-    As ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it.
-
-    Args:
-        number (int): of the signal
-        where (str): in which epoch it came. Default: anywhere
-        next (str): what to do now
-    """
+    """SIGTERM or SIGINT ended a command; the command line exits with 128 plus the signal's number. As
+    ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it. ``next`` is what to do now."""
 
     def __init__(self, number: int, where: str = "", next: str = CONTINUES):
         super().__init__(f"stopped by {f'{signal.Signals(number).name} {where}'.strip()}; {next}")
@@ -64,16 +57,8 @@ def in_words(error: BaseException) -> str:
 
 @contextmanager
 def reading(path: object, kind: str, advice: str = "") -> Iterator[None]:
-    """In this context a reader of this file runs, and nothing else: whatever it raises says that the file is damaged.
-
-    Args:
-        path: of the file
-        kind: what it should hold, such as ``"JSON"``
-        advice: what to do, with ``"; "`` before it
-
-    Raises:
-        UserError: the reader's error, with the file
-    """
+    """In this context a reader of this file runs, and nothing else: whatever it raises becomes the error that the file
+    cannot be read as what it should hold, such as ``"JSON"``. The advice what to do begins with ``"; "``."""
     try:
         yield
     except UserError:

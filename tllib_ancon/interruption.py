@@ -22,13 +22,9 @@ the processes of a run may reach one of them first."""
 
 class Interruption:
     """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a later one acts at once.
-
-    Outside the main thread, where signals cannot be handled, it does nothing.
-
-    Raises:
-        Interrupted: on leaving the context, if a signal came after the last batch, or ended a process that loaded
-            images or took part in the run
-    """
+    Leaving the context raises :class:`Interrupted` for one that came after the last batch, or that ended a process
+    which loaded images or took part in the run. Outside the main thread, where signals cannot be handled, it does
+    nothing."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -50,11 +46,7 @@ class Interruption:
             raise Interrupted(self.signal, "after the last epoch")
 
     def watch(self, batches: Iterable[Batch], epoch: int) -> Iterator[Batch]:
-        """The same batches, as long as no signal comes; what the loop does with the last one is finished first.
-
-        Raises:
-            Interrupted: a signal came in this epoch
-        """
+        """The same batches until a signal comes; what the loop does with the last one is finished first."""
         for batch in batches:
             yield batch
             if self.signal is not None:
@@ -76,11 +68,7 @@ class Interruption:
 @contextmanager
 def sigterm_raises(where: str = "", next: str = CONTINUES) -> Iterator[Callable[[], object]]:
     """In this context the first SIGTERM raises :class:`~tllib_ancon.errors.Interrupted` and later ones are ignored,
-    unless the program around it handles SIGTERM. Gives a function after which the first is ignored too.
-
-    Args:
-        where, next: of the exception
-    """
+    unless the program around it handles SIGTERM. Gives a function after which the first is ignored too."""
 
     def ignore() -> None:
         if handles:

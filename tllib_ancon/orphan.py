@@ -14,12 +14,8 @@ CHECK_EVERY = 0.2
 
 
 def end_with(parent: int | None, every: float = CHECK_EVERY) -> None:
-    """Look for the parent from a thread, and end this process at once when it is gone.
-
-    Args:
-        parent: the number of its process, as the parent knows it: one that is gone already has been replaced by now
-        every: seconds between two looks
-    """
+    """Let a thread look for the parent process every so many seconds, and end this process at once when it is gone. Its
+    number is given as the parent knows it: the system would already tell another one for a parent that is gone."""
     threading.Thread(target=_watch, args=(parent, every), daemon=True).start()
 
 

@@ -8,13 +8,7 @@ from tllib_ancon.errors import UserError
 
 
 class AveragePool(nn.Module):
-    """TLLib's pooling where there is something to pool.
-
-    Shape: (B, C, H, W) -> (B, C); (B, C) stays as it is
-
-    Raises:
-        UserError: another shape, e.g. the tokens (B, N, C) of a transformer
-    """
+    """(B, C, H, W) -> (B, C), averaged as in TLLib; (B, C) stays as it is."""
 
     def forward(self, features: Tensor) -> Tensor:
         if features.ndim == 2:

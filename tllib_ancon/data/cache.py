@@ -36,18 +36,8 @@ Bar = Callable[[str, int], Any]
 
 
 class ResizedImages:
-    """Resized images by their positions.
-
-    Calling it with a position gives the bytes (H, W, 3) of the image that decoding and resizing would give. They are
-    checked at their first use in a process, and mapped from disk, so that workers share one copy in memory.
-
-    Args:
-        folder: of one cache
-        positions: sorted, of the images in its rows
-
-    Raises:
-        UserError: the cache is not whole or holds other images
-    """
+    """By position, the bytes (H, W, 3) of the image that decoding and resizing would give. They are checked at their
+    first use in a process, and mapped from disk, so that workers share one copy in memory. ``positions`` are sorted."""
 
     def __init__(self, folder: Path, positions: Positions):
         self.folder, self.positions = folder, positions
@@ -81,17 +71,6 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing], wo
     the version of the decoder. It is built aside and then takes its name, so that one that was interrupted is never
     taken for a cache; what a killed process left is removed by the next one that builds. Of several processes that want
     the same one, the first builds it and the others wait.
-
-    Args:
-        domain: of files or of a Hugging Face dataset
-        folder: holds any number of caches
-        resizings: of the transforms that will read the images
-        workers: processes that decode; 0 for this one
-        bar: what the user sees while it is built
-
-    Raises:
-        UserError: an image that cannot be read; no place on the disk; a damaged cache; images that no cache can keep
-        Interrupted: SIGTERM came while it was built
     """
     positions = np.unique(domain.positions)
     images = copy(domain.images)

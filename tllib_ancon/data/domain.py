@@ -87,12 +87,8 @@ class Domain:
         return self.images.holds_tensors
 
     def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
-        """One image: a PIL image in RGB; the bytes (H, W, 3) of the resized one where those of this resizing are
-        kept; or the tensor (C, H, W) of a domain that :attr:`holds_tensors`.
-
-        Raises:
-            UserError: it cannot be read (which, why)
-        """
+        """One image: a PIL image in RGB; the bytes (H, W, 3) of the resized one where those of this resizing are kept;
+        or the tensor (C, H, W) of a domain that :attr:`holds_tensors`."""
         position = int(self.positions[index])
         if resizing in self.images.kept:
             return self.images.kept[resizing](position)
@@ -126,11 +122,7 @@ def numbered(num_classes: int) -> list[str]:
 
 
 def class_folders(paths: Paths | None, given: NDArray[np.int64] | None) -> dict[str, int]:
-    """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty.
-
-    Args:
-        paths, given: of the images and their labels; None where there are none
-    """
+    """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
     if paths is None or given is None:
         return {}
     labels: dict[str, Counter[int]] = defaultdict(Counter)
@@ -143,15 +135,7 @@ def class_folders(paths: Paths | None, given: NDArray[np.int64] | None) -> dict[
 
 
 def require_same_order(here: Mapping[str, int], there: Mapping[str, int], name: str, other: str) -> None:
-    """Refuse two domains in which a class folder of one name has two labels.
-
-    Args:
-        here, there: of :func:`class_folders`
-        name, other: of the two, for the error
-
-    Raises:
-        UserError: the class orders differ (which class, both labels)
-    """
+    """Refuse two domains in which a folder of one name, among their :func:`class_folders`, has two labels."""
     differing = [folder for folder in here if there.get(folder, here[folder]) != here[folder]]
     if differing:
         folder = differing[0]

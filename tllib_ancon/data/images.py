@@ -32,11 +32,7 @@ IMAGE_NAMES = ("image", "img")
 
 
 def load_image(path: str) -> Image.Image:
-    """Decode one image file as RGB.
-
-    Raises:
-        UserError: the file is missing, is no regular file or cannot be decoded (with its path)
-    """
+    """Decode one image file as RGB; an error names the file."""
     with reading(f"image {path}", "an image"):
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
             raise ValueError("it is no regular file")
@@ -45,15 +41,7 @@ def load_image(path: str) -> Image.Image:
 
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
-    """Decode one image as RGB; of an animated one the first frame. EXIF orientation is not applied.
-
-    Args:
-        file: the bytes
-        name: of the image, for the error
-
-    Raises:
-        UserError: it cannot be decoded (why)
-    """
+    """Decode one image as RGB; of an animated one the first frame. EXIF orientation is not applied."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -65,11 +53,7 @@ def decode(file: BinaryIO, name: str) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The same image with three channels of 8 bits; one of 16 bits is scaled, where Pillow would clip it.
-
-    Raises:
-        ValueError: it holds values that are not finite
-    """
+    """The same image with three channels of 8 bits; one of 16 bits is scaled, where Pillow would clip it."""
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65_535) / 257).astype(np.uint8))
     if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
@@ -78,12 +62,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 class Paths(Sequence[str]):
-    """Paths in one block of bytes: a list of strings would take five times the memory and be copied by every worker.
-
-    Args:
-        paths: absolute, or relative to the working directory
-        root: folder whose name is kept once. Default: none
-    """
+    """Paths in one block of bytes, in which their common root is kept once: a list of strings would take five times the
+    memory and be copied by every worker."""
 
     def __init__(self, paths: Iterable[str], root: str | os.PathLike[str] = ""):
         self.root = os.fspath(root)
@@ -115,28 +95,18 @@ class Paths(Sequence[str]):
 
 
 class Images(ABC):
-    """N images by their position.
+    """N images by their position."""
 
-    Attributes:
-        paths: of their files, where each has one
-        holds_tensors: whether they are float tensors that a model takes as they are
-        kept: resizing -> what gives the bytes (H, W, 3) of the resized image at a position, where these are kept
-    """
-
-    paths: Paths | None = None
-    holds_tensors = False
-    kept: Mapping[Hashable, Callable[[int], Bytes]] = {}
+    paths: Paths | None = None  # of their files, where each has one
+    holds_tensors = False  # whether they are float tensors that a model takes as they are
+    kept: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if kept
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def image(self, position: int) -> Image.Image | Tensor:
-        """One image, RGB.
-
-        Raises:
-            UserError: it cannot be read (which, why)
-        """
+        """One image, RGB; a :class:`UserError` says which one cannot be read, and why."""
 
     def content(self) -> bytes:
         """What tells them from others that have the same names; nothing for files, whose names are enough."""
@@ -147,18 +117,12 @@ class Images(ABC):
         return (b"%d" % position for position in positions.tolist())
 
     def states(self, positions: Positions) -> Iterator[bytes]:
-        """What decides the content of these images, for a cache.
-
-        Raises:
-            UserError: images that may change from one reading to the next
-        """
+        """What decides the content of these images, for a cache; refused where it may change between readings."""
         yield self.content()
         yield from self.names(positions)
 
 
 class Files(Images):
-    """Images in files."""
-
     def __init__(self, paths: Sequence[str]):
         self.paths: Paths = paths if isinstance(paths, Paths) else Paths(paths)
 
@@ -185,13 +149,6 @@ class Items(Images):
 
     Images are PIL images, (H, W) or (H, W, 3) arrays of bytes or of floats from 0 to 1, and (C, H, W) uint8 tensors.
     (C, H, W) float tensors are taken as what a model is given: they are neither resized nor normalised.
-
-    Args:
-        dataset: with ``__len__`` and ``__getitem__``
-        name: of it, for errors
-
-    Raises:
-        UserError: a dataset without a length, an empty one, or one whose first item holds no image
     """
 
     def __init__(self, dataset: Any, name: str):
@@ -270,16 +227,7 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
 
 class Column(Images):
     """One column of images of a Hugging Face dataset. Their bytes are decoded here, so that the rules are those of
-    files: the same formats, 16 bits scaled, EXIF orientation not applied.
-
-    Args:
-        dataset: a ``datasets.Dataset``
-        column: that holds images
-        name: of the dataset, for errors
-
-    Raises:
-        UserError: a column of another kind
-    """
+    files: the same formats, 16 bits scaled, EXIF orientation not applied."""
 
     def __init__(self, dataset: Any, column: str, name: str):
         from datasets import Image as ImageFeature

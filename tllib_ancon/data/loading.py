@@ -28,16 +28,9 @@ PREFETCHED = 2
 
 
 class EpochSampler(Sampler[int]):
-    """A new random order each epoch, as keys ``epoch * N + index`` of :class:`DomainImages`.
-
-    Args:
-        indices: positions in the domain that are visited
-        num_samples (int): N, size of the whole domain
-        seed (int): of the order
-        length (int, optional): keys an epoch; more than ``len(indices)`` starts further passes, each in a new order.
-            Default: one pass
-        rank (int): of the process among those that visit other images with the same seed. Default: 0
-    """
+    """A new random order of these positions each epoch, as keys ``epoch * N + index`` of :class:`DomainImages`, where N
+    is the size of the whole domain. A ``length`` of more keys than positions starts further passes, each in a new
+    order; processes that visit other images with the same seed differ by ``rank``."""
 
     RANKS_APART = 2**53  # beyond what seed and epoch reach
 
@@ -60,14 +53,8 @@ class EpochSampler(Sampler[int]):
 
 
 def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split [0, N) at random into (kept, held out) index vectors, both sorted.
-
-    Args:
-        num_samples (int): N
-        fraction (float): of the samples to hold out, in [0, 1); at least one sample is kept, and unless it is 0 at
-            least one of several is held out
-        seed (int): of the split
-    """
+    """Split [0, N) at random into (kept, held out) index vectors, both sorted. At least one sample is kept, and unless
+    the fraction is 0 at least one of several is held out."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(num_samples, generator=generator)
     held = min(max(round(num_samples * fraction), int(fraction > 0)), num_samples - 1)
@@ -75,17 +62,12 @@ def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[Tensor, Tens
 
 
 class DomainImages(Dataset[Any]):
-    """Images of a domain, each item decided by its key and the seed alone.
+    """Images of a domain, each item decided by the seed and its key, ``epoch * N + index`` of :class:`EpochSampler`.
 
-    A key is ``epoch * N + index``; :class:`EpochSampler` makes them. The transform's random numbers come from
-    (seed, key), so that an epoch has the same tensors whatever the number of workers. A transform of images leaves the
-    tensors of a domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are; what it does on the
-    device is left to do in :class:`Pixels`.
-
-    Args:
-        domain (Domain): what to read
-        transform (callable): PIL image -> tensor; those of an ``ImageTransform`` may come from the cache
-        seed (int): of the augmentation. Default: 0
+    The transform's random numbers come from (seed, key), so that an epoch has the same tensors whatever the number of
+    workers. A transform of images leaves the tensors of a domain that
+    :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are; what it does on the device is left to do in
+    :class:`Pixels`.
     """
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
@@ -116,11 +98,7 @@ class UnlabelledImages(DomainImages):
 
 
 class LabelledImages(DomainImages):
-    """Items (image, label): a source domain, or a target domain under evaluation.
-
-    Raises:
-        UserError: the domain has no labels
-    """
+    """Items (image, label): a source domain, or a target domain under evaluation."""
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
         if domain.labels is None:
@@ -152,19 +130,9 @@ def item_seed(seed: int, key: int) -> int:
 class ImageLoader:
     """Batches of a :class:`DomainImages`, with its images on the GPU where there is one.
 
-    Workers outlive an epoch. Where the transform is an :class:`~tllib_ancon.data.transforms.ImageTransform`, they
-    hand over bytes, a quarter of the floats, and a batch is finished on the device. Nothing is drawn from the
-    global random state.
-
-    Args:
-        dataset: what to load
-        batch_size: images a batch
-        workers: processes that read images: how many, or a pool that loaders share which are read one after the other
-        sampler: keys of the dataset. Default: its own order
-        drop_last: drop an incomplete last batch. Default: False
-
-    Raises:
-        UserError: an image that cannot be read; too little shared memory for the workers
+    Where the transform is an :class:`~tllib_ancon.data.transforms.ImageTransform`, workers hand over bytes, a quarter
+    of the floats, and a batch is finished on the device. Loaders that are read one after the other may share a pool of
+    workers, which outlive an epoch. Nothing is drawn from the global random state.
     """
 
     def __init__(
@@ -208,16 +176,11 @@ class WorkersLost(UserError, RuntimeError):
 
 
 class WorkerPool:
-    """Processes that load the batches of any number of loaders, one loader at a time.
+    """Processes that load the batches of any number of loaders, one loader at a time; with none, this process loads.
 
     A data loader of torch starts processes of its own, so that a training loop with four loaders would have four times
-    the workers. Here the processes of one serve all.
-
-    A signal to all processes, as of Ctrl-C or a batch system, is this process's to handle: workers wait or end quietly,
-    and that one was lost is found where its batch is missing.
-
-    Args:
-        workers: how many; with none, this process loads
+    the workers. A signal to all processes, as of Ctrl-C or a batch system, is this process's to handle: workers wait or
+    end quietly, and that one was lost is found where its batch is missing.
     """
 
     def __init__(self, workers: int):
@@ -234,13 +197,7 @@ class WorkerPool:
         return len(self.datasets) - 1
 
     def batches(self, number: int, keys: Iterable[list[int]]) -> Iterator[Any]:
-        """The batches of these keys of the dataset of this number.
-
-        Raises:
-            UserError: an image that cannot be read
-            WorkersLost: a worker was killed
-            RuntimeError: another loader began to read before this one ended
-        """
+        """The batches of these keys of the dataset of this number."""
         mine = ((number, batch) for batch in keys)
         if self.workers == 0:
             yield from map(_Batches(self.datasets).__getitem__, mine)
@@ -310,11 +267,7 @@ class _Batches(Dataset[Any]):
 
 
 def read_each(read: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
-    """What a function gives for 0, ..., N - 1, in this order, computed by so many processes; with none, by this one.
-
-    Raises:
-        WorkersLost: a worker was killed
-    """
+    """What a function gives for 0, ..., N - 1, in this order, computed by so many processes; with none, by this one."""
     loader: DataLoader[Any] = DataLoader(
         range(count),  # type: ignore[arg-type]
         batch_size=16,
@@ -331,11 +284,8 @@ def _each(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 def _running(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The batches of a loader, whose workers follow it by :func:`live_as_parent_does`.
-
-    Raises:
-        WorkersLost: a worker was killed, within five seconds, or had too little shared memory
-    """
+    """The batches of a loader whose workers follow it by :func:`live_as_parent_does`; the loss of one shows within five
+    seconds."""
     try:
         yield from _without_sigchld(loader)
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
@@ -367,10 +317,8 @@ def _without_sigchld(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def live_as_parent_does(worker: int) -> None:
-    """Let a worker wait at SIGINT, end quietly at SIGTERM, and end when its parent does.
-
-    torch's workers look for their parent too, but one that had already lost it when it first looked waits for ever.
-    """
+    """Let a worker wait at SIGINT, end quietly at SIGTERM, and end when its parent does. torch's workers look for their
+    parent too, but one that had already lost it when it first looked waits for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     if hasattr(signal, "pthread_sigmask"):

@@ -61,33 +61,14 @@ def open_domain(
     skip_corrupt: bool = False,
     workers: int = 0,
 ) -> Domain:
-    """Open a domain of a dataset that lies on disk; nothing is downloaded unless ``allow_download`` is given.
+    """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
-    Args:
-        root: the dataset's folder; a Hugging Face dataset that is a path may be relative to it
-        dataset: a name of the toolkit (``Office31``, ``VisDA2017``, ...); ``ImageList`` for any folder with
-            ``image_list/<domain>.txt``; ``ImageFolder`` for ``root/domain/class/*``; ``Folder`` for any tree of images;
-            ``ImageNetC`` for ``root/corruption/severity/class/*`` with ImageNet's 1000 classes, in the order of their
-            sorted WordNet ids, and ``CorruptedImages`` for other classes; ``hf:NAME_OR_PATH`` for a folder that
-            ``save_to_disk`` wrote or that holds data files, or a dataset of the hub
-        codes: the toolkit's domain codes (``A``, ``Ar``, ...), or names of lists, of folders (``.`` is the root), of
-            splits, with the name of a configuration before it as ``clipart/train``; several are joined
-        split: ``train`` or ``test``, where the dataset has two lists a domain
-        num_classes: for ``ImageList`` without ``classes.txt``. Default: one more than the largest label
-        allow_outside: accept images outside ``root``
-        subset: list of the images to use, ``class/name`` a line, for ``ImageNetC`` and ``CorruptedImages``
-        classes: names of the classes in the order of the labels, e.g. those of the source model, for ``ImageFolder``,
-            ``Folder`` and ``hf:``; folders of other names are refused
-        image_column: of ``hf:``. Default: the only column of images, or the one named ``image`` or ``img``
-        label_column: of ``hf:``. Default: the only column of class labels, or the one named ``label`` or ``labels``;
-            without one the images have no labels
-        allow_download: ask the hub for what is not in the cache
-        skip_corrupt: decode every image once and leave out those that cannot be
-        workers: processes that do it
-
-    Raises:
-        UserError: a missing root, folder, list or class file; an unknown dataset or domain; a faulty list; class
-            orders that differ; without ``skip_corrupt`` an image that is missing
+    The settings of the same names say what the arguments mean. A code may be a list, a folder (``.`` is the root) or a
+    split, with the name of a configuration before it as ``clipart/train``. ``split`` is ``train`` or ``test``, where
+    the dataset has two lists a domain; ``classes`` are names in the order of the labels, and folders of other names are
+    refused. A Hugging Face dataset is one of the hub or, at a path that may be relative to the root, a folder that
+    ``save_to_disk`` wrote or that holds data files. Every image must be there, unless ``skip_corrupt`` decodes each
+    once, in ``workers`` processes, and leaves out those that cannot be.
     """
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}")
@@ -120,21 +101,12 @@ def as_domain(
     classes: Sequence[str] | None = None,
     name: str | None = None,
 ) -> Domain:
-    """A domain of what a Python program holds.
+    """A domain of what a Python program holds: a :class:`Domain`, or images as :func:`tllib_ancon.adapt` takes them, of
+    which those of a folder may lie in a folder a class.
 
-    Args:
-        images: a folder, of images or of a folder a class; an image's path, or a list of them; a :class:`Domain`; a
-            Hugging Face dataset; an array (N, H, W, 3); or any map-style dataset
-            (:class:`~tllib_ancon.data.images.Items`), whose own labels are not read
-        labels: (N,) of the images, for the record alone. False reads a folder as images without labels, at any depth.
-            Default: those that folders or a Hugging Face dataset name
-        classes: names of the classes, in the order of the labels and of the model's outputs. Default: the names that
-            folders or a Hugging Face dataset have; otherwise not known, or numbers where there are labels
-        name: of the domain, in messages. Default: that of the folder or of the dataset's type
-
-    Raises:
-        UserError: no folder; a folder without images, or with images beside folders of images; a dataset without
-            length or whose items are no images; labels of another number
+    The names of ``classes`` are in the order of the labels and of the model's outputs. Folders of classes and a Hugging
+    Face dataset have names and labels of their own; else there are neither by default, and names are numbers where
+    labels are given. ``labels`` False reads a folder as images without labels, at any depth.
     """
     if isinstance(images, str | os.PathLike) and os.path.isfile(images):
         images = [images]
@@ -197,11 +169,7 @@ def default_resizing(dataset: str) -> tuple[str, str]:
 
 
 def require_files(domain: Domain) -> Domain:
-    """This domain, if every image of it is a regular file; nothing is decoded.
-
-    Raises:
-        UserError: files that are missing or of another kind (how many, which first)
-    """
+    """This domain, if every image of it is a regular file; nothing is decoded."""
     bad = [path for path in domain.paths or () if not os.path.isfile(path)]
     if bad:
         kind = "no regular files" if os.path.exists(bad[0]) else "missing"
@@ -213,12 +181,8 @@ def require_files(domain: Domain) -> Domain:
 
 
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
-    """The domain without the images that are missing or cannot be decoded; every image is decoded once, by so many
-    processes. Its ``skipped`` lists the reasons, and its ``positions`` are those of the images that are left.
-
-    Raises:
-        UserError: no image can be decoded (why the first cannot)
-    """
+    """The domain without the images that are missing or cannot be decoded, the reasons in its ``skipped``; every image
+    is decoded once, by so many processes."""
     reasons = list(read_each(partial(_reason, domain), len(domain), workers))
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
@@ -237,15 +201,7 @@ def _reason(domain: Domain, index: int) -> str:
 
 class Tree:
     """Folders and images below a root, in torchvision's order. Links are followed; what lies outside the root is
-    refused unless it is allowed, and so are names that differ in case alone: where case is ignored one of them is lost.
-
-    Args:
-        root: of the dataset
-        allow_outside: accept what lies outside
-
-    Raises:
-        UserError: the root is no folder
-    """
+    refused unless it is allowed, and names that differ in case alone always: where case is ignored one is lost."""
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
         if not os.path.isdir(root):
@@ -321,7 +277,6 @@ class ImageList(NamedTuple):
 
     @classmethod
     def of(cls, images: Iterable[tuple[str, int | None]], root: str | Path) -> ImageList:
-        """Of paths with a label each, or without."""
         labels = array("q")
 
         def paths() -> Iterator[str]:
@@ -447,21 +402,9 @@ def read_image_list(
     """Read an image list.
 
     The label is the last word of a line and the path is everything before it, so paths may hold spaces. Blank lines are
-    skipped; Windows line ends, tabs and a byte-order mark are accepted. A list in which no line ends in an integer is
-    a list of unlabelled images.
-
-    Args:
-        list_file (Path): the list, UTF-8 text
-        root (Path): folder that relative paths start from
-        num_classes (int, optional): labels must lie in [0, num_classes)
-        allow_outside (bool): accept images that lie outside ``root``. Default: False
-        first_label (int): the list's number of the first class, which becomes 0. Default: 0
-
-    Returns: the images in the list's order
-
-    Raises:
-        UserError: a missing, empty or unreadable list; a line without path, without label in a labelled list, with
-            a label out of range, or that leaves ``root`` (file and line)
+    skipped; Windows line ends, tabs and a byte-order mark are accepted. A list in which no line ends in an integer is a
+    list of unlabelled images. Relative paths start from ``root``; ``first_label`` is the list's number of the first
+    class, which becomes 0.
     """
     tree, base, line_of = Tree(root, allow_outside), os.path.normpath(root), f"{list_file}, line"
 
@@ -620,7 +563,6 @@ def _of_hugging_face(
     image_column: str | None = None,
     label_column: str | None = None,
 ) -> Domain:
-    """A domain of a ``datasets.Dataset``."""
     if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
         raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
     if not hasattr(dataset, "__len__"):

@@ -41,17 +41,9 @@ def seeded(seed: int) -> Iterator[None]:
 @dataclass(frozen=True)
 class Resizing:
     """PIL image -> PIL image, by Pillow's bicubic filter, its default and so that of TLLib's ``ResizeImage``: the first
-    step of every transform, which has no randomness and can be cached.
+    step of every transform, which has no randomness and can be cached."""
 
-    Attributes:
-        side: in pixels, of the square that the image is squashed to, or of its shorter side
-        keep_ratio: resize the shorter side, and the longer one in proportion
-
-    Raises:
-        UserError: an image so narrow that it would exceed Pillow's limit of pixels
-    """
-
-    side: int
+    side: int  # in pixels, of the square that the image is squashed to, or of its shorter side
     keep_ratio: bool = False
 
     def __call__(self, image: Image.Image) -> Image.Image:
@@ -69,7 +61,7 @@ class Resizing:
 
 @dataclass(frozen=True)
 class TransformOptions:
-    """What decides how an image becomes a tensor.
+    """What decides how an image becomes a tensor; the settings of the same names say what each means.
 
     ``default``, ``cen.crop``, ``ran.crop`` and ``res.`` are TLLib's: the image is squashed to a square by Pillow's
     bicubic filter, as by its ``ResizeImage``. ``keep-ratio`` is torchvision's and timm's convention: the shorter side
@@ -78,30 +70,15 @@ class TransformOptions:
 
     EXIF orientation is not applied by any of them: TLLib and torchvision's folders ignore it, and a model sees in
     adaptation what it saw in training. Turn the files themselves where that matters.
-
-    Attributes:
-        train_resizing: of training images
-        val_resizing: of evaluated images: ``default``, ``res.`` or ``keep-ratio``
-        resize_size: side in pixels of the square of ``res.``
-        image_size: side in pixels of the crop
-        crop_fraction: side of the crop / side that is resized before, in (0, 1]
-        scale, ratio: smallest and largest area and aspect ratio of the random resized crop
-        padding: pixels by which training images are padded, and cropped back at random
-        rotation: degrees by which training images are turned at most
-        horizontal_flip: flip half of the training images
-        norm_mean, norm_std: mean and standard deviation of each channel; one makes the image grey
-
-    Raises:
-        UserError: means and standard deviations of another number
     """
 
     train_resizing: str = "default"
     val_resizing: str = "default"
-    resize_size: int = 224
+    resize_size: int = 224  # of the square of ``res.``
     image_size: int = 224
-    crop_fraction: float = 0.875
-    scale: tuple[float, float] = (0.5, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    crop_fraction: float = 0.875  # side of the crop / side that is resized before
+    scale: tuple[float, float] = (0.5, 1.0)  # least and largest share of the area in the random resized crop
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # least and largest width / height of it
     padding: int = 0
     rotation: float = 0.0
     horizontal_flip: bool = True
@@ -126,13 +103,8 @@ class TransformOptions:
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """PIL image -> normalised (C, H, W) float32 tensor, in two parts that may run in different places.
-
-    Attributes:
-        resizing: what is done to every image first; it has no randomness
-        crop: PIL image -> PIL image, with the randomness
-        mean, std: normalisation a channel; one channel makes the image grey
-    """
+    """PIL image -> normalised (C, H, W) float32 tensor: resizing without randomness and a random ``crop`` of PIL images,
+    then a rest that may run on another device. ``mean`` and ``std`` of one channel make the image grey."""
 
     resizing: Resizing
     crop: Callable[[Any], Any]
@@ -183,11 +155,8 @@ def evaluation_transform(options: TransformOptions) -> ImageTransform:
 
 
 def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
-    """:func:`train_transform` with its augmentation on the device.
-
-    Raises:
-        UserError: a resizing that keeps the aspect ratio, whose images are no batch before they are cropped
-    """
+    """:func:`train_transform` with its augmentation on the device. A resizing that keeps the aspect ratio is refused:
+    its images are no batch before they are cropped."""
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
@@ -231,16 +200,11 @@ class DeviceAugmentation(ImageTransform):
     torchvision's kernels take the images one by one. On a GPU, where each image costs some ten launches of kernels,
     crops and flips of a batch are two products of matrices (:func:`crop_batch`); a CPU is nine times faster with the
     kernels. ``python -m benchmarks.speed --only augmentation`` measures both.
-
-    Attributes:
-        crop: ``torchvision.transforms.v2.Compose``
-        size: in pixels, of a side of the outcome
-        at_once: crop a batch in one call, where no image is turned. Default: on a GPU
     """
 
     crop: Any
-    size: int = 0
-    at_once: bool | None = None
+    size: int = 0  # side of the outcome in pixels
+    at_once: bool | None = None  # crop a batch in one call, which cannot turn an image; None: on a GPU
 
     def pixels(self, image: Image.Image | Bytes) -> Bytes:
         """The whole square, (side, side, 3) uint8: the cache's own bytes where there is one."""
@@ -261,13 +225,8 @@ class DeviceAugmentation(ImageTransform):
 
 
 class Geometry(NamedTuple):
-    """What is done to one square, in this order.
-
-    Attributes:
-        top, left, height, width: of the crop, in pixels
-        down, right: of the shift of the resized crop; what comes in is black
-        flip: left and right are exchanged
-    """
+    """What is done to one square, in pixels: a crop, then a shift of the resized crop, into which black comes, then a
+    flip of left and right."""
 
     top: int
     left: int
@@ -279,13 +238,8 @@ class Geometry(NamedTuple):
 
 
 def draw_geometry(steps: Iterable[Any], square: Tensor) -> Geometry:
-    """The geometry that these steps of ``torchvision.transforms.v2`` would give a square, by the same random
-    numbers.
-
-    Args:
-        steps: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order
-        square: (C, S, S)
-    """
+    """The geometry that these steps of ``torchvision.transforms.v2`` would give a square (C, S, S), by the same random
+    numbers: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order."""
     side = square.shape[-1]
     found = Geometry(0, 0, side, side)
     for transform in steps:
@@ -308,17 +262,12 @@ def draw_geometry(steps: Iterable[Any], square: Tensor) -> Geometry:
 
 
 def crop_batch(squares: Tensor, geometries: Sequence[Geometry], size: int) -> Tensor:
-    """Crop, resize, shift and flip each square in its own way.
+    """Crop, resize, shift and flip each square in its own way: (B, C, H, W) uint8 -> (B, C, size, size) uint8.
 
     Row r of an output is the mean of the input's rows by the weights of an antialiased bilinear resize, which are those
     of torch and Pillow: a triangle around the row's place, as wide as a pixel of the output or of the input, whichever
-    is larger, and cut off at the crop. The same holds for columns, so that an output is :math:`W_r X W_c^T`.
-
-    Args:
-        size: side of the output in pixels
-
-    Shape: (B, C, H, W) uint8 and B geometries -> (B, C, size, size) uint8, rounded once where torch and Pillow round
-    after each of two passes
+    is larger, and cut off at the crop. The same holds for columns, so that an output is :math:`W_r X W_c^T`, rounded
+    once where torch and Pillow round after each of two passes.
     """
     top, left, height, width, down, right, flip = torch.tensor(geometries, device=squares.device).unbind(1)
     rows = torch.arange(size, device=squares.device).expand(len(squares), size)
