@@ -103,8 +103,8 @@ class TransformOptions:
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """PIL image -> normalised (C, H, W) float32 tensor: resizing without randomness, a random ``crop`` of PIL images, and
-    a rest that may run on another device. ``mean`` and ``std`` of one channel make the image grey."""
+    """PIL image -> normalised (C, H, W) float32 tensor: a resizing without randomness, a random ``crop`` of PIL images,
+    and a rest that may run on another device. ``mean`` and ``std`` of one channel make the image grey."""
 
     resizing: Resizing
     crop: Callable[[Any], Any]

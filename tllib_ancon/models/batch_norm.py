@@ -27,13 +27,6 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
     the moments of all values at once. What a layer gets was normalised, in the layers before it, by the own statistics
     of its batch. An image that is left alone joins the batch before it.
 
-    Args:
-        model (nn.Module): changed in place; each module's mode stays
-        batches (iterable of Tensor): those of this process, (B, C, H, W) on the model's device
-
-    Raises:
-        UserError: the model has no batch-norm, or it keeps no running statistics
-
     Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN).
     """
     layers = _layers(model)
@@ -90,26 +83,19 @@ def _none_alone(batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def mix_statistics(model: nn.Module, prior: float) -> Callable[[], None]:
-    r"""Let batch-norm in training mode normalise by a mixture of the statistics that it has now and the batch's.
+    r"""Let batch-norm in training mode normalise by a mixture of the statistics that it has now and the batch's, until
+    what is returned is called.
 
     .. math::
         \bar\mu = \frac{N}{N + n} \mu_s + \frac{n}{N + n} \mu_B, \qquad
         \bar\sigma^2 = \frac{N}{N + n} \sigma_s^2 + \frac{n}{N + n} \sigma_B^2
 
-    with the source's running statistics s at the time of this call and those of a batch B of n images. The running
-    statistics follow the mixture, so that evaluation is by the same. Gradients pass through the batch's part.
+    with N the ``prior``, the source's running statistics s at the time of this call and those of a batch B of n images.
+    The running statistics follow the mixture, so that evaluation is by the same. Gradients pass through the batch's
+    part, and the state dict has the same entries.
 
-    Args:
-        model (nn.Module): changed until what is returned is called; its state dict has the same entries
-        prior (float): N, images that the source's statistics count for; 0 gives the batch's alone
-
-    Returns: a function without arguments that gives each layer its own forward pass back
-
-    Raises:
-        UserError: the model has no batch-norm, or it keeps no running statistics
-
-    Source: Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation",
-    NeurIPS 2020, Eq. (2).
+    Source: Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS
+    2020, Eq. (2).
     """
     layers = _layers(model)
     for layer in layers:
@@ -156,7 +142,6 @@ def freeze_statistics(model: nn.Module) -> None:
 
 
 def _layers(model: nn.Module) -> list[BatchNorm]:
-    """The layers of batch-norm that keep running statistics."""
     if not has_statistics(model):
         raise UserError("the model has no batch-norm with running statistics")
     return [layer for layer in model.modules() if isinstance(layer, BatchNorm) and layer.track_running_stats]

@@ -54,17 +54,11 @@ AFN's dropout leave no trace."""
 
 
 class Layout(NamedTuple):
-    """What a checkpoint holds.
+    """What a checkpoint holds."""
 
-    Attributes:
-        bottleneck: its layers, as in :data:`LAYOUTS`
-        head: the modules of the head that hold tensors
-        tensors: part (``backbone``, ``bottleneck``, ``head``) -> name within the part -> tensor
-    """
-
-    bottleneck: tuple[type[nn.Module], ...]
-    head: set[str]
-    tensors: Mapping[str, Mapping[str, Tensor]]
+    bottleneck: tuple[type[nn.Module], ...]  # its layers, as in LAYOUTS
+    head: set[str]  # its modules that hold tensors
+    tensors: Mapping[str, Mapping[str, Tensor]]  # part (backbone, bottleneck, head) -> name within it -> tensor
 
 
 def load(
@@ -78,25 +72,10 @@ def load(
     scratch: bool = False,
     pretrained_weights: str | Path | None = None,
 ) -> Classifier:
-    """The source model of an adaptation.
+    """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
 
-    Args:
-        checkpoint: a file with the weights of a whole network of torchvision or timm, as plain PyTorch, timm's and
-            torchvision's training scripts or Lightning save them, or with a model of TLLib's scripts, of dalib, of the
-            AnCon authors or of this package; or ``imagenet``
-        arch: a name of :func:`~tllib_ancon.models.networks.names`
-        num_classes: K of the dataset. Default: that of the checkpoint
-        arch_options: keyword arguments of the timm model
-        pool: False if the output of a backbone of TLLib's is not to be pooled
-        bottleneck_dropout: probability of dropping a feature after the bottleneck, which a checkpoint does not tell
-        scratch: ``imagenet`` has random weights instead; the backbone of another checkpoint learns at the full rate
-        pretrained_weights: with ``imagenet``, the file of its weights. Default: the model zoo's
-
-    Returns: the classifier; its ``preprocessing`` tells what its images should be like
-
-    Raises:
-        UserError: an unknown architecture; a missing or unreadable checkpoint, or one that does not fit (which
-            tensors); another number of classes; dropout after a bottleneck that is not there
+    The settings of the same names say what the arguments mean. With ``scratch``, ``imagenet`` has random weights and
+    the backbone of another checkpoint learns at the full rate.
     """
     if checkpoint == IMAGENET:
         network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
@@ -161,18 +140,8 @@ def rebuild_model(
 ) -> BottleneckClassifier:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
 
-    Args:
-        layout: of :func:`recognize`
-        backbone: the network whose weights are in the checkpoint; they are loaded into it. An ImageNet classifier
-            ``fc`` may be missing on either side
-        num_classes: K of the dataset. Default: that of the checkpoint
-        pool: average a feature map (B, C, H, W) of the backbone; features (B, C) are left alone. Default: True
-        finetune: the backbone learns at a tenth of the rate. Default: True
-
-    Returns: the classifier, with dropout where the layout tells that the script had it
-
-    Raises:
-        UserError: another number of classes, tensors that do not fit (which, both shapes)
+    The checkpoint's weights are loaded into ``backbone``, where an ImageNet classifier ``fc`` may be missing on either
+    side. There is dropout where the layout tells that the script had it.
     """
     tensors = dict(layout.tensors)
 

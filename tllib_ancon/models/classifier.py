@@ -26,20 +26,13 @@ BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images become the tensors that a network was trained on.
+    """How images become the tensors that a network was trained on."""
 
-    Attributes:
-        mean, std: of each channel, of values in [0, 1]
-        image_size: side in pixels; None if any will do
-        crop_fraction: side of the crop / side that is resized before
-        val_resizing, resize_size: how images were resized for evaluation, and to which side; None if it is not known
-    """
-
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # of each channel, of values in [0, 1], as std is
     std: tuple[float, ...]
-    image_size: int | None = None
-    crop_fraction: float = 0.875
-    val_resizing: str | None = None
+    image_size: int | None = None  # side in pixels; None if any will do
+    crop_fraction: float = 0.875  # side of the crop / side that is resized before
+    val_resizing: str | None = None  # of evaluated images; None if it is not known, as resize_size
     resize_size: int | None = None
 
 
@@ -61,26 +54,17 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
 
 
 class Classifier(nn.Module):
-    """Images -> logits and features, with the interface of TLLib's classifiers.
+    """Images (B, C, H, W) -> logits (B, K) and features (B, D), with the interface of TLLib's classifiers.
 
-    Attributes:
-        num_classes (int): K
-        features_dim (int, optional): D; None if the network has no features, which are then (B, 0)
-        head (nn.Module, optional): features (B, D) -> logits (B, K), a part of this module
-        finetune (bool): the network is pre-trained and learns at a tenth of the rate of its new layers
-        preprocessing (Preprocessing, optional): what its images should be like, where that is known
-
-    Inputs: images (B, C, H, W)
-
-    Outputs of :meth:`predict`: logits (B, K) and features (B, D), in any mode. Of calling the module: the same in
-    training mode, logits alone in evaluation mode, as TLLib's utilities expect.
+    :meth:`predict` gives both in any mode. Calling the module does so in training mode, and gives logits alone in
+    evaluation mode, as TLLib's utilities expect.
     """
 
-    num_classes: int
-    features_dim: int | None
-    head: nn.Module | None
-    finetune: bool
-    preprocessing: Preprocessing | None = None
+    num_classes: int  # K
+    features_dim: int | None  # D; None if the network has no features, which are then (B, 0)
+    head: nn.Module | None  # features (B, D) -> logits (B, K), a part of this module
+    finetune: bool  # the network is pre-trained and learns at a tenth of the rate of its new layers
+    preprocessing: Preprocessing | None = None  # what its images should be like, where that is known
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
@@ -101,17 +85,8 @@ class Classifier(nn.Module):
 
 
 class BottleneckClassifier(Classifier):
-    """The classifier that TLLib's scripts put together.
-
-    Args:
-        backbone (nn.Module): images -> (B, C, H, W) or (B, C)
-        num_classes (int): K
-        bottleneck (nn.Module): (B, C) -> (B, D)
-        head (nn.Module): (B, D) -> (B, K)
-        features_dim (int): D
-        pool (bool): average a feature map of the backbone. Default: True
-        finetune (bool): the backbone is pre-trained and learns at a tenth of the rate. Default: True
-    """
+    """The classifier that TLLib's scripts put together: images -> backbone (B, C, H, W) or (B, C), of which ``pool``
+    averages a feature map -> bottleneck (B, D) -> head (B, K)."""
 
     features_dim: int
     head: nn.Module
@@ -137,11 +112,7 @@ class BottleneckClassifier(Classifier):
         return self.head(features), features
 
     def drop_features(self, probability: float) -> None:
-        """Add dropout with this probability after the bottleneck; the state dict stays the same.
-
-        Raises:
-            UserError: there is no bottleneck, or it has dropout already
-        """
+        """Add dropout with this probability after the bottleneck; the state dict stays the same."""
         layers = list(self.bottleneck) if isinstance(self.bottleneck, nn.Sequential) else []
         if not layers or isinstance(layers[-1], nn.Dropout):
             found = "has dropout there already" if layers else "has no bottleneck"
@@ -150,15 +121,9 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network, of which a part is known to be the head.
+    """A whole network, of which a part is known to be the head; ``head`` is its dotted name and D.
 
     The state dict is the network's own. While this object lives, the head has a forward hook.
-
-    Args:
-        network (nn.Module): images (B, C, H, W) -> logits (B, K)
-        num_classes (int): K
-        head (tuple of str and int, optional): dotted name of the head in the network, and D
-        finetune (bool): the network is pre-trained and learns at a tenth of the head's rate. Default: True
     """
 
     head_name: str | None
@@ -216,21 +181,10 @@ def as_classifier(
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; one that is a classifier is returned as it is.
 
-    The head is the ``nn.Linear`` that the network calls last, if it takes (B, D) to (B, K); the features are what
-    enters it. One forward pass in evaluation mode, without gradients, finds it.
-
-    Args:
-        model (nn.Module): images (B, C, H, W) -> logits (B, K); trained in place
-        head (str, optional): dotted name of the head, e.g. ``fc``, if it is another module
-        probe (Tensor, optional): a few images that the model takes, (B, C, H, W). Default: zeros, of the size in the
-            metadata of a timm model, else (2, 3, 224, 224)
-        finetune (bool): the network is pre-trained and learns at a tenth of the head's rate. Default: True
-
-    Returns: its ``features_dim`` and ``head`` are None if the network has no such layer
-
-    Raises:
-        UserError: a model that cannot be called on the probe or whose output is not (B, K); a ``head`` that it has
-            not, does not call, or that gets something other than (B, D)
+    The head is the ``nn.Linear`` that the network calls last, if it takes (B, D) to (B, K), or the module of the dotted
+    name ``head``; the features are what enters it. One forward pass in evaluation mode, without gradients, finds it,
+    with the images ``probe`` or black ones. Without such a layer ``features_dim`` and ``head`` of what is returned are
+    None.
     """
     if isinstance(model, Classifier):
         return model
@@ -268,11 +222,7 @@ def as_classifier(
 
 
 def require_network(model: object) -> nn.Module:
-    """The model, if it is a network.
-
-    Raises:
-        UserError: what to pass in place of a state dict, a function or anything else
-    """
+    """The model, if it is a network; of anything else the error says what to pass in its place."""
     if isinstance(model, nn.Module):
         return model
     raise UserError(
@@ -282,11 +232,8 @@ def require_network(model: object) -> nn.Module:
 
 
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
-    """What a network gives for images in evaluation mode, without gradients; modes stay as they are.
-
-    Raises:
-        UserError: it cannot be called on them (why), and this advice
-    """
+    """What a network gives for images in evaluation mode, without gradients; modes stay as they are. The error of a
+    network that cannot be called on them ends with the ``advice``."""
     training = [module for module in network.modules() if module.training]
     network.eval()
     try:
@@ -321,18 +268,11 @@ def shot_classifier(
     finetune: bool = True,
     dropout: float = 0.0,
 ) -> BottleneckClassifier:
-    """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head.
-
-    Args:
-        backbone, num_classes, pool, finetune: of :class:`BottleneckClassifier`; the backbone has ``out_features``
-        bottleneck_dim (int): D
-        dropout (float): probability of dropping a feature after the bottleneck. Default: 0
+    """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head. The
+    backbone tells its ``out_features``; ``dropout`` is after the bottleneck.
 
     Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1 (layers and their
     initialisation); the paper's Section 4.1 uses the same.
-
-    Raises:
-        UserError: a layer of more weights than any network needs
     """
     width: int = backbone.out_features  # type: ignore[assignment]
     require_modest_layer(width, bottleneck_dim, "bottleneck_dim")
@@ -352,11 +292,7 @@ def shot_classifier(
 
 
 def require_modest_layer(inputs: int, outputs: int, setting: str) -> None:
-    """Refuse a layer of more than :data:`MOST_WEIGHTS` weights before memory for it is asked for.
-
-    Raises:
-        UserError: the setting, and the largest value that is possible
-    """
+    """Refuse a layer of more than :data:`MOST_WEIGHTS` weights before memory for it is asked for."""
     if inputs * outputs > MOST_WEIGHTS:
         raise UserError(
             f"`{setting}` {outputs}: a layer from {inputs} to {outputs} numbers has {inputs * outputs:.1e} weights; "
@@ -381,17 +317,9 @@ def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
 
 
 def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> None:
-    """Let only some parameters of a classifier learn.
-
-    Args:
-        model (Classifier): what its owner had frozen learns too, if it is among them
-        which (str): ``all-but-head``: SHOT's and AnCon's choice, all if the model's head is not known; ``all``;
-            ``norm-affine``: scale and shift of the normalisation layers (Rusak et al., 2022; their released script
-            changes all parameters)
-
-    Raises:
-        UserError: no parameter is among them
-    """
+    """Let only some parameters of a classifier learn, also those that its owner had frozen: ``all-but-head``, SHOT's
+    and AnCon's choice, all where the head is not known; ``all``; or ``norm-affine``, scale and shift of the
+    normalisation layers (Rusak et al., 2022; their released script changes all parameters)."""
     model.requires_grad_(which != "norm-affine")
     if which == "all-but-head" and model.head is not None:
         model.head.requires_grad_(False)

@@ -36,17 +36,8 @@ def export(
     A program takes images (B, C, S, S), normalised, of any B, and gives logits (B, K). The keys ``classes``, ``mean``,
     ``std`` and ``image_size`` hold JSON: among an ONNX model's metadata (input ``images``, output ``logits``), in the
     extra file ``metadata.json`` of a program for ``torch.export.load`` or ``torch.jit.load``. Weights are those of
-    :func:`export_state_dict`, with the metadata in ``safetensors`` and without them in a file of ``torch.save``.
-
-    Args:
-        classifier: left as it is; its features are left out
-        form: ``onnx``, ``torch-export``, ``torchscript``, ``state-dict`` or ``safetensors``
-        classes: K names, in the order of the logits
-        mean, std: of each channel, of pixels in [0, 1]
-        image_size: S, side in pixels
-
-    Raises:
-        UserError: a package that is missing (which), or a network that the form cannot hold (why)
+    :func:`export_state_dict`, with the metadata in ``safetensors`` and without them in a file of ``torch.save``. A form
+    is ``onnx``, ``torch-export``, ``torchscript``, ``state-dict`` or ``safetensors``.
     """
     numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
     metadata = {"classes": list(map(str, classes)), **numbers}

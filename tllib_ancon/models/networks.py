@@ -78,17 +78,8 @@ def names() -> list[str]:
 def create_network(
     name: str, num_classes: int | None = None, pretrained: bool = False, options: Mapping[str, Any] | None = None
 ) -> nn.Module:
-    """Build a whole network of torchvision or timm, images -> logits.
-
-    Args:
-        name: see :func:`names`
-        num_classes: K. Default: that of its ImageNet weights
-        pretrained: load the model zoo's weights (torchvision's V1, timm's default)
-        options: keyword arguments of the timm model
-
-    Raises:
-        UserError: an unknown name or option, a network without a head of its own; weights that cannot be had
-    """
+    """Build a whole network of torchvision or timm, images -> logits; K is by default that of its ImageNet weights,
+    which are torchvision's V1 or timm's default."""
     library, bare = library_of(name)
     own = _own_options(name, library, options)
     if library is None:
@@ -107,21 +98,11 @@ def create_backbone(
     options: Mapping[str, Any] | None = None,
     toolkit: Toolkit | None = None,
 ) -> Any:
-    """Build a network without its head.
+    """Build a network without its head: images -> (B, C, H, W) or (B, C), with ``out_features`` (C) and ``pretrained``,
+    whether its weights come from a file or a model zoo.
 
-    Args:
-        name: see :func:`names`
-        pretrained: load the model zoo's ImageNet weights (torchvision's V1, timm's default) where the network has some
-        weights_file: load these weights instead, .safetensors or .pth
-        options: keyword arguments of the timm model, e.g. ``{"pad_type": "same"}``
-        toolkit: give its own network where it has one of that name: TLLib's scripts can read the state dict then
-
-    Returns: the network, images -> (B, C, H, W) or (B, C), with ``out_features`` (C) and ``pretrained``, whether its
-        weights come from a file or a model zoo
-
-    Raises:
-        UserError: an unknown name or option, a network without a linear head; weights that cannot be had or do not fit
-            (which tensors)
+    The zoo's are ImageNet weights (torchvision's V1, timm's default), where the network has some. Of a ``toolkit`` that
+    has a network of this name its own is given: TLLib's scripts can read the state dict then.
     """
     library, bare = library_of(name)
     own = _own_options(name, library, options)
@@ -142,11 +123,7 @@ def create_backbone(
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """``["pad_type=same", "drop_rate=0.1"]`` -> ``{"pad_type": "same", "drop_rate": 0.1}``.
-
-    Raises:
-        UserError: an entry without "="
-    """
+    """``["pad_type=same", "drop_rate=0.1"]`` -> ``{"pad_type": "same", "drop_rate": 0.1}``."""
     options = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -160,11 +137,8 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def library_of(name: str) -> tuple[str | None, str]:
-    """The prefix of the library that has this network, None for one without a head, and its name there.
-
-    Raises:
-        UserError: no network has this name, or none of its weights in timm, as in ``resnet50.a1_in1k``
-    """
+    """The prefix of the library that has this network, None for one without a head, and its name there. The name of
+    weights in timm may follow, as in ``resnet50.a1_in1k``."""
     if name in HEADLESS:
         return None, name
     prefix, slash, bare = name.rpartition("/")
@@ -219,7 +193,6 @@ def _headless(name: str) -> Any:
 
 
 def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
-    """A network of timm or torchvision."""
     try:
         if library == TIMM:
             return timm.create_model(name, pretrained=pretrained, **options)

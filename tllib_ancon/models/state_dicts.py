@@ -32,19 +32,9 @@ SAVE = "torch.save(model.state_dict(), FILE)"
 
 
 def load_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read a state dict; no code of the file is run.
-
-    Args:
-        path: a file of ``torch.save`` or .safetensors: a state dict, or a dict of a training program with one among
-            its :data:`ENTRIES`
-
-    Returns: name -> tensor, on the CPU. TLLib's mcd.py saves three state dicts; their names get the prefixes
-        ``G.``, ``F1.`` and ``F2.``
-
-    Raises:
-        UserError: no file, an unreadable one, one that unpacks to far more than its size, or one that holds something
-            other than tensors (what)
-    """
+    """Read the state dict, on the CPU, in a file of ``torch.save`` or .safetensors; no code of the file is run. It is
+    what the file holds, or one of the :data:`ENTRIES` of a training program's dict; the three that TLLib's mcd.py saves
+    become one whose names have the prefixes ``G.``, ``F1.`` and ``F2.``."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"checkpoint {path} is not a file" if path.exists() else f"checkpoint {path} does not exist")
@@ -87,11 +77,7 @@ def _is_state_dict(content: Any) -> bool:
 
 def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
     """The tensors of a network, where a program saved them under a prefix (``module.``, ``model.``, ``_orig_mod.``) and
-    maybe with others beside them. Of two copies of the network, the one whose prefix says ``ema`` is taken.
-
-    Raises:
-        UserError: several copies of the network (their prefixes)
-    """
+    maybe with others beside them. Of two copies of the network, the one whose prefix says ``ema`` is taken."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     first = names[0] if names else ""
     prefixes = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
@@ -106,11 +92,8 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
     """Load ``state`` into ``network`` completely; ``ignore`` are prefixes of tensors that the network need not have.
-
-    Raises:
-        UserError: a tensor is missing, left over, of another shape, or of whole numbers where the network has weights
-            (which ones); it begins with the ``source`` of the tensors
-    """
+    The error begins with the ``source`` of the tensors and says which are missing, left over, or of another shape or
+    kind."""
     expected = network.state_dict()
     problems = [f"{name} is missing" for name in sorted(set(expected) - set(state)) if not name.endswith(COUNTERS)]
     for name, tensor in state.items():
