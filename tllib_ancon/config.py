@@ -191,11 +191,7 @@ class StartConfig(Settings):
     """accept settings of the model and its images that contradict the run that trained it"""
 
     def refuse_beside_a_model(self) -> None:
-        """Refuse the settings that say which network it is and from what it starts, where a module is given.
-
-        Raises:
-            UserError: one of them is set
-        """
+        """Refuse the settings that say which network it is and from what it starts, where a module is given."""
         for name in ("start", "checkpoint"):
             if getattr(self, name, None) is not None:
                 raise UserError(f"give a model or `{name}`, not both")
@@ -204,16 +200,9 @@ class StartConfig(Settings):
                 raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
 
     def inherit(self, recorded: Mapping[str, Any] | None, where: str) -> Self:
-        """These settings with those of the model and its images that were not given: from the run that trained the
-        model, else :data:`ASSUMED`.
-
-        Args:
-            recorded: the configuration of that run, None without one
-            where: what holds the model, for the message
-
-        Raises:
-            UserError: a given setting contradicts the run's, and ``override`` is not set
-        """
+        """These settings with those of the model and its images that were not given: from the recorded configuration of
+        the run that trained the model, else :data:`ASSUMED`. One that contradicts that run is refused without
+        ``override``."""
         known, taken = recorded or {}, {}
         for name in INHERITED:
             given, there = getattr(self, name), known.get(name)
@@ -566,11 +555,7 @@ class ExportConfig(Settings):
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line.
-
-    Raises:
-        UserError: the file is missing, is no TOML (where) or too large
-    """
+    """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line."""
     with reading(path, "TOML"), open(path, "rb") as file:
         content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:

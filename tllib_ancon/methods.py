@@ -154,11 +154,7 @@ def create(
 
 
 def _find(name: str) -> list[Registration]:
-    """The registration behind a name, and that of what is composed with it by the general rule.
-
-    Raises:
-        UserError: an unknown name, a composition that is not offered, a failure of another package
-    """
+    """The registration behind a name, and that of what is composed with it by the general rule."""
     if not isinstance(name, str):
         raise UserError(f"`method` must be a text, got {name!r}")
     known = _known()

@@ -113,7 +113,6 @@ def check(runs: Sequence[Run], args: argparse.Namespace) -> None:
 
 
 def started(config: EngineConfig) -> AbstractContextManager[Any]:
-    """The engine that makes the runs."""
     if config.engine == "local":
         return nullcontext(Local(shares(config, visible_gpus(), os.cpu_count() or 1)))
     try:

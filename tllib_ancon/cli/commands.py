@@ -39,29 +39,17 @@ from tllib_ancon.training.files import copy_whole, new_file, write_bytes, write_
 
 @dataclass(frozen=True)
 class Command:
-    """What a command of one configuration is.
+    """A command that makes one configuration of its flags and a file, and acts on it."""
 
-    Attributes:
-        owner: class of the configuration
-        act: takes the configuration; gives the exit status, None for 0
-        positional: settings that are given without a flag
-        needed: these and others that must be given
-        names: how a setting is called here, where not by its own name
-        more: settings beside those of the class
-        hidden: settings that have no flag
-        log: run directory where none is given
-        usage: in place of the usage line that ``needed`` makes
-    """
-
-    owner: type[Settings]
-    act: Callable[[Any], int | None]
-    positional: tuple[str, ...] = ()
-    needed: tuple[str, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
-    more: Callable[[], Mapping[str, FieldInfo]] = dict
-    hidden: tuple[str, ...] = ()
-    log: str | None = None
-    usage: str = ""
+    owner: type[Settings]  # class of the configuration
+    act: Callable[[Any], int | None]  # takes the configuration; gives the exit status, None for 0
+    positional: tuple[str, ...] = ()  # settings that are given without a flag
+    needed: tuple[str, ...] = ()  # these and others that must be given
+    names: Mapping[str, str] = field(default_factory=dict)  # how a setting is called here, where not by its own name
+    more: Callable[[], Mapping[str, FieldInfo]] = dict  # settings beside those of the class
+    hidden: tuple[str, ...] = ()  # settings that have no flag
+    log: str | None = None  # run directory where none is given
+    usage: str = ""  # in place of the usage line that ``needed`` makes
 
     @property
     def flags(self) -> Flags:
@@ -83,15 +71,12 @@ class Command:
         return self.act(self.configured(args)) or 0
 
     def configured(self, args: argparse.Namespace) -> Any:
-        """The configuration that these arguments make; errors as of :meth:`made`."""
+        """The configuration that these arguments make, with the file that ``--config`` names."""
         return self.made(args, {} if args.config is None else read_file(args.config))
 
     def made(self, args: argparse.Namespace, file: Mapping[str, Any]) -> Any:
-        """The configuration of the settings in the file and on the command line, which win.
-
-        Raises:
-            UserError: a setting that is missing or refused; the message begins with the file if it comes from there
-        """
+        """The configuration of the settings in the file and on the command line, which win. The error of a setting that
+        is refused begins with the file if it comes from there."""
         flags = self.flags
         given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
         if missing := [flags.shown(name) for name in flags.needed if name != "data" and not given.get(name)]:

@@ -25,29 +25,18 @@ from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, rang
 class Flags:
     """The flags of some settings on one parser.
 
-    A flag that is not given leaves no trace in the parsed arguments, so that what was given can be told from what is a
-    default.
-
-    Attributes:
-        settings: name -> field
-        positional: settings that are given without a flag
-        needed: settings that must be given, here or in a file; the usage line shows them
-        names: how a setting is called here, where not by its own name
-        prefixes: the prefixes under which a setting has a flag, by its name
+    A flag that is not given leaves no trace in the parsed arguments: what was given can be told from what is a default.
     """
 
     settings: Mapping[str, FieldInfo]
-    positional: Sequence[str] = ()
-    needed: Sequence[str] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
-    prefixes: Callable[[str], tuple[str, ...]] = lambda name: ("",)
+    positional: Sequence[str] = ()  # settings that are given without a flag
+    needed: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
+    names: Mapping[str, str] = field(default_factory=dict)  # how a setting is called here, where not by its own name
+    prefixes: Callable[[str], tuple[str, ...]] = lambda name: ("",)  # under which a setting has a flag, by its name
 
     def add(self, parser: Parser, common: bool = True) -> None:
-        """Add every flag to a parser, in groups, and what is needed to its usage line.
-
-        Args:
-            common: its short help text lists the common ones; else none of these flags
-        """
+        """Add every flag to a parser, in groups, and what is needed to its usage line. Its short help text lists the
+        common flags, or none of these where ``common`` is False."""
         if self.needed:
             usage = [f"{self.shown(name).split('/')[0]} {self._metavar(name)}" for name in self.needed]
             usage[: len(self.positional)] = [str(self._metavar(name)) for name in self.positional]
@@ -64,7 +53,6 @@ class Flags:
                     parser.further.add(action)
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
-        """The settings that were given, by name."""
         values = vars(args)
         found = {name: values[self._dest(name)] for name in self.settings if self._dest(name) in values}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
@@ -120,7 +108,7 @@ class Flags:
 
 def second_stage(decided: Sequence[str] = ("checkpoint", "override", "log", "source", "target")) -> Flags:
     """The flags of an adaptation on a command whose bare flags are those of the stage before it, but for settings that
-    are decided by the command."""
+    the command decides."""
     first = settings_of(PretrainConfig)
     own = {
         name: setting

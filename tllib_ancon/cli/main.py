@@ -88,11 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The arguments of one subcommand, with its name as ``chosen`` and what it does as ``command``.
-
-    Raises:
-        UserError: an unknown command or flag, a missing or an unreadable argument
-    """
+    """The arguments of one subcommand, with its name as ``chosen`` and what it does as ``command``."""
     name = next(iter(arguments), "-")
     if not name.startswith("-"):
         if name not in COMMANDS:
@@ -114,7 +110,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def parser_of(name: str) -> Parser:
-    """The parser of a subcommand."""
     description = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."
     parser = Parser(prog=f"tllib-ancon {name}", description=description, epilog=EPILOGS.get(name))
     named(name).add_arguments(parser)
@@ -122,7 +117,6 @@ def parser_of(name: str) -> Parser:
 
 
 def named(name: str) -> Any:
-    """The command of this name."""
     if name in ("script", "benchmark"):
         return importlib.import_module(f"tllib_ancon.cli.{name}").COMMAND
     return importlib.import_module("tllib_ancon.cli.commands").COMMANDS[name]
@@ -134,12 +128,7 @@ def _one_of_many() -> bool:
 
 
 def _run_one_of_many(args: argparse.Namespace) -> int:
-    """Run a command as one of several processes, of which the main one shows progress and results.
-
-    Raises:
-        UserError: a command that does not divide its work
-        ProcessLost: another process ended
-    """
+    """Run a command as one of several processes, of which the main one shows progress and results."""
     from tllib_ancon.training import devices
 
     if args.chosen not in IN_MANY_PROCESSES:
@@ -161,11 +150,9 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
 
 
 def command() -> int:
-    """:func:`main` at a terminal. A character that its encoding lacks is shown as its code, such as ``\\\\u03bb``. If
-    the reader of a pipe has gone, as ``head -1`` does, the command ends without a word.
-
-    Returns: the exit status; 128 plus the number of SIGPIPE if the reader has gone
-    """
+    r"""Run :func:`main` at a terminal. A character that its encoding lacks is shown as its code, such as ``\u03bb``.
+    If the reader of a pipe has gone, as ``head -1`` does, the command ends without a word, with 128 plus the number of
+    SIGPIPE."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -189,11 +176,9 @@ def command() -> int:
 
 
 def end_process(status: list[int]) -> None:
-    """Registered for the exit first, and so called last: end the process here where a status is given.
-
+    """Registered for the exit first, and so called last: end the process here where a status is given, since
     DistributedDataParallel keeps gloo's threads beyond ``destroy_process_group``, and a thread that asks for an
-    interpreter which is ending aborts the process.
-    """
+    interpreter which is ending aborts the process."""
     if status:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -29,18 +29,12 @@ def spelled(message: str, of: Callable[[str], str] = flag) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """The arguments of a command.
-
-    ``--help`` lists the few that users set first, ``--help-all`` every one. Bad input raises
-    :class:`~tllib_ancon.errors.UserError`.
-
-    Attributes:
-        further: the arguments that only ``--help-all`` lists
-    """
+    """The arguments of a command: ``--help`` lists the few that users set first, ``--help-all`` every one. Bad input
+    raises :class:`~tllib_ancon.errors.UserError`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Formatter, **options, "add_help": False})
-        self.further: set[argparse.Action] = set()
+        self.further: set[argparse.Action] = set()  # which ``--help-all`` alone lists
         self.add_argument("-h", "--help", action=_Help, help="show this help text")
         self.help_all = self.add_argument("--help-all", action=_Help, help="show every flag, in groups")
 
@@ -60,11 +54,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; {self.prog} --help tells its arguments")
 
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
-        """The arguments in these words; what has no flag may stand after flags, too.
-
-        Raises:
-            UserError: an unknown flag (the nearest one)
-        """
+        """The arguments in these words; what has no flag may stand after flags, too."""
         args, left = self.parse_known_args(words)
         flags = [word.partition("=")[0] for word in left if word.startswith("-")]
         if flags:

@@ -123,7 +123,6 @@ def log_of(script: str, words: list[str]) -> Path | None:
 
 
 def second_stage_parser() -> Parser:
-    """The parser of what follows the script's own arguments, from ``--method`` on."""
     parser = Parser(
         prog="tllib-ancon script PATH ...",
         usage="%(prog)s --method METHOD [flags]",

@@ -29,25 +29,15 @@ def belief_matching_loss(
     ] = 0.001,
     prior: Annotated[float, Gt(0)] = 1.0,
 ) -> Tensor:
-    r"""The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
+    """The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 
     .. math::
         L = - Σ_k y_k (ψ(α_k) - ψ(α_0)) + coefficient · KL(Dir(α) ‖ Dir(β))
 
-    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes. The predictive distribution
-    α_k / α_0 is the softmax. The official code leaves out the part of the divergence that depends on β alone, a
-    constant: same gradient, another value. Logits beyond ±30 count as ±30.
-
-    Args:
-        logits: (B, K) of any floating type
-        targets: (B, K) non-negative weights y, which get no gradient, or (B,) integer classes
-        coefficient (float): weight of the divergence, at least 0. Default: 0.001, that of AnCon's appendix
-        prior (float): β > 0. Default: 1, the uniform distribution
-
-    Returns: float32 scalar
-
-    Raises:
-        UserError: shapes that do not fit, a coefficient or prior out of range
+    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes, 1 for the uniform distribution. The
+    predictive distribution α_k / α_0 is the softmax. Targets y are (B, K) non-negative weights, which get no gradient,
+    or (B,) integer classes. The official code leaves out the part of the divergence that depends on β alone, a
+    constant: same gradient, another value. Logits beyond ±30 count as ±30. AnCon's appendix has the coefficient 0.001.
 
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """

@@ -26,17 +26,11 @@ Share = Annotated[float, Ge(0), Le(1)]
 
 @dataclass(frozen=True)
 class Option:
-    """What makes a parameter a setting of methods, stated in its annotation.
-
-    Attributes:
-        description: the help text
-        name: of the setting. Default: that of the parameter
-        read_if: another setting and its value, without which this one has no effect
-    """
+    """What makes a parameter a setting of methods, stated in its annotation; ``description`` is the help text."""
 
     description: str
-    name: str = ""
-    read_if: tuple[str, str] | None = None
+    name: str = ""  # of the setting, where not the parameter's
+    read_if: tuple[str, str] | None = None  # another setting and its value, without which this one has no effect
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
@@ -51,11 +45,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def validated(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with its arguments checked by their annotations, as ``Annotated[float, Ge(0)]``.
-
-    Raises:
-        UserError: an argument of another type, out of range or not among the choices
-    """
+    """The function with its arguments checked by their annotations, as ``Annotated[float, Ge(0)]``."""
     names = tuple(signature(function).parameters)
 
     @cache
@@ -111,11 +101,9 @@ def check_visit(
 
 
 def check_indices(indices: Tensor, num_samples: int) -> None:
-    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples).
-
-    The range is checked when they are on the CPU, where a loader delivers them; on a device the check would stall
-    every step, and the indexing kernel itself stops on a bad index.
-    """
+    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples). The range is checked where a
+    loader delivers them, on the CPU: on a device that would stall every step, and the indexing kernel itself stops on a
+    bad index."""
     if indices.dtype not in (torch.int64, torch.int32):  # indexing takes uint8 for a mask, and no other integers
         raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
     if indices.is_cpu and len(indices):
@@ -129,14 +117,12 @@ def check_indices(indices: Tensor, num_samples: int) -> None:
 
 
 def check_logits(logits: Tensor) -> None:
-    """Raise :class:`UserError` unless ``logits`` is (batch, classes)."""
     check_tensor("logits", logits)
     if logits.ndim != 2:
         raise UserError(f"logits have shape {tuple(logits.shape)}; expected (batch, classes)")
 
 
 def check_tensor(name: str, value: Any) -> None:
-    """Raise :class:`UserError` unless ``value`` is a tensor."""
     if not isinstance(value, Tensor):
         raise UserError(f"{name} are a {type(value).__name__}; expected a torch.Tensor, e.g. torch.as_tensor({name})")
 

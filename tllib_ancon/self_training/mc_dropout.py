@@ -38,25 +38,16 @@ def mc_dropout_probabilities(
     ] = 0.5,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""The predictive distribution averaged over dropout masks, without another pass through the backbone.
+    r"""The predictive distribution (B, K) averaged over dropout masks, without another pass through the backbone.
 
     .. math::
         \bar f(x) = 1/T Σ_t softmax(h(z(x) ⊙ m_t / (1 - p))),   m_t ∼ Bernoulli(1 - p)
 
-    Args:
-        features: (B, D) features z that the head receives
-        head: h, (B, D) -> (B, K) logits; called T times in the mode it is in
-        passes (int): T, at least 1. Default: 20
-        p (float): probability of dropping a feature, in [0, 1). Default: 0.5
-        generator: source of the masks, on any device; without one, torch's global generator
+    The head h receives the features z, (B, D), and is called T times, the ``passes``, in the mode it is in. Without a
+    generator, which may be on any device, the masks are torch's global one's. The result has no gradient.
 
-    Returns: (B, K) float32, without gradient
-
-    Raises:
-        UserError: shapes that do not fit, passes or p out of range
-
-    Source: Gal & Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep
-    Learning", ICML 2016; 20 passes with p = 0.2 and 0.5 in AnCon's appendix.
+    Source: Gal & Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
+    ICML 2016; 20 passes with p = 0.2 and 0.5 in AnCon's appendix.
     """
     if features.ndim != 2:
         raise UserError(f"features have shape {tuple(features.shape)}; expected (batch, features)")

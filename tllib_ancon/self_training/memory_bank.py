@@ -30,11 +30,7 @@ class FullPass(nn.Module):
         self._known_to_be_made = False
 
     def receive(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Take note of a pass, (M,), (M, D), (M, K).
-
-        Raises:
-            UserError: shapes that do not fit, an index out of range, a sample that is missing or not finite
-        """
+        """Take note of a pass, (M,), (M, D), (M, K), in which no sample may be missing or not finite."""
         check_visit(indices, logits, self.sizes, features, self.feature_dim)
         seen = len(torch.unique(indices))
         if seen < self.sizes[0]:
@@ -138,12 +134,8 @@ def register_neighborhood(
 
     ``+ancon`` does so with the fixed weight λ, ``+ancon-auto`` without λ: a neighbour's prediction counts as one more
     vote, so that the votes of a sample that has Q of them weigh Q / (1 + Q). Classes are not weighted; the losses have
-    a term of their own that keeps predictions diverse.
-
-    Args:
-        more: of ``+ancon``, settings that are arguments of the loss, too
-        of_task: arguments of the loss, beside N, K and D, that are attributes of the task
-        defaults: as :func:`register` has them
+    a term of their own that keeps predictions diverse. Beside N, K and D, the loss takes the task's attributes
+    ``of_task``, and with ``+ancon`` the settings in ``more``.
     """
     votes = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
 

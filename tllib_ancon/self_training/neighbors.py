@@ -29,18 +29,12 @@ def available_neighbors(name: str, wanted: int, num_samples: int) -> int:
 
 
 def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: int = BUDGET) -> Tensor:
-    """The rows of ``bank`` with the largest inner products, without each query's own row.
+    """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row.
 
     They lie in the k blocks of 64 with the largest maxima. This equals the usual "k + 1 best without the first"
     wherever a query is its own best, and stays right where it is not: a sample with an exact copy, or a feature of
-    zeros. Among equal products any may win.
-
-    Args:
-        queries, bank, own: (Q, D) and (N, D) float32, and the queries' own rows, (Q,) int64
-        k (int): at most N - 1
-        memory_budget (int): bytes that inner products may take at a time (one query's, 4 N, at least)
-
-    Returns: (Q, k) int64, best first
+    zeros. Among equal products any may win. The budget is of bytes that inner products may take at a time (4 N, one
+    query's, at least).
     """
     at_a_time = max(1, memory_budget // (queries.element_size() * len(bank)))
     padded = len(bank) + -len(bank) % BLOCK
@@ -58,19 +52,11 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: i
 
 
 class ExactSearch(FixedPrecision):
-    """Neighbours and expanded neighbours by searching the whole bank for both.
+    """Neighbours (B, K) and their own neighbours (B, K, M), best first, by searching the whole bank for both.
 
-    The expanded search is one matrix product over the distinct neighbours of the batch. (On an accelerator
-    each counts as distinct: finding the copies would stall the step.)
-
-    Args:
-        num_samples, feature_dim (int): N and D
-        neighbors, expanded_neighbors (int): K and M, at most N - 1
-        memory_budget (int): bytes that inner products may take at a time. Default: 256 MiB
-
-    Inputs: indices (B,) int64, rows of the batch in the bank; bank (N, D) float32 of length 1
-
-    Outputs: neighbours (B, K) int64 and, for each, its own neighbours (B, K, M) int64, best first
+    Takes the rows of the batch in the bank, (B,), and the bank, (N, D) float32 of length 1. The expanded search is one
+    matrix product over the distinct neighbours of the batch. (On an accelerator each counts as distinct: finding the
+    copies would stall the step.)
     """
 
     def __init__(
@@ -104,14 +90,12 @@ class CachedSearch(ExactSearch):
 
     Neighbours are shortlisted by inner products along the bank's 64 principal directions, which are taken anew every
     100 steps, and ranked by exact products: exact where D ≤ 64 and wherever the 64 best by the sketch hold them.
-    Expanded neighbours are, by exact products, the best of those a neighbour had at its own last visit (4 M are
-    kept), of the sample's shortlist and of the sample itself: exact wherever these hold them. So they may overrate the
+    Expanded neighbours are, by exact products, the best of those a neighbour had at its own last visit (4 M are kept),
+    of the sample's shortlist and of the sample itself: exact wherever these hold them. So they may overrate the
     reciprocity that NRC asks for, but never miss it.
 
-    A step costs one (B, 64) x (64, N) product, every hundredth also one (D, N) x (N, D), and waits for the device
-    then. The buffers take 256 N + 16 M N bytes.
-
-    Args, inputs and outputs: as :class:`ExactSearch`; :meth:`initialize` with the filled bank comes first
+    A step costs one (B, 64) x (64, N) product, every hundredth also one (D, N) x (N, D), and waits for the device then.
+    The buffers take 256 N + 16 M N bytes. :meth:`initialize` with the filled bank comes first.
     """
 
     directions: Tensor

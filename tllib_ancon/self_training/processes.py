@@ -16,21 +16,19 @@ from torch import Tensor, distributed, nn
 
 
 def world_size() -> int:
-    """How many processes the run has."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this one is, from 0."""
     return distributed.get_rank() if world_size() > 1 else 0
 
 
 def total(value: Tensor) -> Tensor:
-    r"""Sum over processes of tensors of one shape, on each of them.
+    """Sum over processes of tensors of one shape, on each of them.
 
-    Its gradient is that of the sum of all processes' losses: with L_s the loss of process s and y the total,
-    :math:`∂ Σ_s L_s / ∂x_r = Σ_s ∂L_s / ∂y`. Averaging the parameters' gradients over processes, as
-    DistributedDataParallel does, then makes it that of the mean loss.
+    Its gradient is that of the sum of all processes' losses: with L_s the loss of process s and y the total, :math:`∂
+    Σ_s L_s / ∂x_r = Σ_s ∂L_s / ∂y`. Averaging the parameters' gradients over processes, as DistributedDataParallel
+    does, then makes it that of the mean loss.
     """
     if world_size() == 1:
         return value
@@ -53,11 +51,8 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def gather_with_gradient(rows: Tensor) -> Tensor:
-    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`.
-
-    Where each process computes the same loss of the gathered rows, its parameters' gradients, averaged over processes,
-    are those of that one loss.
-    """
+    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`. Where each
+    process computes the same loss of them, the averaged gradients of its parameters are those of that one loss."""
     before, after = rank() * len(rows), (world_size() - 1 - rank()) * len(rows)
     return total(nn.functional.pad(rows, (*(0, 0) * (rows.ndim - 1), before, after)))
 
@@ -97,17 +92,11 @@ class _Total(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Shard:
-    """The samples that one process visits, and whose state it keeps: every W-th of N, from its rank on.
+    """The samples that one process visits, and whose state it keeps: every W-th of N, from its rank on."""
 
-    Attributes:
-        num_samples: N
-        rank: of the process. Default: 0
-        world_size: W. Default: 1
-    """
-
-    num_samples: int
+    num_samples: int  # N
     rank: int = 0
-    world_size: int = 1
+    world_size: int = 1  # W
 
     @classmethod
     def of_this_process(cls, num_samples: int) -> Shard:
@@ -124,10 +113,8 @@ class Shard:
     @property
     def padded_positions(self) -> list[int]:
         """``positions``, equally many for every process: ⌈N / W⌉, the last one repeated where one lacks.
-
-        :func:`interleave` puts what every process has for these in the order of the N samples; what comes after the
-        first N is repeated.
-        """
+        :func:`interleave` puts what all processes have for these in the order of the N samples; what follows the first
+        N is repeated."""
         rows = -(-self.num_samples // self.world_size)
         own = list(self.positions) or [0]
         return own + own[-1:] * (rows - len(own))

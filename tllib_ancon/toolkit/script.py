@@ -21,41 +21,25 @@ from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, enable, is_insta
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """What became of a script.
+    """What became of a script."""
 
-    Attributes:
-        exit_status: as the shell would see it; a failed download is 1, where TLLib's scripts exit with 0
-        arguments: what the script's parser made of its arguments, with its defaults; None before that
-        log_directory: the script's ``--log`` as an absolute path, which holds ``checkpoints/``; None without
-        failure: why the script failed, in one sentence; None if it did not
-    """
-
-    exit_status: int
-    arguments: argparse.Namespace | None
-    log_directory: Path | None
-    failure: str | None
+    exit_status: int  # as the shell would see it; a failed download is 1, where TLLib's scripts exit with 0
+    arguments: argparse.Namespace | None  # what the script's parser made of them, with defaults; None before that
+    log_directory: Path | None  # the script's ``--log``, absolute, which holds ``checkpoints/``
+    failure: str | None  # why the script failed, in one sentence
 
 
 def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
     """Run a Python file as ``python PATH ARGUMENTS`` would, in this process and with TLLib made to work.
 
-    **This runs the code of the named file**, with all it does; it says so on stderr. The file need not be
-    changed, and the working directory may be any. Afterwards ``sys.argv``, ``sys.path``, the standard streams
-    and the modules that lie beside the script are as before.
-
-    What differs from ``python PATH``:
+    **This runs the code of the named file**, with all it does; it says so on stderr. Afterwards ``sys.argv``,
+    ``sys.path``, the standard streams and the modules that lie beside the script are as before. What differs from
+    ``python PATH``:
 
     - the shims of :mod:`~tllib_ancon.toolkit.compat`, here and in spawned data-loader workers
     - ``tllib`` is found in the checkout that holds the script, unless it is installed
     - timm's vision transformers return the class token under ``--no-pool``, as TLLib expects
     - a failed download is a failure
-
-    Args:
-        path: e.g. ``Transfer-Learning-Library/examples/domain_adaptation/image_classification/cdan.py``
-        arguments: the script's own
-
-    Raises:
-        UserError: no such Python file
     """
     path = Path(os.path.realpath(path))
     if path.suffix != ".py" or not path.is_file():

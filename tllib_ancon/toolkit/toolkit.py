@@ -25,22 +25,15 @@ VISDA_CODES = (("Synthetic", "T"), ("Real", "V"))
 
 @dataclass(frozen=True)
 class DatasetTable:
-    """Where the images of a dataset are listed, as a toolkit says it without opening the dataset.
+    """Where the images of a dataset are listed, as a toolkit says it without opening the dataset."""
 
-    Attributes:
-        classes: names of the classes, in the order of the labels
-        lists: code of a domain -> split -> path of the image list, relative to the domain's root. The splits are
-            ``train`` and ``test``, or ``all`` for one list a domain
-        folders: code -> what has to lie in the dataset's root for TLLib not to download something
-        root_of: code -> the domain's root, relative to the dataset's, where that is another
-        first_label: the number of the first class in the lists
-    """
-
-    classes: list[str]
+    classes: list[str]  # in the order of the labels
+    # Code of a domain -> split -> path of the image list, relative to the domain's root. The splits are ``train`` and
+    # ``test``, or ``all`` for one list a domain.
     lists: dict[str, dict[str, str]]
-    folders: dict[str, list[str]]
-    root_of: dict[str, str] = field(default_factory=dict)
-    first_label: int = 0
+    folders: dict[str, list[str]]  # code -> what has to lie in the dataset's root for TLLib not to download something
+    root_of: dict[str, str] = field(default_factory=dict)  # code -> its root below the dataset's, where that is another
+    first_label: int = 0  # the number of the first class in the lists
 
     def missing(self, root: str | Path, domains: list[str]) -> list[str]:
         """The folders of these domains that are not there, so that TLLib would try to download them."""
@@ -49,18 +42,11 @@ class DatasetTable:
 
 
 class AdversarialLoss(nn.Module):
-    """A toolkit's adversarial loss, to be added to the source domain's cross-entropy and minimised.
+    """A toolkit's adversarial loss, to be added to the source domain's cross-entropy and minimised; a scalar, computed
+    in float32 also under autocast. ``sign`` is -1 if the toolkit's loss is to be maximised.
 
-    Args:
-        loss (nn.Module): the toolkit's loss
-        sign (float): -1 if the toolkit's loss is to be maximised. Default: 1
-
-    Inputs:
-        - logits_s, logits_t: of the source and the target images, (B, K)
-        - features_s, features_t: the classifier's second output: for CDAN the features (B, D), for MDD the
-          adversarial logits (B, K)
-
-    Outputs: the loss, a scalar; computed in float32 also under autocast
+    Inputs are the logits (B, K) of the source images, their features (B, D), or for MDD the adversarial logits (B, K),
+    and the same of the target images.
     """
 
     def __init__(self, loss: nn.Module, sign: float = 1.0):
@@ -85,11 +71,8 @@ class AdversarialLoss(nn.Module):
 
 class GradientReversal:
     """The warm-up of the gradient reversal layer, which TLLib leaves out of its state dicts: the layer's coefficient
-    grows with the number of iterations, and a run that resumes without this number would start again.
-
-    Args:
-        modules (nn.Module): hold one such layer between them: CDAN's is in the loss, MDD's in the classifier
-    """
+    grows with the number of iterations, and a run that resumes without this number would start again. The modules hold
+    one such layer between them: CDAN's is in the loss, MDD's in the classifier."""
 
     def __init__(self, *modules: nn.Module):
         (layer,) = (layer for module in modules for layer in module.modules() if hasattr(layer, "iter_num"))
@@ -126,11 +109,7 @@ class Toolkit:
         self._cdan, self._mdd = (import_module(f"{self.losses}.{method}") for method in ("cdan", "mdd"))
 
     def dataset(self, name: str) -> DatasetTable:
-        """Where a dataset's images are listed; reads nothing from disk and downloads nothing.
-
-        Raises:
-            UserError: an unknown dataset, or one that the other toolkit has
-        """
+        """Where a dataset's images are listed; reads nothing from disk and downloads nothing."""
         if name not in self.dataset_names:
             raise self._unknown("dataset", name, self.dataset_names)
         if name == "Digits":  # each domain is a dataset of its own, in the folder of its name
@@ -157,11 +136,7 @@ class Toolkit:
         return sorted(name for name, value in found if name.islower() and name[0] != "_" and callable(value))
 
     def create_backbone(self, name: str) -> Any:
-        """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights.
-
-        Raises:
-            UserError: an unknown network, or one that the other toolkit has
-        """
+        """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights."""
         if name not in self.backbone_names():
             raise self._unknown(f"network of {self.name}", name, self.backbone_names())
         return getattr(self._networks, name)(pretrained=False)
@@ -169,15 +144,8 @@ class Toolkit:
     def image_classifier(
         self, backbone: nn.Module, num_classes: int, width: int = 256, pool: bool = True, finetune: bool = True
     ) -> Any:
-        """The classifier of CDAN (also of DANN, MCC, ...): Linear, batch-norm, ReLU, Linear.
-
-        Args:
-            backbone: images -> (B, C, H, W) or (B, C), with ``out_features``
-            num_classes: K
-            width: D, of the bottleneck
-            pool: average a feature map of the backbone
-            finetune: the backbone is pre-trained and learns at a tenth of the rate
-        """
+        """The classifier of CDAN (also of DANN, MCC, ...): Linear to ``width``, batch-norm, ReLU, Linear. It pools a
+        feature map of the backbone if ``pool``; the backbone learns at a tenth of the rate if ``finetune``."""
         return self._classifier(self._cdan, (backbone, num_classes, width), pool, finetune)
 
     def mdd_classifier(
@@ -276,14 +244,8 @@ TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
 
 
 def find(name: str | None = None) -> Toolkit:
-    """The toolkit of this machine: ``tllib`` if it is there, else ``dalib``.
-
-    Args:
-        name: take this one, ``"tllib"`` or ``"dalib"``. Default: the better one that is installed
-
-    Raises:
-        UserError: an unknown name; nothing to find (how to install it); a toolkit that does not import (why)
-    """
+    """The toolkit of this machine: the one of this name, or ``tllib`` if it is there, else ``dalib``. The error tells
+    how to install it, or why it does not import."""
     if name is not None and name not in TOOLKITS:
         raise unknown_name("toolkit", name, TOOLKITS)
     wanted = list(TOOLKITS) if name is None else [name]
