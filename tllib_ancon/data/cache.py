@@ -36,8 +36,9 @@ Bar = Callable[[str, int], Any]
 
 
 class ResizedImages:
-    """By position, the bytes (H, W, 3) of the image that decoding and resizing would give. They are checked at their
-    first use in a process, and mapped from disk, so that workers share one copy in memory. ``positions`` are sorted."""
+    """Resized images, mapped from disk, so that workers share one copy in memory: a position among the sorted
+    ``positions`` gives the bytes (H, W, 3) that decoding and resizing would give, checked at their first use in a
+    process."""
 
     def __init__(self, folder: Path, positions: Positions):
         self.folder, self.positions = folder, positions

@@ -63,12 +63,12 @@ def open_domain(
 ) -> Domain:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
-    The settings of the same names say what the arguments mean. A code may be a list, a folder (``.`` is the root) or a
-    split, with the name of a configuration before it as ``clipart/train``. ``split`` is ``train`` or ``test``, where
-    the dataset has two lists a domain; ``classes`` are names in the order of the labels, and folders of other names are
-    refused. A Hugging Face dataset is one of the hub or, at a path that may be relative to the root, a folder that
-    ``save_to_disk`` wrote or that holds data files. Every image must be there, unless ``skip_corrupt`` decodes each
-    once, in ``workers`` processes, and leaves out those that cannot be.
+    The settings of :class:`~tllib_ancon.config.DataConfig` say what most arguments mean. A code may be a list, a folder
+    (``.`` is the root) or a split, with the name of a configuration before it as ``clipart/train``. ``split`` is
+    ``train`` or ``test``, where the dataset has two lists a domain; ``classes`` are names in the order of the labels,
+    and folders of other names are refused. A Hugging Face dataset is one of the hub or, at a path that may be relative
+    to the root, a folder that ``save_to_disk`` wrote or that holds data files. Every image must be there, unless
+    ``skip_corrupt`` decodes each once, in ``workers`` processes, and leaves out those that cannot be.
     """
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}")

@@ -74,8 +74,8 @@ def load(
 ) -> Classifier:
     """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
 
-    The settings of the same names say what the arguments mean. With ``scratch``, ``imagenet`` has random weights and
-    the backbone of another checkpoint learns at the full rate.
+    The settings of :class:`~tllib_ancon.config.ModelConfig` say what most arguments mean. With ``scratch``,
+    ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
     """
     if checkpoint == IMAGENET:
         network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
