@@ -565,7 +565,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
 
 
 def _underscored(content: Any) -> Any:
-    """The same, with underscores for dashes in the names of all its tables."""
+    """This content with underscores for dashes in the names of all its tables."""
     if isinstance(content, list):
         return [_underscored(entry) for entry in content]
     if isinstance(content, dict):

@@ -181,7 +181,8 @@ def _joined(*owners: type[Settings]) -> type[Settings]:
 
 
 def _options_class(name: str) -> type[Settings]:
-    """Those of what is composed come first: they may be a subclass of the method's own."""
+    """The class of all settings of a method. Those of what is composed come first: they may be a subclass of its
+    own."""
     return _joined(*(found.options for found in reversed(_find(name))))
 
 
@@ -200,7 +201,7 @@ def _resolved(name: str, given: Mapping[str, Any], dataset: str | None) -> Setti
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Those of other packages; one whose name is taken is left out with a warning."""
+    """Other packages' methods by name; one whose name is taken is left out with a warning."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name in (*_known().BUILT_IN, *_known().COMPOSITIONS, *found):

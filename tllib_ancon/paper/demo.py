@@ -153,7 +153,7 @@ def _begin_worker(parent: int) -> None:
 
 
 def _made(title: str, config: AdaptConfig | PretrainConfig) -> str:
-    """Make a run that is not finished."""
+    """In a worker: make one run, and give the line that tells how it has ended."""
     try:
         result = pretrain(config) if isinstance(config, PretrainConfig) else adapt(config=config).summary
     except Interrupted as stop:

@@ -145,7 +145,7 @@ class Begun:
         self.runs.append((title, node))
 
     def take(self) -> list[tuple[str, str]]:
-        """Those that have begun since the last call."""
+        """The runs that have begun since the last call, each with its node."""
         runs, self.runs = self.runs, []
         return runs
 
@@ -234,5 +234,5 @@ def missing_folder(folder: str, root: str, probe: Path) -> tuple[str | None, str
 
 
 def _last_line(error: Exception) -> str:
-    """Of a traceback that Ray carried here."""
+    """The last line of a traceback that Ray carried here from a task."""
     return one_line(str(error).strip().splitlines()[-1])

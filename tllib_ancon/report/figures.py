@@ -213,7 +213,7 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[Shown], list[str]]:
 
 
 def class_names(run: AdaptedRun, num_classes: int) -> list[str]:
-    """Those that the run wrote down, or the labels."""
+    """Names of the classes as the run wrote them down, or their labels."""
     written = run.config["inputs"].get("classes")
     names = written if isinstance(written, list) and len(written) == num_classes else range(num_classes)
     return [plain(name if len(name) <= 24 else f"{name[:23]}…") for name in map(str, names)]

@@ -74,7 +74,7 @@ def markdown(title: str, remarks: Sequence[str], tables: Sequence[Table]) -> str
 
 
 def page(title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
-    """The same and the figures as one HTML page; every text is escaped."""
+    """The whole report and its figures as one HTML page; every text is escaped."""
     content = "".join((_html_list(remarks), *map(_html_table, tables), *map(_html_figure, pictures)))
     template = Template(files(__package__).joinpath("page.html").read_text())
     return template.substitute(title=escape(title), content=content)

@@ -55,7 +55,7 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
 
 
 def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
-    """Those of :func:`paired_table`."""
+    """The comparisons that :func:`paired_table` makes by default, of the rows that there are."""
     alone: dict[str, list[tuple[RowKey, RowKey]]] = {}
     pooled: dict[tuple[str, str], list[tuple[RowKey, RowKey]]] = {}
     for one, other in _compared(list(rows)):

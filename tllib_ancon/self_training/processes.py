@@ -107,7 +107,7 @@ class Shard:
 
     @property
     def positions(self) -> range:
-        """Of the shard's samples among all N; the sample in row i of the shard is at ``positions[i]``."""
+        """Positions of the shard's samples among all N; the sample in row i of the shard is at ``positions[i]``."""
         return range(self.rank, self.num_samples, self.world_size)
 
     @property
