@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import REFUSED
+from tllib_ancon import certification
 from tllib_ancon.certification import STAKES, WEIGHTS, DisagreementTest, labels_needed, stopping_times
 from tllib_ancon.errors import UserError
 
@@ -153,29 +155,16 @@ def test_an_e_value_beyond_floats_is_infinite_and_no_warning() -> None:
     assert after([1] * 2000).e_worse == pytest.approx(0, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("refused", "message"),
-    [
-        *((lambda delta=delta: DisagreementTest(delta), "`delta`") for delta in (0, 1, -0.1, 1.5, math.nan, math.inf)),
-        *((lambda m=margin: DisagreementTest(margin=m), "`margin`") for margin in (-0.01, 1, 1.5, math.nan, math.inf)),
-        (lambda: DisagreementTest(images=5), "pass both"),
-        (lambda: DisagreementTest(disagreements=5), "pass both"),
-        (lambda: DisagreementTest(disagreements=0, images=5), "between 1 and `images`"),
-        (lambda: DisagreementTest(disagreements=6, images=5), "between 1 and `images`"),
-        *(
-            (lambda y=y: DisagreementTest().update(y), "an outcome is 1")
-            for y in (2, -2, 0.5, math.nan, "better", None)
-        ),
-        (lambda: stopping_times([[2]], disagreements=5, images=9), "matrix"),
-        (lambda: stopping_times([1, 1], disagreements=5, images=9), "matrix"),
-        (lambda: stopping_times([[1] * 9], disagreements=5, images=9), "9 labels, but there are 5"),
-        (lambda: labels_needed(1.1, 10, 20), "`favouring`"),
-        (lambda: labels_needed(0.6, 10, 20, decisive=math.nan), "`decisive`"),
-    ],
-)
-def test_what_is_refused(refused, message: str) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["certification"])
+def test_what_is_refused(function: str, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        refused()
+        getattr(certification, function)(**arguments)
+
+
+@pytest.mark.parametrize("outcome", [2, -2, 0.5, math.nan, "better", None])
+def test_an_outcome_is_better_worse_or_neither(outcome: object) -> None:
+    with pytest.raises(UserError, match="an outcome is 1"):
+        DisagreementTest().update(outcome)
 
 
 @SETTINGS

@@ -224,11 +224,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
     batch = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         expected = model(batch)
-        for backbone in (
-            network,
-            toolkit.create_backbone("resnet18"),
-            find("dalib").create_backbone("resnet18"),
-        ):
+        for backbone in (network, toolkit.create_backbone("resnet18"), find("dalib").create_backbone("resnet18")):
             restored = start(load_state_dict(tmp_path / "latest.pth"), backbone).eval()
             assert torch.equal(restored(batch), expected)
 

@@ -5,7 +5,8 @@ from typing import get_args
 
 import pytest
 
-from tllib_ancon import config
+from tests.conftest import REFUSED
+from tllib_ancon import config, selection
 from tllib_ancon.errors import UserError
 from tllib_ancon.selection import CRITERIA, best_epoch, better_than_start, chosen, selection_spread
 
@@ -36,18 +37,7 @@ def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch() -> None:
     assert selection_spread({"infomax": 70.5, "corr_c": 68.0, "mean_entropy": 71.0}) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(
-    ("choose", "message"),
-    [
-        (lambda: best_epoch([], "infomax"), "none of the 0 epochs"),
-        (lambda: best_epoch([math.nan, math.nan], "infomax"), "none of the 2"),
-        (lambda: best_epoch([1.0], "accuracy"), "unknown criterion"),
-        (lambda: chosen([], "last"), "no epoch to choose"),
-        (lambda: chosen(METRICS, "snd"), "none of the 3 epochs has a snd score"),
-        (lambda: selection_spread({}), "one accuracy per criterion"),
-        (lambda: selection_spread({"infomax": math.nan, "snd": 1.0}), "one accuracy per criterion"),
-    ],
-)
-def test_what_nothing_can_be_chosen_from(choose, message: str) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])
+def test_what_nothing_can_be_chosen_from(function: str, arguments: list[object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        choose()
+        getattr(selection, function)(*arguments)

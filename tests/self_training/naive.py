@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 
-def softmax(logits: list[float]) -> list[float]:
+def softmax(logits: Sequence[float]) -> list[float]:
     largest = max(logits)
     exponentials = [math.exp(value - largest) for value in logits]
     return [value / sum(exponentials) for value in exponentials]

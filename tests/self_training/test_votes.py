@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import REFUSED
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.ensemble import LARGEST_DENSE_NUM_CLASSES, DenseVotes, SparseVotes, TemporalEnsemble
 
@@ -80,18 +81,7 @@ def test_auto_is_dense_for_few_classes_and_sparse_for_many() -> None:
     assert isinstance(TemporalEnsemble(10, LARGEST_DENSE_NUM_CLASSES + 1).store, SparseVotes)
 
 
-@pytest.mark.parametrize(
-    ("classes", "counts"),
-    [
-        ([CLASSES, -1, -1, -1], [1, 0, 0, 0]),
-        ([-2, -1, -1, -1], [0, 0, 0, 0]),
-        ([-1, 3, -1, -1], [0, 1, 0, 0]),
-        ([3, 3, -1, -1], [1, 1, 0, 0]),
-        ([3, -1, -1, -1], [-1, 0, 0, 0]),
-        ([3, -1, -1, -1], [1, 2, 0, 0]),
-        ([3, -1, -1, -1], [1]),
-    ],
-)
+@pytest.mark.parametrize(("classes", "counts"), REFUSED["sparse votes"])
 def test_sparse_votes_that_no_visits_lead_to_are_refused(classes: list[int], counts: list[int]) -> None:
     store = SparseVotes(SAMPLES, CLASSES)
     state = store.state_dict() | {

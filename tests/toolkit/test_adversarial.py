@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.self_training.naive import softmax
 from tllib_ancon.toolkit.toolkit import GradientReversal
 
 K, D, B = 4, 6, 5
@@ -16,11 +17,6 @@ def outputs(seed: int = 0, features_dim: int = D) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     shapes = [(B, K), (B, features_dim)] * 2
     return [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
-
-
-def softmax(row: list[float]) -> list[float]:
-    total = sum(math.exp(value) for value in row)
-    return [math.exp(value) / total for value in row]
 
 
 def naive_mdd(margin: float, logits_s, adversarial_s, logits_t, adversarial_t) -> float:

@@ -148,12 +148,7 @@ def test_the_hook_keeps_what_a_loader_offers():
 
 # The real ones
 
-DALIB = [
-    "dalib.adaptation",
-    "dalib.modules.domain_discriminator",
-    "dalib.vision.datasets",
-    "dalib.vision.models",
-]
+DALIB = ["dalib.adaptation", "dalib.modules.domain_discriminator", "dalib.vision.datasets", "dalib.vision.models"]
 TLLIB = [
     "tllib",
     *(f"tllib.alignment.{name}" for name in ("adda", "bsp", "cdan", "dan", "dann", "jan", "mcd", "mdd", "osbp")),

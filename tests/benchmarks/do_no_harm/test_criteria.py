@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 from benchmarks.do_no_harm.criteria import ALL, asr_resets, dropout_agreement, ensv, mano, mixing_pairs, mixval
 from tests.selection.naive import Rows, argmax, naive_dropout_agreement, naive_entropy
 from tests.selection.test_criteria import random_logits
+from tests.self_training.naive import softmax
 
 SETTINGS = settings(max_examples=40, deadline=None)
 problems = st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6))
-
-
-def softmax(row: Sequence[float]) -> list[float]:
-    largest = max(row)
-    weights = [math.exp(value - largest) for value in row]
-    return [weight / sum(weights) for weight in weights]
 
 
 def naive_mano(logits: Rows, order: float = 4, threshold: float = 5.0) -> float:
