@@ -1,7 +1,5 @@
 """Networks that were not built here, as features and a head."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """What a checkpoint's file may hold, and what it must not; its layouts are in ``test_checkpoints.py``."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exported files compute what the classifier computes, for any batch, and say what their numbers mean."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import warnings

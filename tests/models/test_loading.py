@@ -1,7 +1,5 @@
 """Checkpoints of ordinary classifiers as starts of an adaptation; TLLib's layouts are in ``test_checkpoints.py``."""
 
-from __future__ import annotations
-
 import argparse
 from collections import OrderedDict
 from collections.abc import Callable

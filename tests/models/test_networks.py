@@ -1,7 +1,5 @@
 """Networks by name, what SHOT's layers make of them, and what is asked for without being possible."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

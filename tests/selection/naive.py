@@ -1,7 +1,5 @@
 """The criteria written out by their definitions, in plain Python and NumPy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

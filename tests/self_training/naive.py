@@ -1,7 +1,5 @@
 """Eq. 1-3 of the paper transcribed in plain Python, one sample at a time: the oracle of the tests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

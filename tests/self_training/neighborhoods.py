@@ -1,7 +1,5 @@
 """What the tests of neighbourhood methods share: a target set, its visits, and an oracle's memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """What holds for every method by itself, whatever it computes."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 

@@ -1,7 +1,5 @@
 """Losses beside their equations in plain Python, or beside the values that the authors' code gave."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

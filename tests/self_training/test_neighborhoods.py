@@ -1,7 +1,5 @@
 """NRC and AaD, and the searches for neighbours that they rest on."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What the parts do in a loop of one's own: bad numbers, casts, evaluation mode, wrong arguments."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

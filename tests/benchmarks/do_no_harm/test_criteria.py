@@ -1,7 +1,5 @@
 """The criteria of the second round beside their definitions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
