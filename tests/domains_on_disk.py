@@ -1,7 +1,5 @@
 """Small labelled domains written to disk in TLLib's ImageList layout, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Generated pictures in the on-disk layouts of the paper's datasets, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

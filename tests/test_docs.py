@@ -1,7 +1,5 @@
 """The pages of the site are complete: every file of a run, every flag and every setting."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib

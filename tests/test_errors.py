@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tllib_ancon.errors import MOST_SHOWN, megabytes, unknown_name
 
 MANY = [f"network_{number}" for number in range(MOST_SHOWN)]

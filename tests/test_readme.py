@@ -1,7 +1,5 @@
 """What the README tells a newcomer to type is run as it stands, on a few small pictures."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shlex

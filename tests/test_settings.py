@@ -1,7 +1,5 @@
 """Settings are refused where they make no sense, are their own record, and pass from a stage to the next."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Small comparisons of two models."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tllib_ancon.certify.session import Answer, Comparison, Session

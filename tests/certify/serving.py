@@ -1,7 +1,5 @@
 """The page, served in a thread of the test."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

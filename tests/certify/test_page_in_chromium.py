@@ -1,7 +1,5 @@
 """The page in a real browser. Needs Debian's chromium and chromium-driver; it downloads nothing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Help texts name what exists, need nothing heavy and are shown in any encoding; the doors record what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The command as a process: a reader that has gone, Ctrl-C while it starts, and its end among many."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Caches of resized images: the same tensors, one build, and what is damaged, killed or replaced."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

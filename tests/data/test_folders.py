@@ -1,7 +1,5 @@
 """Class folders, any tree of images, and corruptions in ImageNet-C's layout."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

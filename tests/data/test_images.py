@@ -1,7 +1,5 @@
 """Images decoded from files, and those that a Python program holds."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What holds for a domain whatever kind of dataset it is opened from."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``ImageList`` and the toolkit's lists; class orders; what is not there."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

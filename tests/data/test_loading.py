@@ -1,7 +1,5 @@
 """Which images an epoch visits, in which order, with whose random numbers, and the processes that load them."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

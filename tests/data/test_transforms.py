@@ -1,7 +1,5 @@
 """Images to tensors, in a worker and on the device, against torchvision, timm, Pillow and TLLib."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Run directories written by hand, for tests of what reads them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables as text, and the page of the report in a browser."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Which runs are found, which belong in one table, and what is said of those that are damaged."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

@@ -1,7 +1,5 @@
 """Which toolkit is found, and where it says that the images of a dataset are."""
 
-from __future__ import annotations
-
 import sys
 import types
 from importlib.machinery import ModuleSpec
