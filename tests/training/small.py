@@ -1,7 +1,5 @@
 """A small network and a few images: adaptations of a tenth of a second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +18,7 @@ def network() -> nn.Module:
 
 
 def adapt(
-    model: nn.Module | None = None,
-    images: int | Tensor = IMAGES,
-    labels: bool | Sequence[int] = True,
-    **settings: Any,
+    model: nn.Module | None = None, images: int | Tensor = IMAGES, labels: bool | Sequence[int] = True, **settings: Any
 ) -> Any:
     if isinstance(images, int):
         images = torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0))

@@ -1,7 +1,5 @@
 """Adapting and predicting from Python: any network, any images, in memory or in a run directory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

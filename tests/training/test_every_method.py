@@ -1,7 +1,5 @@
 """What holds for every method in the loop, also on the most degenerate data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ CDAN and MDD are compared in double precision: the discriminator's batch-norm tu
 of 1e-5 after a few steps, which could hide a mistake.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator

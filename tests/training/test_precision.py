@@ -1,7 +1,5 @@
 """Steps in other precisions and layouts, and that they wait for no number of the device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

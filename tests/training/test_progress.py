@@ -1,7 +1,5 @@
 """What a user is told of an adaptation, and what a tracker gets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The record of some epochs alone: which are scored, and that nothing else changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run's folder after kills, full disks, damage and what others plant there."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,8 +1,6 @@
 """Weights near the source model's: restoration, the mean of the last epochs, the warm-up, and batch-norm by other
 statistics; and what selects an epoch."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

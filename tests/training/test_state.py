@@ -1,7 +1,5 @@
 """What a run continues from, and the seal that tells damage."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any
