@@ -1,7 +1,5 @@
 """What a shell script would run, recorded instead of run."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The plans and scripts of ``benchmarks/``: their commands, recorded or read instead of run."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -23,8 +23,6 @@ Source: ``native_functions.yaml`` as torchgen packs it, ``TensorIterator.cpp`` (
 ``TensorAdvancedIndexing.cpp``, ``Indexing.cu``, ``TensorCompare.cpp`` (``where``), ``Fill.cpp``.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache

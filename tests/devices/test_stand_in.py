@@ -1,7 +1,5 @@
 """What the stand-in refuses and takes is what CUDA refuses and takes: on a machine with a GPU these cases run on it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ ends where the same run on the CPU ends, up to rounding: the devices differ in w
 ways they take.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``run.sh``: its commands, how it continues, and the same with tiny networks on the CPU."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
