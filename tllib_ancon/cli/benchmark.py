@@ -67,7 +67,7 @@ class Benchmark(Command):
         config: BenchmarkConfig = self.configured(args)
         for method in config.methods:
             methods.settings(method)
-        plan = plans.load(config.table).select(config.methods, config.pairs, config.seeds or None)
+        plan = plans.load(config.table).select(config.methods, config.pairs, config.seeds)
         out = Path(config.out or f"runs/{Path(config.table).stem}")
         first, second, both = (flags.given(args) for flags in override_flags().values())
         of_the_first = ("pretrained_weights",) if plan.source else ()

@@ -29,9 +29,6 @@ Given = Mapping[str, Any]
 DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
 """Settings that are decided for each run, beside where it starts."""
 
-SOURCE_ONLY_START = "erm"
-"""The start that is trained without target images, so that all pairs of one source share it."""
-
 FORWARD = 1 / 3
 """Cost of evaluating an image beside that of a training step on it."""
 
@@ -56,9 +53,16 @@ class Run:
 
     @property
     def words(self) -> list[str]:
-        """The words of the command line that makes this run."""
-        settings = dict(self.settings)
-        return [self.command, str(settings.pop("root")), *command_words(settings)]
+        """The words of the command line that makes this run, such as ``--lr 0.1 --no-hflip``."""
+        words = [self.command, str(self.settings["root"])]
+        for name, value in self.settings.items():
+            flag = "--" + name.replace("_", "-")
+            if isinstance(value, bool):
+                off = [] if name.startswith("no_") else ["--no-" + flag[2:]]
+                words += [flag] if value else off
+            elif name != "root" and value is not None and value != ():
+                words += [flag, *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
+        return words
 
 
 Several = Field(min_length=1)
@@ -99,15 +103,10 @@ class Plan(Settings):
     def known_pairs(self) -> list[str]:
         return list(dict.fromkeys([*self.pairs, *(pair for group in self.groups.values() for pair in group)]))
 
-    def select(
-        self,
-        methods: Sequence[str] | None = None,
-        pairs: Sequence[str] | None = None,
-        seeds: Sequence[int] | None = None,
-    ) -> Plan:
+    def select(self, methods: Sequence[str] = (), pairs: Sequence[str] = (), seeds: Sequence[int] = ()) -> Plan:
         """The part of the plan with these methods, pairs (names, patterns as ``A-*`` or groups) and seeds."""
         chosen: list[str] = []
-        for word in pairs or ():
+        for word in pairs:
             found = self.groups.get(word) or [pair for pair in self.known_pairs if fnmatchcase(pair, word)]
             if not found:
                 raise unknown_name(f"pair of {self.table}", word, [*self.known_pairs, *self.groups])
@@ -115,7 +114,7 @@ class Plan(Settings):
         return self.replace(
             methods=tuple(methods or self.methods),
             pairs=tuple(dict.fromkeys(chosen)) or self.pairs,
-            seeds=self.seeds if seeds is None else tuple(seeds),
+            seeds=tuple(seeds or self.seeds),
         )
 
     def runs(self, root: str, out: Path, overrides: Mapping[str, Given] = {}) -> list[Run]:
@@ -136,7 +135,7 @@ class Plan(Settings):
                 if source is None:
                     said = f"plan {self.table}: {pair} has no source"
                     raise UserError(f"{said}; write SOURCE-TARGET, or give `source_domain`")
-                alone = start == SOURCE_ONLY_START
+                alone = start == "erm"  # which sees no target images, so that all pairs of one source share it
                 needs = f"source/{start}-{_folder(source if alone else pair)}-seed{seed}"
                 seen = {**({"source": (source,)} if alone else domains), "method": start}
                 given = settings(needs, seed, seen, self.common, self.source[start], overrides.get("source", {}))
@@ -184,20 +183,6 @@ def load(table: str) -> Plan:
 
 def _folder(pair: str) -> str:
     return pair.replace("/", "_")
-
-
-def command_words(settings: Given) -> list[str]:
-    """The words of a command line that give these settings: ``{"lr": 0.1, "no_hflip": True}`` ->
-    ``["--lr", "0.1", "--no-hflip"]``. One that is None, or that turns off what has no flag for it, is left out."""
-    words: list[str] = []
-    for name, value in settings.items():
-        flag = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            off = [] if name.startswith("no_") else ["--no-" + flag[2:]]
-            words += [flag] if value else off
-        elif value is not None and value != ():
-            words += [flag, *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
-    return words
 
 
 def images_of(config: PretrainConfig | AdaptConfig, sizes: Mapping[str, int]) -> float:

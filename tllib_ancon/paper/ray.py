@@ -19,7 +19,8 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.queue import Queue
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
 
 from tllib_ancon._version import __version__
 from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
@@ -57,10 +58,7 @@ def connected(config: EngineConfig) -> Iterator[OnRay]:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
     try:
-        gpus = config.gpus_per_run
-        if gpus is None:
-            gpus = min(1, sum(int(node["Resources"].get("GPU", 0)) for node in nodes(alive=True)))
-        yield OnRay(config.cpus_per_run, gpus)
+        yield OnRay(config)
     finally:
         ray.shutdown()
 
@@ -89,9 +87,11 @@ class OnRay(Engine):
 
     most_started = math.inf
 
-    def __init__(self, cpus: int, gpus: float):
+    def __init__(self, config: EngineConfig):
         have = [node["Resources"] for node in nodes(alive=True)]
         cores, cards = ([int(node.get(resource, 0)) for node in have] for resource in ("CPU", "GPU"))
+        cpus, gpus = config.cpus_per_run, config.gpus_per_run
+        gpus = min(1, sum(cards)) if gpus is None else gpus
         if gpus and not any(runs_on(have, gpus) for have in cards):
             raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many, the most are {max(cards)}")
         each = zip(cores, cards, strict=True)
@@ -104,8 +104,8 @@ class OnRay(Engine):
 
     def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
         check_shared(root, out)
-        actor: Any = ray.remote(num_cpus=0)(Begun)
-        self.begun = actor.options(scheduling_strategy=_on(ray.get_runtime_context().get_node_id())).remote()
+        here = OnNode(ray.get_runtime_context().get_node_id(), soft=False)
+        self.begun = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         with open(out / MESSAGES, "a", encoding="utf-8", opener=regular) as messages, redirect_stdout(messages):
             return super().execute(runs, root, out, say)
 
@@ -115,7 +115,7 @@ class OnRay(Engine):
     def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
         ended, _ = ray.wait(list(running.values()), timeout=POLL)
         names = {node["NodeID"]: called(node) for node in nodes()}
-        for title, node in ray.get(self.begun.take.remote()):
+        for title, node in self.begun.get_nowait_batch(self.begun.qsize()):
             self.say(f"{title} on {names[node]}")
         reasons: dict[str, str | None] = {}
         for name, task in running.items():
@@ -135,26 +135,12 @@ class OnRay(Engine):
             _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=CANCEL_EVERY)
 
 
-class Begun:
-    """An actor beside the command: which runs have begun, and where. A run may begin again, on another node."""
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[str, str]] = []
-
-    def add(self, title: str, node: str) -> None:
-        self.runs.append((title, node))
-
-    def take(self) -> list[tuple[str, str]]:
-        """The runs that have begun since the last call, each with its node."""
-        runs, self.runs = self.runs, []
-        return runs
-
-
-def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Any) -> str | None:
-    """On a node: make one run in a process of its own, in the folder in which the benchmark was started."""
+def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Queue) -> str | None:
+    """On a node: make one run in a process of its own, in the folder in which the benchmark was started. ``begun`` gets
+    its title and the node, again where the run begins again on another."""
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
-    begun.add.remote(title, ray.get_runtime_context().get_node_id())
+    begun.put((title, ray.get_runtime_context().get_node_id()))
     try:
         command = Command(run, out, variables)
     except BAD_INPUT as error:
@@ -192,10 +178,6 @@ def called(node: dict[str, Any]) -> str:
     return host if given == node["NodeManagerAddress"] else given
 
 
-def _on(node: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
 def check_shared(root: str, out: Path) -> None:
     """Refuse a node that sees another disk (the folder of this process, that of the dataset, or a file that is written
     now to ``out``), has another version of this package or none, or does not answer."""
@@ -203,10 +185,10 @@ def check_shared(root: str, out: Path) -> None:
     probe.write_text(probe.name, encoding="utf-8")
     look = ray.remote(num_cpus=0, max_retries=0)(missing_folder)
     try:
-        answers = {
-            called(node): look.options(scheduling_strategy=_on(node["NodeID"])).remote(str(Path.cwd()), root, probe)
-            for node in nodes(alive=True)
-        }
+        answers = {}
+        for node in nodes(alive=True):
+            there = look.options(scheduling_strategy=OnNode(node["NodeID"], soft=False))
+            answers[called(node)] = there.remote(str(Path.cwd()), root, probe)
         for name, answer in answers.items():
             try:
                 missing, version = ray.get(answer, timeout=ANSWER_WITHIN)
