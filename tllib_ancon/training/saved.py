@@ -61,24 +61,22 @@ class SavedPredictions:
 
 
 def keep_logits(path: Path, predictions: Predictions, target: Domain, **more: Array | None) -> None:
-    """Write what a model predicts on images of a target, with their positions in its list and their labels, whole."""
+    """Write what a model predicts on all images of a target, with their positions in its list and their labels,
+    whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    indices, labels = _at(predictions, target.positions), _at(predictions, target.labels)
-    write_arrays(path, vars(SavedPredictions(indices, predictions.logits.cpu().numpy(), labels, **more)))
+    saved = SavedPredictions(target.positions, predictions.logits.cpu().numpy(), target.labels, **more)
+    write_arrays(path, vars(saved))
 
 
 def keep_predictions(path: Path, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
     """:func:`keep_logits` with features, the paths of images that are files, and the votes, (N, K), for all images."""
-    features, counted = predictions.features.cpu().numpy(), _at(predictions, votes)
+    features, counted = predictions.features.cpu().numpy(), None if votes is None else votes.numpy()
     if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
         features = features.astype(np.float16)
     if counted is not None:
         counted = counted.astype(np.uint16 if (counted == counted.round()).all() else np.float32)
-    keep_logits(path, predictions, target, features=features, votes=counted, paths=_at(predictions, target.paths))
-
-
-def _at(predictions: Predictions, values: Any) -> Any:
-    return None if values is None else np.asarray(values)[predictions.indices.numpy()]
+    paths = None if target.paths is None else np.asarray(target.paths)
+    keep_logits(path, predictions, target, features=features, votes=counted, paths=paths)
 
 
 def read_predictions(run: Path) -> SavedPredictions | None:
