@@ -233,6 +233,6 @@ def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:
 
 def test_the_default_resizing_follows_the_dataset() -> None:
     for name in ("Office31", "ImageList", "Digits", "ImageNetC", "CorruptedImages"):
-        assert default_resizing(name) == ("default", "default")
-    for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10", ""):
-        assert default_resizing(name) == ("keep-ratio", "keep-ratio")
+        assert default_resizing(name) == "default"
+    for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10", None):
+        assert default_resizing(name) == "keep-ratio"

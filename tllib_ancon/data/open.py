@@ -160,12 +160,12 @@ def missing_dataset(root: str | Path) -> UserError:
     return UserError(f"`data` is missing: which dataset lies in {root}? {guess}Names: {', '.join(NAMES)}")
 
 
-def default_resizing(dataset: str) -> tuple[str, str]:
-    """The training and the evaluation resizing of a dataset by its name: TLLib's square where its lists or layout are
-    read, the aspect ratio kept for images as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what
-    a program holds (no name)."""
-    kept = dataset in ("", IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
-    return (KEEP_RATIO, KEEP_RATIO) if kept else ("default", "default")
+def default_resizing(dataset: str | None) -> str:
+    """How images of a dataset are resized, by its name: to TLLib's square where its lists or layout are read, the
+    aspect ratio kept for images as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what a program
+    holds (no name)."""
+    kept = not dataset or dataset in (IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
+    return KEEP_RATIO if kept else "default"
 
 
 def require_files(domain: Domain) -> Domain:

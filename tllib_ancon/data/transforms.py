@@ -29,13 +29,9 @@ KEEP_RATIO = "keep-ratio"
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """In this context torch's random numbers on the CPU start from ``seed``; after it they go on as before."""
-    generator = torch.default_generator
-    state = generator.get_state()
-    try:
-        generator.manual_seed(seed)
+    with torch.random.fork_rng([], device_type="cpu"):
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        generator.set_state(state)
 
 
 @dataclass(frozen=True)
@@ -91,6 +87,11 @@ class TransformOptions:
                 f"`norm_mean` has {len(self.norm_mean)} values and `norm_std` {len(self.norm_std)}; both need 3, or 1 "
                 "for grey"
             )
+
+    @property
+    def train_size(self) -> int:
+        """Side in pixels of a training image."""
+        return self.resize_size if self.train_resizing == "res." else self.image_size
 
     def resizing(self, name: str) -> Resizing:
         """What ``train_resizing`` or ``val_resizing`` of this name does first: 256² for a crop of 224, or a shorter
@@ -160,25 +161,16 @@ def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
-    size = resizing.side if options.train_resizing == "res." else options.image_size
     at_once = False if options.rotation else None
-    return DeviceAugmentation(resizing, crop, options.norm_mean, options.norm_std, size, at_once)
+    return DeviceAugmentation(resizing, crop, options.norm_mean, options.norm_std, options.train_size, at_once)
 
 
 def _augmentation(options: TransformOptions, T: Any) -> Any:
     """What happens after the resizing, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which draw
     the same numbers."""
-    size = options.image_size
-    steps: list[Any] = []
-    match options.train_resizing:
-        case "cen.crop":
-            steps = [T.CenterCrop(size)]
-        case "ran.crop":
-            steps = [T.RandomCrop(size)]
-        case "res.":
-            size = options.resize_size
-        case _:
-            steps = [T.RandomResizedCrop(size, options.scale, options.ratio)]
+    name, size = options.train_resizing, options.train_size
+    crops = {"cen.crop": [T.CenterCrop(size)], "ran.crop": [T.RandomCrop(size)], "res.": []}
+    steps = crops.get(name, [T.RandomResizedCrop(size, options.scale, options.ratio)])
     if options.padding:
         steps.append(T.RandomCrop(size, padding=options.padding))
     if options.rotation:

@@ -16,7 +16,7 @@ from tllib_ancon import evaluation
 from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
-from tllib_ancon.data.open import FOLDER, default_resizing, missing_dataset, open_domain
+from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.data.transforms import (
     ImageTransform,
     TransformOptions,
@@ -93,23 +93,19 @@ def with_preprocessing(
     """The configuration with what is not given of its images, and what the network then expects of them; None where
     nothing tells mean and standard deviation. Size and resizing are those that the network was built for or adapted
     with; else a dataset of TLLib's is resized as TLLib does, and other images keep their ratio."""
-    train_resizing, val_resizing = default_resizing(config.data or FOLDER)
-    defaults = {
-        "image_size": getattr(preprocessing, "image_size", None) or ASSUMED["image_size"],
-        "crop_fraction": getattr(preprocessing, "crop_fraction", None) or ASSUMED["crop_fraction"],
-        "train_resizing": train_resizing,
-        "val_resizing": getattr(preprocessing, "val_resizing", None) or val_resizing,
-        "resize_size": getattr(preprocessing, "resize_size", None),
-        "padding": 0,
-    }
-    config = config.replace(**{name: value for name, value in defaults.items() if getattr(config, name) is None})
-    mean, std = config.norm_mean, config.norm_std
-    if preprocessing is not None:
-        mean, std = mean or preprocessing.mean, std or preprocessing.std
-    if mean is None or std is None:
-        return config, None
-    crop_fraction = config.crop_fraction or ASSUMED["crop_fraction"]
-    return config, Preprocessing(mean, std, config.image_size, crop_fraction, config.val_resizing, config.resize_size)
+    known, resizing = preprocessing or Preprocessing((), ()), default_resizing(config.data)
+    known = replace(
+        known,
+        mean=config.norm_mean or known.mean,
+        std=config.norm_std or known.std,
+        image_size=config.image_size or known.image_size or ASSUMED["image_size"],
+        crop_fraction=config.crop_fraction or known.crop_fraction,
+        val_resizing=config.val_resizing or known.val_resizing or resizing,
+        resize_size=config.resize_size or known.resize_size,
+    )
+    filled = {name: getattr(known, name) for name in ("image_size", "crop_fraction", "val_resizing", "resize_size")}
+    training = {"train_resizing": config.train_resizing or resizing, "padding": config.padding or 0}
+    return config.replace(**filled, **training), known if known.mean and known.std else None
 
 
 def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
