@@ -153,14 +153,13 @@ def _opened(
     else:
         target = inputs.open_images(config, config.target, classes=classes)
     record = {}
+    devices.make_reproducible(config.seed, config.deterministic)
     if start is not None:
         known = known_domains(config.root, config.data) if config.root and config.data else ()
         for code in config.source if known else ():  # it is only written down, and names a domain all the same
             if code not in known:
                 raise unknown_name(f"source domain of {config.data}:", code, known)
         inputs.require_same_classes(start, target)
-    devices.make_reproducible(config.seed, config.deterministic)
-    if start is not None:
         classifier = inputs.load_classifier(config, start, target.num_classes)
         config, transforms = inputs.choose_transforms(config, classifier.preprocessing, target, given)
         classifier.preprocessing = transforms.preprocessing

@@ -18,7 +18,6 @@ from tllib_ancon.self_training import processes
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 
-SECONDS_TO_CONNECT = 5
 DATA_PARALLEL = {"gradient_as_bucket_view": True}
 """Options of DistributedDataParallel."""
 
@@ -97,7 +96,7 @@ def reports_for_all() -> bool:
         return True
     try:
         place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        patience = timedelta(seconds=SECONDS_TO_CONNECT)
+        patience = timedelta(seconds=5)
         store = distributed.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=patience)  # type: ignore[attr-defined]
         return store.add(f"tllib-ancon has spoken {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", 1) == 1
     except (KeyError, RuntimeError):  # the process that kept count is gone

@@ -28,7 +28,6 @@ from tllib_ancon.models.classifier import preprocessing_of, require_network
 from tllib_ancon.self_training import processes
 from tllib_ancon.text import csv_text, showable
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.devices import device, using_threads
 from tllib_ancon.training.files import lock_folder, new_file, refuse_links, sha256, write_whole
 from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.progress import Progress
@@ -78,14 +77,14 @@ def predict(
         UserError: a setting, model or image that cannot be used (which, why, what to do)
     """
     config = PredictConfig(**{"quiet": True, **settings})
-    with using_threads(config.threads):
+    with devices.using_threads(config.threads):
         network: nn.Module
         if isinstance(model, str | Path):
             start = inputs.find_model(str(model))
             config = inputs.inherited(config.replace(checkpoint=str(model)), start)
             domain = as_domain(images, labels=False, classes=start.classes)
             classifier = inputs.load_classifier(config, start)
-            network, preprocessing = classifier.to(device()), classifier.preprocessing
+            network, preprocessing = classifier.to(devices.device()), classifier.preprocessing
         else:
             network = require_network(model)
             config.refuse_beside_a_model()
@@ -141,16 +140,13 @@ class Table:
     def __init__(self, domain: Domain, classes: Sequence[str], probabilities: bool):
         self.names = map(str, domain.positions) if domain.paths is None else iter(domain.paths)
         self.classes, self.probabilities, self.errors = classes, probabilities, 0
+        more = [f"probability_{showable(name)}" for name in classes] if probabilities else []
+        self.header = ["path", "class", "confidence", *more, "error"]
 
     def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
             self.errors += int((chunk.errors != "").sum())
             yield chunk
-
-    @property
-    def header(self) -> list[str]:
-        more = [f"probability_{showable(name)}" for name in self.classes] if self.probabilities else []
-        return ["path", "class", "confidence", *more, "error"]
 
     def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
         """A row for each of the next images, of text that can be shown; without class and probabilities where one
@@ -169,7 +165,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     missing. An image that cannot be read gets a row with its error. CSV and Parquet have names as showable text, CSV
     with ``'`` before one that a spreadsheet would take for a formula; NPZ has paths as they are.
     """
-    with using_threads(config.threads):
+    with devices.using_threads(config.threads):
         out = _output(config)
         start = inputs.find_model(str(config.checkpoint))
         domain = _images(config, start.classes)
@@ -252,7 +248,7 @@ def _chunks(
     """The chunks of these numbers, one after the other, by one set of loading processes."""
     order: list[int] = []
     loader = ImageLoader(images, config.batch_size, config.workers, order)
-    model.to(device())
+    model.to(devices.device())
     with Progress(config.quiet).bar("predicting", len(numbers)) as bar:
         for number in numbers:
             order[:] = range(number * CHUNK, min((number + 1) * CHUNK, len(images)))

@@ -37,11 +37,6 @@ CHECKPOINTS = "checkpoints"
 LATEST, BEST, STATE = "latest.pth", "best.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
 MOST_DIFFERENCES = 8
-OTHER_THREADS = (
-    "warning: this run began with {} threads of PyTorch and goes on with {}: its numbers will differ from those of an "
-    "uninterrupted run, soon by more than the last bits"
-)
-
 NOT_SETTINGS = ("versions", *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides))
 """Entries of a configuration that do not decide what a run computes."""
 
@@ -145,7 +140,11 @@ class RunDirectory:
         if known and present:
             refuse_other_settings(self.path, recorded, wanted)
             there, now = recorded.get("threads"), wanted["threads"]
-            return [] if there in (None, now) else [OTHER_THREADS.format(there, now)]
+            other_threads = (
+                f"warning: this run began with {there} threads of PyTorch and goes on with {now}: its numbers will "
+                "differ from those of an uninterrupted run, soon by more than the last bits"
+            )
+            return [] if there in (None, now) else [other_threads]
         self.write_json(CONFIG, {**wanted, "versions": versions()})
         return []
 
