@@ -35,7 +35,7 @@ WEIGHTS = (1 - STAKES) / (1 - STAKES).sum()
 STEPS = 2**39
 """To a point of accuracy 1 in intervals of independent draws, whose ends are found on their outer side."""
 FIRST_LABELS = 256
-"""Labels of each simulated stream that are looked at first."""
+"""Labels of each simulated stream that are looked at first; of the undecided ones then four times as many."""
 LABELS_AT_ONCE = 2**20
 """Labels of all simulated streams together that are computed at a time: 8 MiB an array."""
 
@@ -301,9 +301,16 @@ def stopping_times(
         raise UserError("outcomes are a matrix of -1, 0 and 1: a row per stream, a column per label")
     if disagreements is not None and streams.shape[1] > disagreements:
         raise UserError(f"the streams have {streams.shape[1]} labels, but there are {disagreements} disagreements")
-    parts = np.array_split(streams.astype(np.int8), math.ceil(streams.size / LABELS_AT_ONCE) or 1)
-    labels, verdicts = zip(*(_first_verdicts(test, part) for part in parts), strict=True)
-    return StoppingTimes(np.concatenate(labels), np.concatenate(verdicts))
+    streams, total, level = streams.astype(np.int8), streams.shape[1], math.log(test.threshold)
+    labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
+    for undecided in np.array_split(np.arange(len(streams)), math.ceil(streams.size / LABELS_AT_ONCE) or 1):
+        length = FIRST_LABELS
+        while len(undecided) and length < 4 * max(total, FIRST_LABELS):
+            better, worse = (_first_at(curve, level, total) for curve in test.log_e_values(streams[undecided, :length]))
+            verdicts[undecided] = np.sign(worse - better)
+            labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
+            undecided, length = undecided[better == worse], 4 * length
+    return StoppingTimes(labels, verdicts)
 
 
 def labels_needed(
@@ -347,17 +354,3 @@ def labels_needed(
     labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
     found = np.quantile(labels, quantiles, method="inverted_cdf")
     return tuple(None if math.isinf(number) else int(number) for number in found)
-
-
-def _first_verdicts(test: DisagreementTest, streams: Outcomes) -> tuple[NDArray[np.int64], Outcomes]:
-    """Labels and verdicts of each stream; the undecided ones are looked at again with four times their labels."""
-    total = streams.shape[1]
-    labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
-    undecided, length = np.arange(len(streams)), FIRST_LABELS
-    while len(undecided) and length < 4 * max(total, FIRST_LABELS):
-        curves = test.log_e_values(streams[undecided, :length])
-        better, worse = (_first_at(curve, math.log(test.threshold), total) for curve in curves)
-        verdicts[undecided] = np.sign(worse - better)
-        labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
-        undecided, length = undecided[better == worse], 4 * length
-    return labels, verdicts

@@ -203,15 +203,18 @@ class Session:
         self.answers: list[Answer] = []
         self.test = self.tested([])
         header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin}
-        self._log = None if log is None else AnswerLog(log, header)
-        for number, entry in enumerate([] if self._log is None else self._log.entries, start=2):
+        self._log: AnswerLog | None = None  # until its entries are taken in: they are not written again
+        kept = None if log is None else AnswerLog(log, header)
+        for number, entry in enumerate([] if kept is None else kept.entries, start=2):
             question = self.question
             if self.answers and entry == {"undo": self.asked(len(self.answers) - 1).name}:
-                self._take_back()
+                self.undo()
             elif question is not None and entry.get("image") == question.name:
-                self._take(question, entry.get("answer"))
+                said: Any = entry.get("answer")
+                self.answer(said)
             else:
                 raise UserError(f"{log}, line {number}: not the answer to the question at this place")
+        self._log = kept
 
     def __len__(self) -> int:
         return len(self._order)
@@ -236,7 +239,14 @@ class Session:
             raise UserError(
                 f"no question is open: the session ended {self.test.verdict!r} after {len(self.answers)} labels"
             )
-        self._take(question, answer, self._log)
+        last = len(self.comparison.classes) - 1
+        if answer not in (ANOTHER, CANNOT_TELL) and not (type(answer) is int and 0 <= answer <= last):
+            raise UserError(f"an answer is a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}")
+        if self._log is not None:
+            self._log.append({"image": question.name, "answer": answer})
+        self.answers.append(answer)
+        adapted, start = (int(said[question.position]) for said in (self.comparison.adapted, self.comparison.start))
+        self.test.update(int(answer == adapted) - int(answer == start))
 
     def answer_all(self, answers: Mapping[int, Answer]) -> int:
         """Answer the questions from a collection by the images' positions, up to the verdict or the first image without
@@ -258,7 +268,8 @@ class Session:
             raise UserError("there is no answer to take back")
         if self._log is not None:
             self._log.append({"undo": self.asked(len(self.answers) - 1).name})
-        self._take_back()
+        self.answers.pop()
+        self.test = self.tested(self.test.outcomes[:-1])
 
     def described(self, answer: Answer) -> str:
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
@@ -268,20 +279,6 @@ class Session:
         for value in outcomes:
             test.update(value)
         return test
-
-    def _take(self, question: Question, answer: Any, log: AnswerLog | None = None) -> None:
-        last = len(self.comparison.classes) - 1
-        if answer not in (ANOTHER, CANNOT_TELL) and not (type(answer) is int and 0 <= answer <= last):
-            raise UserError(f"an answer is a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}")
-        if log is not None:
-            log.append({"image": question.name, "answer": answer})
-        self.answers.append(answer)
-        adapted, start = (int(said[question.position]) for said in (self.comparison.adapted, self.comparison.start))
-        self.test.update(int(answer == adapted) - int(answer == start))
-
-    def _take_back(self) -> None:
-        self.answers.pop()
-        self.test = self.tested(self.test.outcomes[:-1])
 
 
 def certificate_of(session: Session) -> Certificate:

@@ -143,14 +143,10 @@ class TemporalEnsemble(FixedPrecision):
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
         """One visit of these samples: f̄ in the convention's order of reading and adding."""
         check_visit(indices, logits, self.sizes)
-        if not self.training:
-            return self.read(indices)
-        if self.convention == "paper":
+        before = None if self.convention == "paper" else self.read(indices)
+        if self.training:
             self._add(indices, logits, probabilities)
-            return self.read(indices)
-        ensemble = self.read(indices)
-        self._add(indices, logits, probabilities)
-        return ensemble
+        return self.read(indices) if before is None else before
 
     def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
         """Add the prediction that the logits make for these samples, as far as it is confident."""
@@ -209,12 +205,9 @@ class Weighting(FixedPrecision):
         self.beta = beta
         self.convention = convention
         self.quantile = quantile
-        start = {
-            "relative": 0.0 if convention == "paper" else torch.nan,
-            "quantile": torch.nan,
-            "fixed": fixed_threshold,
-        }
-        self.register_buffer("threshold", torch.tensor(start.get(scheme, 0.0)))
+        from_a_batch = scheme == "quantile" or (scheme == "relative" and convention == "authors")
+        start = torch.nan if from_a_batch else fixed_threshold if scheme == "fixed" else 0.0
+        self.register_buffer("threshold", torch.tensor(start))
 
     def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
         if self.scheme == "uniform" or not len(confidence):
