@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -108,7 +109,6 @@ class DisagreementTest:
         self._rate = (disagreements or 1) / (images or 1)
         self._bound = self._scale * margin if images is None else math.floor(images * margin + 1e-9)
         self._outcomes: list[int] = []
-        self._curves: tuple[Floats, Floats] | None = None
 
     def update(self, outcome: int) -> None:
         """One more label.
@@ -124,7 +124,7 @@ class DisagreementTest:
         if self.remaining == 0:
             raise UserError(f"all {len(self._outcomes)} disagreements have their label; there is no further one")
         self._outcomes.append(int(outcome))
-        self._curves = None
+        vars(self).pop("log_curves", None)
 
     @property
     def outcomes(self) -> tuple[int, ...]:
@@ -151,12 +151,10 @@ class DisagreementTest:
         """Evidence that the difference lies below minus the margin, in [0, ∞]; 1 before the first label."""
         return _last_exp(self.log_curves[1])
 
-    @property
+    @cached_property
     def log_curves(self) -> tuple[Floats, Floats]:
         """log ``e_better`` and log ``e_worse`` after each label, two arrays (T,)."""
-        if self._curves is None:
-            self._curves = self.log_e_values(self._array)
-        return self._curves
+        return self.log_e_values(self._array)
 
     @property
     def verdict(self) -> Verdict:

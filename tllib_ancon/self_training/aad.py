@@ -29,18 +29,14 @@ class AttractingDispersing(Neighborhood):
     Anchors f̄, AnCon's votes, replace s by 0.3 f̄ / Σ_k f̄_k + 0.7 s wherever a sample has votes.
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
-        feature_dim (int): D, width of the features before the head
+        num_samples, num_classes, feature_dim, anchor_weight, memory_budget: as
+            :class:`~tllib_ancon.self_training.NeighborhoodReciprocity` has them
         neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 3, the official code's for OfficeHome
             and Office-31; 5 for VisDA
         beta (float): β, at least 0; 0 keeps α = 1. Default: 0, the official code's for OfficeHome; 1 for Office-31, 5
             for VisDA
         total_steps (int): I, steps of the whole training; needed unless β = 0. Later steps count as the last.
-        anchor_weight (float): weight of f̄ in [0, 1]. Default: 0.3
-        mixing (str): how f̄ enters, as in :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`. Default:
-            ``"normalized"``
-        memory_budget (int): bytes that the search's inner products may take at a time. Default: 256 MiB
+        mixing (str): how f̄ enters, as there. Default: ``"normalized"``
 
     Inputs: those of :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
 

@@ -134,30 +134,25 @@ class AdaptiveSmoothing(SmoothedLabels):
     def forward(
         self, indices: Tensor, logits: Tensor, pseudo_labels: Tensor | None = None, probabilities: Tensor | None = None
     ) -> Tensor:
-        if not self._known_to_be_estimated:  # reading the buffer stalls a device: once only
-            if bool(self.relative_prior.isnan().any().item()):
-                raise UserError(
-                    "the class prior has not been estimated yet: call initialize(indices, features, logits) with one "
-                    "evaluation pass before the first step"
-                )
-            self._known_to_be_estimated = True
+        if not self._known_to_be_estimated and self.relative_prior.isnan().any():
+            raise UserError(
+                "the class prior has not been estimated yet: call initialize(indices, features, logits) with one "
+                "evaluation pass before the first step"
+            )
+        self._known_to_be_estimated = True  # reading the buffer stalls a device: once only
         votes: Tensor = self.ensemble(indices, logits, probabilities)
         labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
         counted = votes + one_hot(labels, logits.shape[1])
         targets = counted / counted.sum(1, keepdim=True)
         if self.training:
-            self._move_shares(targets, finite_rows(logits))
+            usable = finite_rows(logits)[:, None]
+            means = processes.mean(torch.cat([targets.masked_fill(~usable, 0).mean(0), usable.float().mean(0)]))
+            moved = self.shares.mul(self.beta).add(means[:-1] / means[-1], alpha=1 - self.beta)
+            self.shares.copy_(torch.where(means[-1] > 0, moved, self.shares))
         tiny = torch.finfo(targets.dtype).tiny
         weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
         mass = weighted.sum(1, keepdim=True)
         return weighted * (mass.clamp(max=LARGEST_MASS) / mass.clamp(min=tiny))
-
-    def _move_shares(self, targets: Tensor, usable: Tensor) -> None:
-        """π ← β π + (1 - β) mean of the usable rows of all processes; as it was where there is none."""
-        targets = targets.masked_fill(~usable[:, None], 0)
-        means = processes.mean(torch.cat([targets.mean(0), usable.float().mean(0, keepdim=True)]))
-        moved = self.shares.mul(self.beta).add(means[:-1] / means[-1], alpha=1 - self.beta)
-        self.shares.copy_(torch.where(means[-1] > 0, moved, self.shares))
 
 
 def _relative_prior(given: str | Sequence[float] | Tensor, num_classes: int) -> Tensor:

@@ -64,14 +64,10 @@ class AnchoredConfidence(SmoothedLabels):
         num_samples (int): N, images of the whole target set
         num_classes (int): K
         smoothing (float): λ in [0, 1]; 0 is plain self-training. Default: 0.3
-        beta (float): decay of the confidence's moving average. Default: 0.9
-        convention (str): ``"authors"``: a visit reads f̄ and then adds its prediction; ``"paper"``: it adds and then
-            reads. Default: ``"authors"``
-        storage (str): ``"auto"``, ``"dense"`` or ``"sparse"`` votes. Default: ``"auto"``
         schedule (str): ``"constant"``: λ; ``"full"``: m / I; ``"half"``: min(1, 2m / I), where m counts the steps
             before this one (paper, Section 4.3.2). Default: ``"constant"``
         total_steps (int): I; needed by ``"full"`` and ``"half"``
-        weighting, prediction, temperature, normalize, quantile, fixed_threshold: as
+        beta, convention, storage, weighting, prediction, temperature, normalize, quantile, fixed_threshold: as
             :class:`~tllib_ancon.self_training.TemporalEnsemble` has them
 
     Inputs:

@@ -43,14 +43,13 @@ class FullPass(nn.Module):
         self.made.fill_(True)
 
     def require(self) -> None:
-        """Raise :class:`UserError` before the first pass. (Reading the buffer stalls a device: once only.)"""
-        if not self._known_to_be_made:
-            if not self.made:
-                raise UserError(
-                    "the whole target set has not been seen yet: call initialize(indices, features, "
-                    "logits) with one evaluation pass before the first step"
-                )
-            self._known_to_be_made = True
+        """Raise :class:`UserError` before the first pass."""
+        if not self._known_to_be_made and not self.made:
+            raise UserError(
+                "the whole target set has not been seen yet: call initialize(indices, features, logits) with one "
+                "evaluation pass before the first step"
+            )
+        self._known_to_be_made = True  # reading the buffer stalls a device: once only
 
 
 class MemoryBank(FixedPrecision):
@@ -68,23 +67,17 @@ class MemoryBank(FixedPrecision):
         self.register_buffer("scores", torch.zeros(num_samples, num_classes))
         self.full_pass = FullPass(num_samples, num_classes, feature_dim)
 
-    @torch.no_grad()
-    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Fill both banks from one pass, (M,), (M, D), (M, K), that holds each sample at least once."""
-        self.full_pass.receive(indices, features, logits)
-        self._write(indices, features, logits.float().softmax(1))
-
     def visit(self, indices: Tensor, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches by what the model
         says now; returns the indices on its device and the predictions, (B, K) with gradient."""
         check_visit(indices, logits, self.scores.shape, features, self.features.shape[1])
         self.full_pass.require()
         indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
-        with torch.no_grad():
-            self._write(processes.gather(indices), processes.gather(features.float()), processes.gather(probabilities))
+        self.write(processes.gather(indices), processes.gather(features.float()), processes.gather(probabilities))
         return indices, probabilities
 
-    def _write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
+    @torch.no_grad()
+    def write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
         indices = indices.to(self.features.device, non_blocking=True)
         features = nn.functional.normalize(features.float()).to(self.features.device)
         probabilities = probabilities.to(self.scores.device)
@@ -107,7 +100,8 @@ class Neighborhood(nn.Module):
 
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
-        self.memory.initialize(indices, features, logits)
+        self.memory.full_pass.receive(indices, features, logits)
+        self.memory.write(indices, features, logits.float().softmax(1))
 
     def remembered(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
         """Predictions (B, M, K) of rows (B, M), with anchors f̄ (B, K), votes of the batch, mixed in."""
