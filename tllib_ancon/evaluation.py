@@ -162,7 +162,7 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     by_class = per_class_accuracy(predictions, labels, num_classes)
     right = predictions.eq(labels)
     confidences = torch.empty(len(logits), device=logits.device)  # small parts between large ones would keep these
-    for part, rows in zip(confidences.split(ROWS_AT_ONCE), logits.split(ROWS_AT_ONCE), strict=True):
+    for part, rows in zip(torch.split(confidences, ROWS_AT_ONCE), torch.split(logits, ROWS_AT_ONCE), strict=True):
         torch.amax(rows.float().softmax(dim=1), dim=1, out=part)
     return {
         "accuracy": 100 * float(right.double().mean()),
@@ -175,7 +175,7 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
 def _predictions(outputs: Tensor) -> Tensor:
     if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
         raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
-    if not all(rows.isfinite().all() for rows in outputs.split(ROWS_AT_ONCE)):
+    if not all(rows.isfinite().all() for rows in torch.split(outputs, ROWS_AT_ONCE)):
         raise UserError("outputs are not finite; the model has probably diverged (try a lower learning rate)")
     return outputs.argmax(dim=1)
 
