@@ -1,7 +1,5 @@
 """Scenes of the commands that use a finished run, of the help texts, and of the Python contract."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """``python -m tests.doors.record [SCENE ...]``: write what the scenes tell now to ``recorded/``."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Scenes: what a person does, and what comes of it, line by line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """What files, values and texts are told as, and when two tellings are the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Bad input of each kind: one line that names the flag or the file and, of a name, the nearest valid one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Where scenes are played: a folder with two small domains, and the command line in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Commands that are cut off in an epoch, in this process."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

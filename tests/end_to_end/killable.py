@@ -1,7 +1,5 @@
 """Commands in processes that a test kills: a fork server loads this module, and with it everything slow, once."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Bad input that is met while a command works, in files and in paths; what words tell stands in ``tests/doors``."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource

@@ -1,7 +1,5 @@
 """``benchmark`` and ``report`` on generated pictures in the layouts of the paper's datasets."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import errno

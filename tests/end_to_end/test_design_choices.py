@@ -1,7 +1,5 @@
 """Each design choice of the paper's Section 5 is reached by its flag: it is recorded, and it changes the model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

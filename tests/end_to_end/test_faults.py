@@ -1,7 +1,5 @@
 """What becomes of a run when its data, its model or its numbers are at the edge, or broken."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

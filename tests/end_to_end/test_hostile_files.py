@@ -1,7 +1,5 @@
 """Files that would run code are refused at every flag that takes a file, and do not run."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 from pathlib import Path

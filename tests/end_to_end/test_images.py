@@ -1,7 +1,5 @@
 """A run does not depend on how its images are loaded: as which kind of dataset, from a cache, by how many processes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

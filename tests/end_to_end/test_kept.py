@@ -1,7 +1,5 @@
 """What a run keeps beside its model: predictions, logits and models of its epochs; and another choice among these."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

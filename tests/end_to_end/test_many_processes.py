@@ -1,7 +1,5 @@
 """The command line in two processes, started by torchrun, by accelerate launch, or by the variables that both set."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

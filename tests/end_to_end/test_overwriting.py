@@ -1,7 +1,5 @@
 """``--overwrite`` starts anew; the same command, cut off, goes on with what it began, by any threads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

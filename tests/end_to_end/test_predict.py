@@ -1,7 +1,5 @@
 """``predict`` and ``export``: answers and models out of a run directory alone."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """``script PATH ... --method METHOD``: two stages, of which a finished one is not made again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Signals to a command and to the processes that it starts: one line, 128 plus the signal's number."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

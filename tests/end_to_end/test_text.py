@@ -1,7 +1,5 @@
 """Names of classes and files that are no text, end a line or begin a formula: every file and page shows them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

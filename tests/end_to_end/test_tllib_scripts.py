@@ -1,7 +1,5 @@
 """TLLib's own example scripts, from their training to the adaptation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

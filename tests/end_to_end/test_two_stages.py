@@ -1,7 +1,5 @@
 """``run``: a source model and its adaptation by one command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

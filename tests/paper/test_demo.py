@@ -1,7 +1,5 @@
 """What the demo computes over its seeds, and that its processes end with it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The runs of a plan on this machine: in which order, with which shares, and what becomes of them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

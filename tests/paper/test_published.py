@@ -1,7 +1,5 @@
 """The published numbers, transcribed cell by cell."""
 
-from __future__ import annotations
-
 import configparser
 import csv
 import re

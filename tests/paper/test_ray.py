@@ -1,7 +1,5 @@
 """A real Ray cluster of two nodes on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
