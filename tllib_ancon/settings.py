@@ -56,6 +56,22 @@ class Flag:
     defaults: Mapping[str, Any] | None = None
 
 
+def _plain(value: Any) -> Any:
+    """The same as Python's own types."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str) and "\0" in value:
+        raise PydanticCustomError("no_text", "it holds the character of code 0")
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}
+    value = value.item() if getattr(value, "ndim", None) == 0 else value
+    if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
+        raise PydanticCustomError("greater_than_largest", "it is too large")
+    return value
+
+
 class Settings(BaseModel):
     """Base of settings: given by keyword, checked on construction, frozen.
 
@@ -96,10 +112,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise _refusal(type(self).model_fields, given, error) from None
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _take(cls, value: Any) -> Any:
-        return _plain(value)
+    _take = field_validator("*", mode="before")(_plain)
 
     def replace(self, **changes: Any) -> Self:
         """The same settings but for these."""
@@ -165,22 +178,6 @@ def described(kind: Any) -> str:
     if origin is tuple:
         return f"{'a list of' if args[-1] is Ellipsis else len(args)} {described(args[0]).removeprefix('a ')}s"
     return _WORDS.get(origin or kind, str(kind))
-
-
-def _plain(value: Any) -> Any:
-    """The same as Python's own types."""
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if isinstance(value, str) and "\0" in value:
-        raise PydanticCustomError("no_text", "it holds the character of code 0")
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return tuple(map(_plain, value))
-    if isinstance(value, Mapping):
-        return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}
-    value = value.item() if getattr(value, "ndim", None) == 0 else value
-    if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
-        raise PydanticCustomError("greater_than_largest", "it is too large")
-    return value
 
 
 def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: ValidationError) -> UserError:

@@ -94,7 +94,7 @@ def override_flags() -> dict[str, Flags]:
     first = {name: field for name, field in first.items() if name not in plans.DECIDED}
     both = {name: field for name, field in first.items() if flag_of(field).per_stage and name in second}
     adapt = second_stage(decided=(*plans.DECIDED, "checkpoint", "override"))
-    return {"source": Flags(first), "adapt": adapt, "both": Flags(both, prefixes=lambda name: ("both-",))}
+    return {"source": Flags(first), "adapt": adapt, "both": Flags(both, spellings=lambda name: (f"both-{name}",))}
 
 
 def check(runs: Sequence[Run], args: argparse.Namespace) -> None:

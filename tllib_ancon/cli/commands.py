@@ -54,7 +54,8 @@ class Command:
     @property
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
-        return Flags({**settings, **self.more()}, self.positional, self.needed, self.names)
+        settings |= self.more()
+        return Flags(settings, self.positional, self.needed, lambda name: (self.names.get(name, name),))
 
     def flag(self, name: str, stage: str | None) -> str:
         """The flag of a setting, for a message about a stage."""
@@ -304,20 +305,15 @@ MARK = "overwriting.json"
 """In the demo's folder while a command with ``--overwrite``, which this file tells, has not finished: the same command
 does not remove its own runs."""
 
-TITLES = {
-    "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
-    "full learning rate": "the same at the full learning rate, too high for a network that is trained already",
-}
-
 
 def demo(config: DemoConfig) -> None:
     from tllib_ancon.data.demo import write_demo_domains
-    from tllib_ancon.paper.demo import BLOCKS, Demo, ending, summarize, table
+    from tllib_ancon.paper.demo import BLOCKS, Demo, ending, results, summarize, table
     from tllib_ancon.training.run import RunDirectory, versions
 
     started = time.perf_counter()
     out, mark = Path(config.out), Path(config.out, MARK)
-    blocks, seeds = (BLOCKS, range(5)) if config.full else (BLOCKS[:1], range(1))
+    blocks, seeds = (tuple(BLOCKS), range(5)) if config.full else (("",), range(1))
     jobs = config.jobs or os.cpu_count() or 1
     demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
     record = {"seeds": demo.seeds, "epochs": [config.source_epochs, config.epochs], "blocks": blocks}
@@ -328,13 +324,15 @@ def demo(config: DemoConfig) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_bytes(mark, content)
     write_demo_domains(out / "data")
-    results = demo.run(lambda line: None if config.quiet else print(line, file=sys.stderr, flush=True))
+    demo.run(lambda line: None if config.quiet else print(line, file=sys.stderr, flush=True))
     summary: dict[str, Any] = {}
     for block in blocks:
-        rows = summarize(results[block])
+        directories = demo.directories(block)
+        rows = summarize(results(directories))
         summary |= {block: rows} if block else rows
-        draw_curves(demo.metrics(block), out / f"curves{ending(block)}.png")
-        print(table(rows, TITLES[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
+        trained = {method: [run.metrics() for run in runs] for method, runs in directories.items() if method != "adabn"}
+        draw_curves(trained, out / f"curves{ending(block)}.png")
+        print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
     summary["seconds"] = round(time.perf_counter() - started, 1)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     mark.unlink(missing_ok=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -31,15 +32,14 @@ class Flags:
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     needed: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
-    names: Mapping[str, str] = field(default_factory=dict)  # how a setting is called here, where not by its own name
-    prefixes: Callable[[str], tuple[str, ...]] = lambda name: ("",)  # under which a setting has a flag, by its name
+    spellings: Callable[[str], tuple[str, ...]] = lambda name: (name,)  # under which a setting has a flag, by its name
 
     def add(self, parser: Parser, common: bool = True) -> None:
         """Add every flag to a parser, in groups, and what is needed to its usage line. Its short help text lists the
         common flags, or none of these where ``common`` is False."""
         if self.needed:
-            usage = [f"{self.shown(name).split('/')[0]} {self._metavar(name)}" for name in self.needed]
-            usage[: len(self.positional)] = [str(self._metavar(name)) for name in self.positional]
+            flags = {name: "" if name in self.positional else f"{self._words(name)[0]} " for name in self.needed}
+            usage = [f"{word}{self._metavar(name)}" for name, word in flags.items()]
             parser.usage = f"%(prog)s {' '.join(usage)} [flags]"
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
@@ -54,27 +54,25 @@ class Flags:
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         values = vars(args)
-        found = {name: values[self._dest(name)] for name in self.settings if self._dest(name) in values}
+        found = {name: values[dest] for name in self.settings if (dest := self.spellings(name)[0]) in values}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
     def flag(self, name: str) -> str:
         """The flag of a setting, for a message."""
-        return flag(self.names.get(name, name), self.prefixes(name)[-1] if name in self.settings else "")
+        return flag(self.spellings(name)[-1] if name in self.settings else name)
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""
         return name.upper() if name in self.positional else "/".join(self._words(name))
 
-    def _dest(self, name: str) -> str:
-        return name if name in self.positional else f"{'/'.join(self.prefixes(name))}{self.names.get(name, name)}"
-
     def _words(self, name: str) -> list[str]:
         if name in self.positional:
             return [name]
         words, also = [], flag_of(self.settings[name]).also
-        for prefix in self.prefixes(name):
-            words.append(flag(self.names.get(name, name), prefix))
-            if also and name not in self.names and (not prefix or also.startswith("--")):
+        for spelling in self.spellings(name):
+            words.append(flag(spelling))
+            prefix = spelling.removesuffix(name)
+            if also and (not prefix or also.startswith("--")):
                 words.append(f"--{prefix}{also[2:]}" if prefix else also)
         return sorted(words, key=lambda word: word.startswith("--"))
 
@@ -87,17 +85,17 @@ class Flags:
         if name in self.positional:
             yield words, {**options, "nargs": "*" if items else "?", "metavar": self._metavar(name)}
         elif bool in kinds:
-            options |= {"dest": self._dest(name), "action": "store_const"}
+            options |= {"dest": self.spellings(name)[0], "action": "store_const"}
             off = [f"--no-{word[2:]}" for word in words if word.startswith("--") and not name.startswith("no_")]
             for value, these in ((True, words), (False, off)):
                 hidden = {"help": argparse.SUPPRESS} if value is (setting.default is True) else {}
                 if these:
                     yield these, {**options, "const": value, **hidden}
         else:
-            number = _number(setting.annotation) if len(kinds) == 1 else None
+            number = (_number(setting.annotation) if len(kinds) == 1 else None) or str
             several = {"nargs": "+" if items[-1] is Ellipsis else len(items)} if items else {}
-            kind = str if number is None else _word_as(number)
-            yield words, {**options, **several, "dest": self._dest(name), "type": kind, "metavar": self._metavar(name)}
+            kind = {"type": partial(_word_as, number), "metavar": self._metavar(name)}
+            yield words, {**options, **several, **kind, "dest": self.spellings(name)[0]}
 
     def _metavar(self, name: str) -> str | tuple[str, ...]:
         setting = self.settings[name]
@@ -116,10 +114,10 @@ def second_stage(decided: Sequence[str] = ("checkpoint", "override", "log", "sou
         if name not in decided and (name not in first or flag_of(first[name]).per_stage)
     }
 
-    def prefixes(name: str) -> tuple[str, ...]:
-        return ("adapt-",) if name in first and name != "method" else ("adapt-", "")
+    def spellings(name: str) -> tuple[str, ...]:
+        return (f"adapt-{name}",) if name in first and name != "method" else (f"adapt-{name}", name)
 
-    return Flags(own, prefixes=prefixes)
+    return Flags(own, spellings=spellings)
 
 
 def help_text(setting: FieldInfo, needed: bool = False) -> str:
@@ -157,12 +155,8 @@ def _number(kind: Any) -> type[float] | type[int] | None:
     return float if float in parts else int if int in parts else None
 
 
-def _word_as(number: type) -> Callable[[str], Any]:
+def _word_as(kind: type, word: str) -> Any:
     """A number where the word is one, else the word as it is, which the settings refuse in their own words."""
-
-    def value(word: str) -> Any:
-        with suppress(ValueError):
-            return number(word)
-        return word
-
-    return value
+    with suppress(ValueError):
+        return kind(word)
+    return word

@@ -13,9 +13,9 @@ SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 """A setting in the message of an error, with or without a value."""
 
 
-def flag(name: str, prefix: str = "") -> str:
+def flag(name: str) -> str:
     """``batch_size`` -> ``--batch-size``"""
-    return f"--{prefix}{name.replace('_', '-')}"
+    return f"--{name.replace('_', '-')}"
 
 
 def spelled(message: str, of: Callable[[str], str] = flag) -> str:
@@ -81,11 +81,8 @@ class _Formatter(argparse.HelpFormatter):
         return f"{', '.join(action.option_strings)} {value}".strip()
 
 
-class _Help(argparse.Action):
+class _Help(argparse._HelpAction):
     """Show the help text and end; of ``--help-all`` the full one."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None, **_: Any) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         assert isinstance(parser, Parser)

@@ -26,9 +26,12 @@ from tllib_ancon.training.run import RunDirectory
 SOURCE_ONLY, REFERENCE = "source-only", "self-training"
 METHODS = ("adabn", REFERENCE, "elr", "ancon", "ancon-auto")
 FULL_RATE = "full learning rate"
-BLOCKS = ("", FULL_RATE)
-"""Of settings: the backbone learns at a tenth of the rate, as a pre-trained one should; and all of it at the full rate,
-which is too high for a network that is trained already."""
+BLOCKS = {
+    "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
+    FULL_RATE: "the same at the full learning rate, too high for a network that is trained already",
+}
+"""Of settings, with the titles of their tables: the backbone learns at a tenth of the rate, as a pre-trained one
+should; and all of it at the full rate."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Demo:
     source_epochs: int
     epochs: int
     jobs: int  # processes of one thread each, so that the numbers do not depend on how many there are
-    blocks: tuple[str, ...] = BLOCKS[:1]
+    blocks: tuple[str, ...] = ("",)
 
     def runs(self) -> list[Run]:
         """All of them, source models first."""
@@ -80,27 +83,15 @@ class Demo:
         trained = {"scratch": True, "epochs": self.source_epochs}
         return [*(Run(n, "pretrain", common(n, seed) | trained) for seed, n in sources.items()), *adaptations]
 
-    def run(self, say: Callable[[str], None]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-        """Make every run that is not finished; gives block -> method -> the numbers of the start or of the selected
-        model, one entry a seed. After a signal (:class:`Interrupted`) the same command continues."""
+    def run(self, say: Callable[[str], None]) -> None:
+        """Make every run that is not finished. After a signal (:class:`Interrupted`) the same command continues."""
         if failures := Workers(self.jobs).execute(self.runs(), "", self.out, say):
             raise UserError(f"{failures[0].run}: {failures[0].reason}")
 
-        def numbers(of: str, method: str, block: str) -> list[dict[str, Any]]:
-            return [RunDirectory(self.out / _name(method, seed, block)).result()[of] for seed in self.seeds]
-
+    def directories(self, block: str) -> dict[str, list[RunDirectory]]:
+        """Method -> its run directories, one a seed."""
         return {
-            block: {SOURCE_ONLY: numbers("start", REFERENCE, block)}
-            | {method: numbers("selected", method, block) for method in METHODS}
-            for block in self.blocks
-        }
-
-    def metrics(self, block: str = "") -> dict[str, list[list[dict[str, Any]]]]:
-        """Method -> the metrics of each epoch, one list a seed."""
-        return {
-            method: [RunDirectory(self.out / _name(method, seed, block)).metrics() for seed in self.seeds]
-            for method in METHODS
-            if method != "adabn"
+            method: [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds] for method in METHODS
         }
 
 
@@ -159,6 +150,12 @@ def _made(title: str, config: AdaptConfig | PretrainConfig) -> str:
     except Interrupted as stop:
         raise UserError(str(stop)) from None  # which goes to another process, as Interrupted does not
     return f"{title}: accuracy {result['selected']['accuracy']:.1f} %"
+
+
+def results(directories: Mapping[str, Sequence[RunDirectory]]) -> dict[str, list[dict[str, Any]]]:
+    """Method -> the numbers of the selected model, or of the start, one entry a seed."""
+    start = {SOURCE_ONLY: [run.result()["start"] for run in directories[REFERENCE]]}
+    return start | {method: [run.result()["selected"] for run in runs] for method, runs in directories.items()}
 
 
 def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
