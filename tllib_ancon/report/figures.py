@@ -6,12 +6,14 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from tllib_ancon import evaluation
@@ -23,21 +25,8 @@ from tllib_ancon.selection import PAPER_CRITERIA
 from tllib_ancon.text import showable
 from tllib_ancon.training.saved import SavedPredictions, read_predictions
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
-MOST_IN_A_ROW, MOST_PANELS, MOST_POINTS, MOST_CLASSES = 3, 9, 1000, 100
-LARGEST_FEATURE = 1e15
-"""The squares of larger ones overflow."""
-
-MARKERS = "o^sDvP*X<>"
-CROWDED = 60
-"""Characters of tick labels beside each other that still fit."""
-
-READABLE_CLASSES = 12
-"""Class names that are written in a larger type."""
+MOST_PANELS, MOST_CLASSES = 9, 100
 
 
 @dataclass(frozen=True)
@@ -62,14 +51,10 @@ class Shown:
         return torch.from_numpy(self.saved.logits.astype(np.float32)).softmax(1)
 
     @property
-    def labels(self) -> Tensor:
-        assert self.saved.labels is not None
-        return torch.from_numpy(self.saved.labels.astype(np.int64))
-
-    @property
-    def coloring(self) -> npt.NDArray[Any]:
+    def classed(self) -> Tensor:
         """The true class of each image, or the predicted one where there are no labels."""
-        return self.saved.logits.argmax(1) if self.saved.labels is None else self.saved.labels
+        classes = self.saved.logits.argmax(1) if self.saved.labels is None else self.saved.labels
+        return torch.from_numpy(classes.astype(np.int64))
 
 
 def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
@@ -87,15 +72,10 @@ def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], l
 
 def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
     """A figure of so many square panels of this side in inches, at most three in a row."""
-    from matplotlib.figure import Figure
-
-    columns = min(panels, MOST_IN_A_ROW)
+    columns = min(panels, 3)
     rows = -(-panels // columns)
     figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
-    places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flatten())
-    for unused in places[panels:]:
-        unused.remove()
-    return figure, places[:panels]
+    return figure, [figure.add_subplot(rows, columns, 1 + place) for place in range(panels)]
 
 
 def boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str) -> Picture | None:
@@ -106,10 +86,9 @@ def boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str)
         groups.setdefault(plain(group), []).append(value)
     if max(map(len, groups.values()), default=0) < 2:
         return None
-    upright = sum(map(len, groups)) <= CROWDED
+    upright = sum(map(len, groups)) <= 60  # characters that fit beside each other
     figure, (panel,) = new_figure(1)
-    turned: dict[str, Any] = {} if upright else {"orientation": "horizontal"}
-    panel.boxplot(list(groups.values()), tick_labels=list(groups), showmeans=True, **turned)
+    panel.boxplot(list(groups.values()), vert=upright, tick_labels=list(groups), showmeans=True)
     panel.set(**{"ylabel" if upright else "xlabel": axis})
     if not upright:
         figure.set_size_inches(12, 1 + 0.35 * len(groups))
@@ -205,7 +184,9 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[Shown], list[str]]:
         if saved is not None:
             place = f"{one.column}/{one.severity}" if one.severity else one.column
             title, features = f"{name}, {plain(place)}, seed {one.seed}", saved.features
-            if features is not None and not (np.abs(features.astype(np.float64)) < LARGEST_FEATURE).all():
+            if (
+                features is not None and not (np.abs(features.astype(np.float64)) < 1e15).all()
+            ):  # the squares of larger ones overflow
                 diverged.append(f"left out of t-SNE, its features have diverged: {title}")
                 saved = replace(saved, features=None)
             shown[name] = Shown(title, class_names(one.run, saved.logits.shape[1]), saved)
@@ -222,18 +203,23 @@ def class_names(run: AdaptedRun, num_classes: int) -> list[str]:
 def _of_predictions(shown: Sequence[Shown]) -> Iterator[Picture | None]:
     labelled = [one for one in shown if one.saved.labels is not None]
     yield _votes(labelled)
-    bins = f"Reliability diagrams, {evaluation.NUM_BINS} bins"
-    yield _panels("reliability", bins, labelled[:MOST_PANELS], _draw_reliability)
-    few = [one for one in labelled[:MOST_PANELS] if len(one.classes) <= MOST_CLASSES]
-    largest = max((len(one.classes) for one in few), default=0)
-    longest = max((len(name) for one in few for name in one.classes), default=0)
-    side = max(4.0, 0.11 * largest + 0.06 * longest + 1.0)
-    yield _panels("confusion", "Confusion matrices", few, draw_confusion, side, _color_bar)
-    featured = [one for one in shown[:MOST_PANELS] if min(getattr(one.saved.features, "shape", [0])) > 2]
-    unknown = [one.saved.labels is None for one in featured]
-    colored = f"true class{', or by the predicted one without labels' if any(unknown) else ''}"
-    title = f"t-SNE of the features, coloured by {'predicted class' if all(unknown) else colored}"
-    yield _panels("tsne", title, featured, _draw_tsne, complete=draw_class_legend)
+    if compared := labelled[:MOST_PANELS]:
+        title = f"Reliability diagrams, {evaluation.NUM_BINS} bins"
+        yield _picture("reliability", title, _panels(compared, _draw_reliability))
+    if few := [one for one in compared if len(one.classes) <= MOST_CLASSES]:
+        largest = max(len(one.classes) for one in few)
+        longest = max(len(name) for one in few for name in one.classes)
+        figure = _panels(few, draw_confusion, max(4.0, 0.11 * largest + 0.06 * longest + 1.0))
+        image, share = figure.axes[0].images[0], "share of the images of a class"
+        figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label=share)
+        yield _picture("confusion", "Confusion matrices", figure)
+    if featured := [one for one in shown[:MOST_PANELS] if min(getattr(one.saved.features, "shape", [0])) > 2]:
+        unknown = [one.saved.labels is None for one in featured]
+        colored = f"true class{', or by the predicted one without labels' if any(unknown) else ''}"
+        title = f"t-SNE of the features, coloured by {'predicted class' if all(unknown) else colored}"
+        figure = _panels(featured, _draw_tsne)
+        draw_class_legend(figure, featured)
+        yield _picture("tsne", title, figure)
 
 
 def _votes(shown: Sequence[Shown]) -> Picture | None:
@@ -243,7 +229,7 @@ def _votes(shown: Sequence[Shown]) -> Picture | None:
         if votes is not None and (votes == votes.round()).all() and votes.any():
             adapted = torch.from_numpy(votes.sum(1) > 0)
             counts = torch.from_numpy(votes.astype(np.float32))[adapted]
-            curve = evaluation.accuracy_by_votes(counts, one.labels[adapted])
+            curve = evaluation.accuracy_by_votes(counts, one.classed[adapted])
             panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), marker=".", label=one.title)
     if not panel.lines:
         return None
@@ -254,57 +240,42 @@ def _votes(shown: Sequence[Shown]) -> Picture | None:
     return _picture("votes", "Accuracy of the temporal ensemble by number of confident votes", figure)
 
 
-def _panels(
-    name: str,
-    title: str,
-    shown: Sequence[Shown],
-    draw: Callable[[Axes, Shown], None],
-    side: float = 4.0,
-    complete: Callable[[Figure, Sequence[Shown]], None] = lambda figure, shown: None,
-) -> Picture | None:
-    """A panel a run, and what belongs to all of them."""
-    if not shown:
-        return None
+def _panels(shown: Sequence[Shown], draw: Callable[[Axes, Shown], None], side: float = 4.0) -> Figure:
+    """A panel a run."""
     figure, panels = new_figure(len(shown), side)
     for panel, one in zip(panels, shown, strict=True):
         draw(panel, one)
         panel.set_title(one.title, fontsize=9)
-    complete(figure, shown)
-    return _picture(name, title, figure)
+    return figure
 
 
 def _draw_reliability(panel: Axes, one: Shown) -> None:
-    data = evaluation.reliability_diagram_data(one.probabilities, one.labels)
+    data = evaluation.reliability_diagram_data(one.probabilities, one.classed)
     width = 1 / len(data.counts)
     panel.bar(data.edges[:-1].numpy(), data.accuracy.nan_to_num(0).numpy(), width, align="edge", edgecolor="white")
     panel.plot([0, 1], [0, 1], color="black", linestyle=":")
-    panel.text(0.03, 0.93, f"ECE {evaluation.expected_calibration_error(one.probabilities, one.labels):.3f}")
+    panel.text(0.03, 0.93, f"ECE {evaluation.expected_calibration_error(one.probabilities, one.classed):.3f}")
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
 
 def draw_confusion(panel: Axes, one: Shown) -> None:
     """The share of the images of each class (rows) that are predicted as each class (columns)."""
-    counts = evaluation.confusion_matrix(one.probabilities.argmax(1), one.labels, len(one.classes)).double()
+    counts = evaluation.confusion_matrix(one.probabilities.argmax(1), one.classed, len(one.classes)).double()
     panel.imshow((counts / counts.sum(1, keepdim=True).clamp(min=1)).numpy(), cmap="Blues", vmin=0, vmax=1)
-    size = 8 if len(one.classes) <= READABLE_CLASSES else 6
+    size = 8 if len(one.classes) <= 12 else 6
     panel.set_xticks(range(len(one.classes)), one.classes, rotation=90, fontsize=size)
     panel.set_yticks(range(len(one.classes)), one.classes, fontsize=size)
     panel.set(xlabel="prediction", ylabel="label")
-
-
-def _color_bar(figure: Figure, shown: Sequence[Shown]) -> None:
-    image = figure.axes[0].images[0]
-    figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="share of the images of a class")
 
 
 def _draw_tsne(panel: Axes, one: Shown) -> None:
     from sklearn.manifold import TSNE
 
     assert one.saved.features is not None
-    chosen = np.random.default_rng(0).permutation(len(one.saved.logits))[:MOST_POINTS]
+    chosen = np.random.default_rng(0).permutation(len(one.saved.logits))[:1000]
     perplexity = min(30.0, max(1.0, (len(chosen) - 1) / 3))
     points = TSNE(perplexity=perplexity, random_state=0).fit_transform(one.saved.features[chosen].astype(np.float32))
-    classes = one.coloring[chosen]
+    classes = one.classed.numpy()[chosen]
     for number in np.unique(classes):
         across, up = points[classes == number].T
         panel.scatter(across, up, s=9, linewidths=0, **_look(int(number)))
@@ -313,15 +284,13 @@ def _draw_tsne(panel: Axes, one: Shown) -> None:
 
 def _look(number: int) -> dict[str, Any]:
     """Colour and marker of a class; those of 100 classes differ."""
-    return {"color": f"C{number % 10}", "marker": MARKERS[number // 10 % len(MARKERS)]}
+    return {"color": f"C{number % 10}", "marker": "o^sDvP*X<>"[number // 10 % 10]}
 
 
 def draw_class_legend(figure: Figure, shown: Sequence[Shown]) -> None:
     """Names of the classes that are shown, below the panels, where there are not too many."""
-    from matplotlib.lines import Line2D
-
     names = shown[0].classes
-    present = sorted({int(number) for one in shown for number in np.unique(one.coloring)})
+    present = sorted({int(number) for one in shown for number in one.classed.unique()})
     if present[-1] < MOST_CLASSES:
         entries = [Line2D([], [], linestyle="", label=names[number], **_look(number)) for number in present]
         columns = max(1, int(figure.get_figwidth() // (0.5 + 0.09 * max(map(len, names)))))
