@@ -22,10 +22,11 @@ parent.document.title = `width ${innerWidth} overflow ${overflow} images ${drawn
 
 
 def test_latex_escapes_names_and_sources() -> None:
-    shot = Line("other", "shot", {"A_b": Cell(71.0, best=True)}, "Others & co, 100 %")
-    text = to_latex(Table("accuracy", "accuracy in %", ["A_b", "C|d"], [shot], []))
+    shot = Line("other", "shot & co", {"A_b": Cell(71.0, best=True)})
+    text = to_latex(Table("accuracy", "accuracy in %", ["A_b", "C|d"], [shot], ["Others & co,\n100 %"]))
     assert r" & A\_b & C|d \\" in text
-    assert "% shot (others): Others & co, 100 %" in text
+    assert r"shot \& co (others) & \textbf{71.00} &  \\" in text
+    assert "% Others & co, 100 %\n" in text
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same
     assert line(made, "ancon", "difference").cells["A-D"].mean == pytest.approx(67.0 - 71.0)
     assert line(made, "ancon", "difference").cells[AVERAGE].mean == pytest.approx(57.0 - 62.0)
     assert line(made, "shot", "other").cells[AVERAGE].mean == 88.0
+    assert made.notes[-1] == "shot (others): elsewhere"
     assert not any(found.label == "gce" for found in made.lines)
     printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
@@ -91,8 +92,8 @@ def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same
     assert not any(found.label == "shot" for found in made.lines)
     assert any("over the columns shown" in note for note in made.notes)
     made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])  # in %
-    assert made.decimals == 4
     printed = line(made, "ancon", "published").cells
+    assert printed["A-D"].decimals == 4
     assert (printed["A-D"].mean, printed[AVERAGE].mean) == pytest.approx((0.07, 0.06))
     assert line(made, "ancon", "difference").cells["A-D"].mean == pytest.approx(0.067 - 0.07)
 

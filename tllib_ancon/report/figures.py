@@ -20,8 +20,7 @@ from tllib_ancon import evaluation
 from tllib_ancon.errors import UserError
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
 from tllib_ancon.report.runs import AdaptedRun, compared_everywhere, label, usual_settings, variant
-from tllib_ancon.report.tables import ACCURACY, ECE, accuracies_by_criterion, measured, paper_spread
-from tllib_ancon.selection import PAPER_CRITERIA
+from tllib_ancon.report.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
 from tllib_ancon.text import showable
 from tllib_ancon.training.saved import SavedPredictions, read_predictions
 
@@ -60,12 +59,16 @@ class Shown:
 def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
     """All figures that these runs can fill, and which predictions could not be shown, one text each."""
     labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
-    drawn = list(_of_a_sweep(labelled, varied)) if varied else []
-    if not varied:
-        drawn += [_curves("epochs", "Accuracy and ECE", labelled, WITH_LABELS)]
-        drawn += [_by_severity(labelled[labelled.severity > 0]), _selection_boxes(labelled)]
-        what = "InfoMax, votes and threshold"
-        drawn += [_curves("epochs-without-labels", what, unlabelled, WITHOUT_LABELS)]
+    drawn = (
+        _of_a_sweep(labelled, varied)
+        if varied
+        else [
+            _curves("epochs", "Accuracy and ECE", labelled, WITH_LABELS),
+            _by_severity(labelled[labelled.severity > 0]),
+            _selection_boxes(labelled),
+            _curves("epochs-without-labels", "InfoMax, votes and threshold", unlabelled, WITHOUT_LABELS),
+        ]
+    )
     shown, notes = _with_predictions(runs)
     return [picture for picture in (*drawn, *_of_predictions(shown)) if picture is not None], notes
 
@@ -161,11 +164,11 @@ def _by_severity(runs: pd.DataFrame) -> Picture | None:
 
 def _selection_boxes(runs: pd.DataFrame) -> Picture | None:
     """None where one of the runs lacks a chosen epoch on record: the others would be those whose criteria agree."""
-    found = accuracies_by_criterion(runs)
-    if found[list(PAPER_CRITERIA)].isna().any(axis=None):
+    changes = accuracies_by_criterion(runs)[LARGEST_CHANGE]
+    if changes.hasnans:
         return None
     title = "Largest change of the accuracy between the paper's criteria that select the epoch; a box over runs"
-    values = zip(runs.label[found.index], paper_spread(found), strict=True)
+    values = zip(runs.label[changes.index], changes, strict=True)
     return boxes("selection", title, values, "change of accuracy (points)")
 
 
@@ -182,11 +185,9 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[Shown], list[str]]:
             notes.append(f"left out of the figures: {error}")
             continue
         if saved is not None:
-            place = f"{one.column}/{one.severity}" if one.severity else one.column
-            title, features = f"{name}, {plain(place)}, seed {one.seed}", saved.features
-            if (
-                features is not None and not (np.abs(features.astype(np.float64)) < 1e15).all()
-            ):  # the squares of larger ones overflow
+            title, features = f"{name}, {plain(one.pair)}, seed {one.seed}", saved.features
+            # the squares of larger ones overflow
+            if features is not None and not (np.abs(features.astype(np.float64)) < 1e15).all():
                 diverged.append(f"left out of t-SNE, its features have diverged: {title}")
                 saved = replace(saved, features=None)
             shown[name] = Shown(title, class_names(one.run, saved.logits.shape[1]), saved)
@@ -290,7 +291,7 @@ def _look(number: int) -> dict[str, Any]:
 def draw_class_legend(figure: Figure, shown: Sequence[Shown]) -> None:
     """Names of the classes that are shown, below the panels, where there are not too many."""
     names = shown[0].classes
-    present = sorted({int(number) for one in shown for number in one.classed.unique()})
+    present = sorted({number for one in shown for number in one.classed.tolist()})
     if present[-1] < MOST_CLASSES:
         entries = [Line2D([], [], linestyle="", label=names[number], **_look(number)) for number in present]
         columns = max(1, int(figure.get_figwidth() // (0.5 + 0.09 * max(map(len, names)))))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import Any
 
 from tllib_ancon.report.figures import Picture
 from tllib_ancon.report.tables import PAPER_SEEDS, Cell, Table
@@ -26,43 +26,32 @@ MARKDOWN_SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 SPACE = re.compile(r"\s+")
 
 
-def cell_text(cell: Cell | None, kind: str, decimals: int = 2) -> str:
-    """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's; a difference has its sign."""
-    if cell is None:
-        return ""
-    decimals = decimals if cell.decimals is None else cell.decimals
-    if kind == "difference":
-        return f"{cell.mean:+.{decimals}f}".replace("-", "−")
-    text = f"{cell.mean:.{decimals}f}" + (f" ± {cell.deviation:.{decimals}f}" if cell.deviation is not None else "")
-    return f"{text} †{cell.seeds}" if cell.seeds is not None and cell.seeds < PAPER_SEEDS else text
-
-
 def to_markdown(table: Table) -> str:
     header, *rows = _rows(table, escaped, "**{}**")
     rows = [header, ["---", *("---:" for _ in table.columns)], *rows]
     body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "\n".join(f"- {escaped(note)}" for note in _notes(table))
+    notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
     return f"### {escaped(table.title)}\n\n{body}\n\n{notes}\n"
 
 
 def to_csv(table: Table) -> str:
     """A line for each mean, standard deviation and number of seeds, and for what others printed."""
-    rows = [["row", "number", *table.columns, "source"]]
+    rows: list[list[Any]] = [["row", "number", *table.columns, "source"]]
     for line in table.lines:
-        cells = [line.cells.get(column) for column in table.columns]
-        means = [cell_text(cell and replace(cell, deviation=None, seeds=None), "", table.decimals) for cell in cells]
-        rows.append([line.label, line.kind, *means, line.source])
-        if any(cell and cell.seeds for cell in cells):
-            deviations = [cell and cell.deviation for cell in cells]
-            shown = ["" if value is None else f"{value:.{table.decimals}f}" for value in deviations]
-            seeds = [str(cell.seeds or "") if cell else "" for cell in cells]
-            rows += [[line.label, "std", *shown, line.source], [line.label, "seeds", *seeds, line.source]]
+        parts: dict[str, dict[str, Any]] = {line.kind: {}, "std": {}, "seeds": {}}
+        for column, cell in line.cells.items():
+            parts[line.kind][column] = f"{cell.mean:.{cell.decimals}f}"
+            parts["std"][column] = "" if cell.deviation is None else f"{cell.deviation:.{cell.decimals}f}"
+            parts["seeds"][column] = cell.seeds
+        for number, values in parts.items():
+            if number == line.kind or any(parts["seeds"].values()):
+                rows.append([line.label, number, *map(values.get, table.columns), line.source])
     return csv_text(rows)
 
 
 def to_latex(table: Table) -> str:
     header, *rows = (" & ".join(row) + r" \\" for row in _rows(table, _latex, r"\textbf{{{}}}"))
-    comments = "".join(f"% {SPACE.sub(' ', note)}\n" for note in _notes(table))
+    comments = "".join(f"% {SPACE.sub(' ', note)}\n" for note in table.notes)
     begin = f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return comments + "\n".join([begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", "\\end{tabular}\n"])
 
@@ -93,20 +82,19 @@ def _rows(table: Table, safe: Callable[[str], str], bold: str) -> list[list[str]
     """The header, then the texts of each line: what the first column says, and its numbers, the best in bold."""
     rows = [["", *map(safe, table.columns)]]
     for line in table.lines:
-        cells = [line.cells.get(column) for column in table.columns]
-        texts = [safe(cell_text(cell, line.kind, table.decimals)) for cell in cells]
-        best = [bold.format(text) if cell and cell.best else text for cell, text in zip(cells, texts, strict=True)]
-        rows.append([safe(line.label + KINDS[line.kind]), *best])
+        texts = {column: safe(_cell_text(cell, line.kind)) for column, cell in line.cells.items()}
+        texts |= {column: bold.format(texts[column]) for column, cell in line.cells.items() if cell.best}
+        rows.append([safe(line.label + KINDS[line.kind]), *(texts.get(column, "") for column in table.columns)])
     return rows
 
 
-def _notes(table: Table) -> list[str]:
-    """The table's notes and where others printed their rows."""
-    by_source: dict[str, list[str]] = {}
-    for line in table.lines:
-        if line.kind == "other":
-            by_source.setdefault(line.source, []).append(line.label)
-    return [*table.notes, *(f"{', '.join(labels)} (others): {source}" for source, labels in by_source.items())]
+def _cell_text(cell: Cell, kind: str) -> str:
+    """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's; a difference has its sign."""
+    if kind == "difference":
+        return f"{cell.mean:+.{cell.decimals}f}".replace("-", "−")
+    text = f"{cell.mean:.{cell.decimals}f}"
+    text += f" ± {cell.deviation:.{cell.decimals}f}" if cell.deviation is not None else ""
+    return f"{text} †{cell.seeds}" if cell.seeds is not None and cell.seeds < PAPER_SEEDS else text
 
 
 def _html_table(table: Table) -> str:
@@ -119,7 +107,7 @@ def _html_table(table: Table) -> str:
     return (
         f'<section>\n<h2>{escape(table.title[:1].upper() + table.title[1:])}</h2>\n<div class="wide">\n<table>\n'
         f"<thead><tr><th></th>{columns}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n</div>\n"
-        f"{_html_list(_notes(table))}</section>\n"
+        f"{_html_list(table.notes)}</section>\n"
     )
 
 

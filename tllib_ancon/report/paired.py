@@ -3,7 +3,7 @@ the unit of every error and test, since the seeds of a pair share its images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
 
@@ -58,14 +58,21 @@ def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, Ro
     """The comparisons that :func:`paired_table` makes by default, of the rows that there are."""
     alone: dict[str, list[tuple[RowKey, RowKey]]] = {}
     pooled: dict[tuple[str, str], list[tuple[RowKey, RowKey]]] = {}
-    for one, other in _compared(list(rows)):
-        start, method, variant = one
-        what = f"{method}, {variant} − usual settings" if variant else f"{method} − {other[1]}"
-        alone[label(start, what)] = [(one, other)]
-        pooled.setdefault((what, "starts"), []).append((one, other))
-        refiner, reference = refiner_of(method), refiner_of(other[1]) or "base"
-        if refiner and other[1] != SOURCE_ONLY and not variant:
-            pooled.setdefault((label(start, f"{refiner} − {reference}"), "bases"), []).append((one, other))
+    rows = list(rows)
+    for start, method, variant in rows:
+        refiner = _refiner(method)
+        base, before = method.removesuffix(refiner), REFINERS[: REFINERS.index(refiner)] if refiner else ()
+        bases = [base.rstrip("+") or "self-training", *(base + other for other in before)] if refiner else []
+        for other in [method] if variant else [SOURCE_ONLY, *bases]:
+            if method == SOURCE_ONLY or (start, other, "") not in rows:
+                continue
+            both = (start, method, variant), (start, other, "")
+            what = f"{method}, {variant} − usual settings" if variant else f"{method} − {other}"
+            alone[label(start, what)] = [both]
+            pooled.setdefault((what, "starts"), []).append(both)
+            if other in bases:
+                what = label(start, f"{refiner} − {_refiner(other) or 'base'}")
+                pooled.setdefault((what, "bases"), []).append(both)
     return alone | {f"{what}, mean over {len(many)} {of}": many for (what, of), many in pooled.items() if len(many) > 1}
 
 
@@ -86,22 +93,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return list((ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().sort_index())
 
 
-def refiner_of(method: str) -> str:
+def _refiner(method: str) -> str:
     """What is added to the base method; empty where it is one."""
     refiner = method.rpartition("+")[2]
     return refiner if refiner in REFINERS else ""
-
-
-def _compared(rows: Sequence[RowKey]) -> Iterator[tuple[RowKey, RowKey]]:
-    """Each row with those of its start that it is compared with: the source model, its base, and the other refiners of
-    this base before its own; a variant with the usual settings."""
-    for start, method, variant in rows:
-        refiner = refiner_of(method)
-        base, before = method.removesuffix(refiner), REFINERS[: REFINERS.index(refiner)] if refiner else ()
-        bases = [base.rstrip("+") or "self-training", *(base + other for other in before)] if refiner else []
-        for other in [method] if variant else [SOURCE_ONLY, *bases]:
-            if method != SOURCE_ONLY and (start, other, "") in rows:
-                yield (start, method, variant), (start, other, "")
 
 
 def _differences(rows: Mapping[RowKey, pd.Series[float]], compared: Sequence[tuple[RowKey, RowKey]]) -> pd.DataFrame:

@@ -148,9 +148,9 @@ class AdaptedRun:
 
 def frame(runs: Sequence[AdaptedRun], varied: Iterable[str] = ()) -> pd.DataFrame:
     """A row a run: the ``run``, where it belongs (``start``, ``method``, both as one ``label``, and ``variant``;
-    ``column``, a pair of domains or a corruption, ``severity``, 0 where there is none, and ``seed``), and numbers of
-    its models, as :data:`MODELS` names them, NaN where it has none. A variant is where a run leaves the usual values of
-    the settings that its table compares."""
+    ``column``, a pair of domains or a corruption, ``severity``, 0 where there is none, both as one ``pair``, and
+    ``seed``), and numbers of its models, as :data:`MODELS` names them, NaN where it has none. A variant is where a run
+    leaves the usual values of the settings that its table compares."""
     usual = usual_settings(runs, varied)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in runs:
@@ -161,6 +161,7 @@ def frame(runs: Sequence[AdaptedRun], varied: Iterable[str] = ()) -> pd.DataFram
         models = {prefix: run.result.get(which) or run.result["start"] for which, prefix in MODELS.items()}
         numbers = {prefix + name: model.get(name, math.nan) for prefix, model in models.items() for name in NUMBERS}
         named = {"label": label(run.start, run.method), **dict(zip((*ROW, *PLACE), key, strict=True))}
+        named["pair"] = f"{place[0]}/{place[1]}" if place[1] else place[0]
         found[key] = {"run": run, "target": target, "labelled": run.labelled, **named, **numbers}
     return pd.DataFrame(list(found.values()))
 
@@ -193,10 +194,9 @@ def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
     scores = [f"{prefix}{score}" for prefix in MODELS.values() for score in ("accuracy", "ece")]
     rows: list[list[Any]] = [["pair", "start", "method", *varied, "seed", "selected_epoch", *scores]]
     for one in runs.sort_values(["target", "column", "start", "method", "seed"]).to_dict("records"):
-        pair = f"{one['column']}/{one['severity']}" if one["severity"] else one["column"]
         values = [one["run"].config.get(name) for name in varied]
         numbers = ["" if math.isnan(one[score]) else f"{one[score]:.4f}" for score in scores]
-        rows.append([pair, one["start"], one["method"], *values, one["seed"], one["epoch"], *numbers])
+        rows.append([one["pair"], one["start"], one["method"], *values, one["seed"], one["epoch"], *numbers])
     return csv_text(rows)
 
 

@@ -29,7 +29,7 @@ class Cell:
     deviation: float | None = None
     seeds: int | None = None
     best: bool = False
-    decimals: int | None = None  # where they are not its table's
+    decimals: int = 2
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ class Table:
     title: str
     columns: Sequence[str]  # in order, an average among them if there is one
     lines: Sequence[Line]
-    notes: Sequence[str] = ()  # how to read it, and what deviates from the paper
-    decimals: int = 2
+    notes: Sequence[str] = ()  # how to read it, what deviates from the paper, and where others printed their rows
 
 
 @dataclass(frozen=True)
@@ -144,12 +143,20 @@ def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (),
     if average and printed and not whole:
         notes.append("averages, the printed rows' too, are over the columns shown")
     shown = [line for line in lines if line.cells]
-    return Table(quantity.name, quantity.title, [*columns, *average], shown, notes, quantity.decimals)
+    sources: dict[str, list[str]] = {}
+    for line in shown:
+        if line.kind == "other":
+            sources.setdefault(line.source, []).append(line.label)
+        for cell in line.cells.values():
+            cell.decimals = quantity.decimals
+    notes += [f"{', '.join(labels)} (others): {source}" for source, labels in sources.items()]
+    return Table(quantity.name, quantity.title, [*columns, *average], shown, notes)
 
 
 def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of the epoch that each criterion (a column) selects in each run (a row) without training again, of the
-    runs with two epochs to choose from that can be compared; NaN where that epoch or a score is not on record."""
+    runs with two epochs to choose from that can be compared, and max - min over the criteria that the paper takes; NaN
+    where that epoch or a score is not on record."""
 
     def chosen(epochs: Sequence[Mapping[str, Any]], name: str) -> float:
         scores = [epoch.get(name, nan) for epoch in epochs]
@@ -157,7 +164,10 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
 
     scored = compared_everywhere(runs.loc[[len(run.metrics) > 2 for run in runs.run]])
     found = [[chosen(run.metrics[1:], name) for name in CRITERIA] for run in scored.run]
-    return pd.DataFrame(found, scored.index, list(CRITERIA), float)
+    accuracies = pd.DataFrame(found, scored.index, list(CRITERIA), float)
+    paper = accuracies[list(PAPER_CRITERIA)]
+    accuracies.insert(len(PAPER_CRITERIA), LARGEST_CHANGE, paper.max(axis=1, skipna=False) - paper.min(axis=1))
+    return accuracies
 
 
 def selection_table(runs: pd.DataFrame) -> Table | None:
@@ -167,19 +177,12 @@ def selection_table(runs: pd.DataFrame) -> Table | None:
     if found.empty or len(found.columns) < 2:
         return None
     notes = ["mean over the pairs and seeds that every method has"]
-    if {*PAPER_CRITERIA} <= {*found}:
+    if LARGEST_CHANGE in found:
         paper = ", ".join(PAPER_CRITERIA)
         notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {paper}")
-        found.insert(len(PAPER_CRITERIA), LARGEST_CHANGE, paper_spread(found))
     means = found.groupby(runs.method, sort=False).agg(fmean)
     lines = [Line("measured", str(method), dict(row.map(Cell))) for method, row in means.iterrows()]
     return Table("selection", "accuracy in % of the epoch that each criterion selects", list(means), lines, notes)
-
-
-def paper_spread(accuracies: pd.DataFrame) -> pd.Series[float]:
-    """Max - min of each run's accuracy over the criteria that the paper takes."""
-    paper = accuracies[list(PAPER_CRITERIA)]
-    return paper.max(axis=1) - paper.min(axis=1)
 
 
 def mce_table(runs: pd.DataFrame) -> Table | None:
