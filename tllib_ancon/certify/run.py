@@ -179,9 +179,9 @@ def _given(config: CertifyConfig, pair: ModelPair, comparison: Comparison) -> di
         return read_answers(Path(config.answers), comparison)
     if config.labels is None:
         return {}
-    listed = read_image_list(Path(config.labels), Path(str(pair.settings.root)), len(comparison.classes), True)
+    listed, labels = read_image_list(Path(config.labels), Path(str(pair.settings.root)), len(comparison.classes), True)
     paths = pair.images.paths
-    if listed.labels is None or paths is None:
+    if labels is None or paths is None:
         raise UserError(f"`labels` {config.labels}: expected a list with labels, and a run on files")
-    known = dict(zip(listed.paths, listed.labels.tolist(), strict=True))
+    known = dict(zip(listed, labels.tolist(), strict=True))
     return {int(at): known[paths[int(at)]] for at in comparison.disagreements if paths[int(at)] in known}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,7 +78,8 @@ def open_domain(
         name = dataset.removeprefix(HUGGING_FACE)
         if not os.path.isdir(name) and (Path(root) / name).is_dir():
             name = str(Path(root) / name)
-        domain = _open_hugging_face(name, codes, classes, image_column, label_column, allow_download)
+        found = _open_hugging_face(name, codes, allow_download)
+        domain = _of_hugging_face(found, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
     else:
         tree = Tree(root, allow_outside)
         openers: Mapping[str, Callable[[], Domain]] = {
@@ -269,23 +270,20 @@ def _distinct(folder: str | Path, names: Iterable[str]) -> list[str]:
     return list(known.values())
 
 
-class ImageList(NamedTuple):
-    """N paths, and (N,) labels unless there are none."""
+ImageList = tuple[Paths, NDArray[np.int64] | None]
+"""N paths, and (N,) labels unless there are none."""
 
-    paths: Paths
-    labels: NDArray[np.int64] | None
 
-    @classmethod
-    def of(cls, images: Iterable[tuple[str, int | None]], root: str | Path) -> ImageList:
-        labels = array("q")
+def _listed(images: Iterable[tuple[str, int | None]], root: str | Path) -> ImageList:
+    labels = array("q")
 
-        def paths() -> Iterator[str]:
-            for path, label in images:
-                if label is not None:
-                    labels.append(label)
-                yield path
+    def paths() -> Iterator[str]:
+        for path, label in images:
+            if label is not None:
+                labels.append(label)
+            yield path
 
-        return cls(Paths(paths(), root), np.asarray(labels) if labels else None)
+    return Paths(paths(), root), np.asarray(labels) if labels else None
 
 
 def _of_folders(
@@ -296,8 +294,8 @@ def _of_folders(
 ) -> Domain:
     """A domain of the images in its folders, part by part, each of a class or of none."""
     label = {name: number for number, name in enumerate(classes or ())}
-    listed = ((path, None if name is None else label[name]) for name, images in parts for path in images)
-    paths, labels = ImageList.of(listed, tree.root)
+    images = ((path, None if name is None else label[name]) for name, images in parts for path in images)
+    paths, labels = _listed(images, tree.root)
     if not paths:
         folders = ", ".join(str(tree.domain(code)) for code in codes)
         raise UserError(f"{folders}: no image here; known endings: {', '.join(SUFFIXES)}")
@@ -436,10 +434,10 @@ def read_image_list(
                 )
             yield full, None if label is None else label - first_label
 
-    found = ImageList.of(images(), base)
-    if not found.paths:
+    paths, labels = _listed(images(), base)
+    if not paths:
         raise UserError(f"{list_file}: the list is empty; it must name at least one image")
-    return found
+    return paths, labels
 
 
 def _open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Domain:
@@ -495,10 +493,10 @@ def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classe
         orders = [class_folders(*images) for images in lists]
         for code, order in zip(codes, orders, strict=True):
             require_same_order(orders[0], order, codes[0], code)
-        known = [images.labels for images in lists if images.labels is not None]
+        known = [labels for _, labels in lists if labels is not None]
         labels = np.concatenate(known) if len(known) == len(lists) else None
     if len(lists) > 1 or Path(paths.root) != tree.root:
-        paths = Paths(chain.from_iterable(images.paths for images in lists), os.path.normpath(tree.root))
+        paths = Paths(chain.from_iterable(paths for paths, _ in lists), os.path.normpath(tree.root))
     return Domain.of_files("+".join(codes), paths, classes, labels)
 
 
@@ -506,23 +504,16 @@ def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[Imag
     """One more than the largest label; more classes than images are taken for a slip of the pen."""
     advice = f"pass `num_classes`, or name the classes in {class_file}"
     pairs = zip(files, lists, strict=True)
-    labelled = [(int(images.labels.max()), file) for file, images in pairs if images.labels is not None]
+    labelled = [(int(labels.max()), file) for file, (_, labels) in pairs if labels is not None]
     if not labelled:
         raise UserError(f"image_list/classes.txt is missing and the lists have no labels: {advice}")
-    (largest, file), count = max(labelled), sum(len(images.paths) for images in lists)
+    (largest, file), count = max(labelled), sum(len(paths) for paths, _ in lists)
     if largest >= count:
         raise UserError(f"{file}: label {largest}, but the lists have only {count} images; {advice}")
     return largest + 1
 
 
-def _open_hugging_face(
-    name: str,
-    codes: Sequence[str],
-    classes: Sequence[str] | None,
-    image_column: str | None,
-    label_column: str | None,
-    allow_download: bool,
-) -> Domain:
+def _open_hugging_face(name: str, codes: Sequence[str], allow_download: bool) -> Any:
     """Splits of a dataset on disk, in the cache of the library ``datasets`` (the extra ``huggingface``) or its hub."""
     try:
         import datasets
@@ -552,8 +543,7 @@ def _open_hugging_face(
         parts.append(found)
     if any(part.features != parts[0].features for part in parts):
         raise UserError(f"{full}: the splits {', '.join(codes)} have other columns or classes")
-    joined = datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
-    return _of_hugging_face(joined, f"{full} {'+'.join(codes)}", classes, image_column, label_column)
+    return datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
 
 
 def _of_hugging_face(

@@ -124,13 +124,9 @@ class ImageTransform:
         return np.array(cropped).reshape(cropped.height, cropped.width, -1)
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
-        """What is done on the device: (B, H, W, C) uint8 and the seeds of the images' random numbers ->
-        (B, C, H, W) float32."""
-        return self.normalize(pixels)
-
-    def normalize(self, pixels: Tensor) -> Tensor:
-        """(B, H, W, C) uint8 -> (B, C, H, W) float32, on the device of ``pixels``. A CPU, whose cache holds an image
-        through all its steps, takes one after the other, and memory from NumPy, which asks for huge pages."""
+        """What is done on the device of ``pixels``: (B, H, W, C) uint8 and the seeds of the images' random numbers ->
+        (B, C, H, W) float32. A CPU, whose cache holds an image through all its steps, takes one after the other, and
+        memory from NumPy, which asks for huge pages."""
         planes, on_cpu = pixels.movedim(-1, -3), pixels.device.type == "cpu"
         shape = planes.shape
         images = torch.from_numpy(np.empty(shape, np.float32)) if on_cpu else torch.empty(shape, device=planes.device)
@@ -213,7 +209,7 @@ class DeviceAugmentation(ImageTransform):
                 drawn.append(draw(square))
         cropped = crop_batch(squares, drawn, self.size) if at_once else torch.stack(drawn)
         coloured: Tensor = functional.rgb_to_grayscale(cropped) if len(self.mean) == 1 else cropped
-        return self.normalize(coloured.movedim(-3, -1))
+        return super().finish(coloured.movedim(-3, -1), seeds)
 
 
 class Geometry(NamedTuple):

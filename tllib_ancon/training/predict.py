@@ -219,8 +219,8 @@ def _images(config: PredictionsConfig, classes: list[str] | None) -> Domain:
     if config.data is not None and not root.is_file():
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     if root.is_file() and not root.name.lower().endswith(SUFFIXES):
-        listed = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
-        return Domain.of_files(root.stem, listed.paths)
+        paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
+        return Domain.of_files(root.stem, paths)
     return as_domain(str(root), labels=False)
 
 
