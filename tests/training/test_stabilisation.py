@@ -14,7 +14,7 @@ from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, network, without
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
-from tllib_ancon.training.adapting import Adaptation, Restoration, WeightAverage
+from tllib_ancon.training.adapting import Adaptation, Restoration
 from tllib_ancon.training.loop import create_sgd, power_decay
 
 
@@ -32,17 +32,6 @@ def test_the_restoration_is_its_equation(share: float) -> None:
     restore()
     expected = (1 - share) * torch.tensor([5.0, -2.0]) + share * torch.tensor([1.0, 2.0])
     torch.testing.assert_close(parameter.detach(), expected)
-
-
-def test_the_average_is_the_mean() -> None:
-    model = nn.Linear(2, 1)
-    average, kept = WeightAverage(model), []
-    for _ in range(3):
-        nn.init.normal_(model.weight)
-        average.update_parameters(model)
-        kept.append(model.weight.detach().clone())
-    average.give(model)
-    torch.testing.assert_close(model.weight.detach(), torch.stack(kept).mean(0))
 
 
 def test_a_warm_up_rises_to_the_decay() -> None:
@@ -63,12 +52,17 @@ def test_restoration_keeps_the_weights_nearer_to_the_source_models() -> None:
     assert 0 < distance(model, near) < distance(model, far) / 2
 
 
-def test_the_mean_is_one_more_epoch_that_may_be_selected() -> None:
-    plain, result = adapt(criterion="last"), adapt(criterion="last", average_last=2)
+def test_the_mean_is_one_more_epoch_that_may_be_selected(tmp_path: Path) -> None:
+    plain = adapt(criterion="last")
+    result = adapt(criterion="last", average_last=2, save_epochs=True, log=str(tmp_path))
     assert [line["epoch"] for line in result.metrics] == [*range(EPOCHS + 2)]
     assert (result.selected_epoch, result.metrics[-1]["averaged"]) == (EPOCHS + 1, 2)
     assert without(result.metrics[: EPOCHS + 1]) == without(plain.metrics)
     assert distance(plain.model, result.model) > 0
+    epochs = [torch.load(tmp_path / f"checkpoints/epoch-{EPOCHS + at:03d}.pth") for at in (-1, 0, 1)]
+    for name, mean in epochs[-1].items():
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+            torch.testing.assert_close(mean, (epochs[0][name] + epochs[1][name]) / 2)
 
 
 @pytest.mark.parametrize("settings", [{"batch_norm": "mixed", "pull": 0.01}, {"batch_norm": "source"}])

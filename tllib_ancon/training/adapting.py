@@ -24,7 +24,7 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
-from tllib_ancon.training.progress import Progress, source_model_preferred
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
 from tllib_ancon.training.state import copy_to_cpu
@@ -65,7 +65,8 @@ class Adaptation(TrainingLoop):
     memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
 
     Epoch 0 scores the source model, which is changed in place; with ``average_last`` one more than ``epochs`` takes the
-    mean of the last weights. Labels of the target, if it has any, are for the record alone: of the source model, of
+    mean of the last weights (Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI
+    2018). Labels of the target, if it has any, are for the record alone: of the source model, of
     every ``record_every``-th epoch, of the selected and of the last one.
     """
 
@@ -120,21 +121,13 @@ class Adaptation(TrainingLoop):
         self.restoration = Restoration(self.network.parameters(), options.pull)
         if options.average_last:
             self.last_epoch = options.epochs + 1
-            self.average = self.parts["last_epochs"] = WeightAverage(self.given)
+            self.average = self.parts["last_epochs"] = AveragedModel(self.given)
 
     def adapted(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode."""
         self.restore_batch_norm()
         self._load_best()
         return self.given.eval()
-
-    def __call__(self) -> dict[str, Any]:
-        result = super().__call__()
-        if result["better_than_start"] is False:
-            self.progress.line(source_model_preferred(result))
-        if self.progress.tracker is not None:
-            self.progress.tracker.finish()
-        return result
 
     def result(self) -> dict[str, Any]:
         criterion, epoch = self.options.criterion, self._selected_epoch()
@@ -154,7 +147,7 @@ class Adaptation(TrainingLoop):
         if epoch == 0:
             return {}
         if epoch > self.options.epochs:
-            self.average.give(self.given)
+            self.given.load_state_dict(self.average.module.state_dict())
             if self.options.batch_norm != "source" and has_statistics(self.network):
                 self._estimate_statistics(epoch)
             return {"averaged": self.options.average_last}
@@ -303,19 +296,6 @@ class Restoration:
     def __call__(self) -> None:
         for parameter, source in zip(self.parameters, self.source, strict=True):
             parameter.lerp_(source, self.share)
-
-
-class WeightAverage(AveragedModel):
-    """The mean of a network's parameters over its last epochs; its buffers are not averaged.
-
-    Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018.
-    """
-
-    @torch.no_grad()
-    def give(self, model: nn.Module) -> None:
-        """Give a model of the same form the mean."""
-        for parameter, mean in zip(model.parameters(), self.module.parameters(), strict=True):
-            parameter.copy_(mean)
 
 
 PASSES, PROBABILITY = 10, 0.5

@@ -106,6 +106,7 @@ class TrainingLoop(ABC):
             result = self.result()
             if self.run is not None:
                 self.run.finish(result)
+        self.progress.finish(result)
         return result
 
     def epochs(self) -> Iterator[dict[str, Any]]:

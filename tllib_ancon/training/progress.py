@@ -90,20 +90,22 @@ class Progress:
         numbers = [f"{label} {form.format(metrics[name])}" for name, label, form in SHOWN if name in metrics]
         self.line(f"{title} {metrics['epoch']}/{total}: {', '.join(numbers)}")
 
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Say what to do where no epoch of an adaptation scores above the source model."""
+        if result.get("better_than_start") is False:
+            name = result["criterion"]
+            start, best = (result[which][name] for which in ("start", "selected"))
+            self.line(
+                f"no epoch scores above the source model ({name} {start:.4f}, {best:.4f} at best; {_end(name)}), and "
+                "adapting may have done harm: a smaller learning rate often helps, and a few dozen labels tell which "
+                "model is better (tllib-ancon certify)"
+            )
+        if self.tracker is not None:
+            self.tracker.finish()
+
     def line(self, text: str) -> None:
         if not self.quiet:
             tqdm.write(text, file=sys.stderr)
-
-
-def source_model_preferred(result: Mapping[str, Any]) -> str:
-    """What to do where no epoch scores above the source model, as ``result.json`` of an adaptation tells."""
-    name = result["criterion"]
-    start, best = (result[which][name] for which in ("start", "selected"))
-    return (
-        f"no epoch scores above the source model ({name} {start:.4f}, {best:.4f} at best; {_end(name)}), and adapting "
-        "may have done harm: a smaller learning rate often helps, and a few dozen labels tell which model is better "
-        "(tllib-ancon certify)"
-    )
 
 
 def result_summary(result: Mapping[str, Any]) -> str:
