@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -179,17 +179,14 @@ class Adaptation(TrainingLoop):
         self.restoration()
 
     def _estimate_statistics(self, epoch: int) -> None:
-        """Give batch-norm the statistics of the images to adapt on, without augmentation."""
+        """Give batch-norm the statistics of the images to adapt on, without augmentation and without the image that
+        evaluation repeats; synchronised batch-norm needs as many batches in each process, hence that image too."""
+        loader = self.images.adapted
+        count = loader.num_images if self.options.sync_batch_norm else len(self.images.shard)
+        batches = enumerate(self.interruption.watch(loader, epoch))
         with self.accelerator.autocast():
-            estimate_statistics(self.network, self._own_images(epoch))
-
-    def _own_images(self, epoch: int) -> Iterator[Tensor]:
-        """The batches to adapt on without the image that evaluation repeats; synchronised batch-norm needs as many
-        batches in each process, hence that image too."""
-        left = self.images.adapted.num_images if self.options.sync_batch_norm else len(self.images.shard)
-        for _, images in self.interruption.watch(self.images.adapted, epoch):
-            yield images[:left].to(self.device, non_blocking=True)
-            left -= len(images)
+            own = (images[: count - at * loader.batch_size].to(self.device) for at, (_, images) in batches)
+            estimate_statistics(self.network, own)
 
     def _score(self, metrics: dict[str, Any]) -> Predictions | None:
         """Score the hold-out, and for the record the whole target where its turn has come or its predictions are kept

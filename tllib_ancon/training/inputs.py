@@ -183,12 +183,8 @@ def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
     """A function that scores predictions on the target for the record; None where the target has no labels."""
     if target.labels is None:
         return None
-    labels = torch.from_numpy(target.labels)
-
-    def record(predictions: Predictions) -> dict[str, Any]:
-        return evaluation.summarize(predictions.logits.cpu(), labels[predictions.indices], target.num_classes)
-
-    return record
+    labels, count = torch.from_numpy(target.labels), target.num_classes
+    return lambda found: evaluation.summarize(found.logits.cpu(), labels[found.indices], count)
 
 
 StartedConfig = TypeVar("StartedConfig", AdaptConfig, PredictConfig)
