@@ -50,8 +50,7 @@ class Script:
         border = next(ours, len(words))
         own, adapts = words[:border], border < len(words)
         given: dict[str, Any] = {}
-        log: Path | None = None
-        arguments: dict[str, Any] | None = None
+        log = arguments = None
         if adapts:
             second = second_stage_parser().parsed(words[border:])
             given = {} if second.config is None else read_file(second.config)

@@ -47,31 +47,31 @@ class Demo:
 
     def runs(self) -> list[Run]:
         """All of them, source models first."""
-
-        def common(name: str, seed: int) -> dict[str, Any]:
-            return {
-                "root": str(self.out / "data"),
-                "data": "ImageList",
-                "source": (SOURCE,),
-                "arch": "small_cnn",
-                "image_size": CROP,
-                "scale": (0.5, 1.0),
-                "no_hflip": True,
-                "seed": seed,
-                "threads": 1,
-                "workers": 0,
-                "cache": str(self.out / "cache"),
-                "device_augmentation": True,
-                "quiet": True,
-                "log": str(self.out / name),
-            }
-
-        sources, adaptations = {seed: _name("source", seed) for seed in self.seeds}, []
+        common = {
+            "root": str(self.out / "data"),
+            "data": "ImageList",
+            "source": (SOURCE,),
+            "arch": "small_cnn",
+            "image_size": CROP,
+            "scale": (0.5, 1.0),
+            "no_hflip": True,
+            "threads": 1,
+            "workers": 0,
+            "cache": str(self.out / "cache"),
+            "device_augmentation": True,
+            "quiet": True,
+        }
+        runs = []
+        for seed in self.seeds:
+            name = _name("source", seed)
+            own = {"seed": seed, "log": str(self.out / name), "scratch": True, "epochs": self.source_epochs}
+            runs.append(Run(name, "pretrain", common | own))
         for block, seed, method in product(self.blocks, self.seeds, METHODS):
-            name, start = _name(method, seed, block), sources[seed]
-            settings = {
-                **common(name, seed),
-                **({} if method == "adabn" else {"epochs": self.epochs}),
+            name, start = _name(method, seed, block), _name("source", seed)
+            own = {
+                "seed": seed,
+                "log": str(self.out / name),
+                "epochs": None if method == "adabn" else self.epochs,
                 "target": (TARGET,),
                 "checkpoint": str(self.out / start / "checkpoints" / "best.pth"),
                 "method": method,
@@ -79,9 +79,8 @@ class Demo:
                 "record_every": 2,
                 "scratch": block == FULL_RATE,
             }
-            adaptations.append(Run(name, "adapt", settings, start))
-        trained = {"scratch": True, "epochs": self.source_epochs}
-        return [*(Run(n, "pretrain", common(n, seed) | trained) for seed, n in sources.items()), *adaptations]
+            runs.append(Run(name, "adapt", common | own, start))
+        return runs
 
     def run(self, say: Callable[[str], None]) -> None:
         """Make every run that is not finished. After a signal (:class:`Interrupted`) the same command continues."""

@@ -20,7 +20,6 @@ _TABLES = (
     *("sfda", "office31", "officehome", "officehome_ece", "visda", "uda"),
     *(f"imagenet_c_{severity}" for severity in range(1, 6)),
 )
-_OTHERS = ("office31", "officehome", "visda", "uda", "imagenet_c_5", "digits")
 _LABELS = ("method", "start", "seed", "source")
 
 
@@ -51,15 +50,14 @@ def published(table: str) -> list[Row]:
 def other(table: str) -> list[Row]:
     """Rows published by other projects for the setting of one of :func:`tables`, or for ``digits``; none where no rows
     are kept. Their protocols differ (selection on labels, splits, passes over the data); see each ``source``."""
-    if table not in {*_TABLES, *_OTHERS}:
-        raise unknown_name("table", table, {*_TABLES, *_OTHERS})
-    return _rows(f"other_{table}") if table in _OTHERS else []
+    if table not in {*_TABLES, "digits"}:
+        raise unknown_name("table", table, {*_TABLES, "digits"})
+    return _rows(f"other_{table}")
 
 
 def _rows(name: str) -> list[Row]:
-    text = (files(__package__) / "published" / f"{name}.csv").read_text(encoding="utf-8")
-    rows = []
-    for record in csv.DictReader(text.splitlines()):
+    file, rows = files(__package__) / "published" / f"{name}.csv", []
+    for record in csv.DictReader(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else ():
         labels = {"source": PAPER, **{name: record.pop(name) for name in _LABELS if name in record}}
         cells = {column: float(cell) for column, cell in record.items() if cell}
         rows.append(Row(values=cells, average=cells.pop("average", None), **labels))
