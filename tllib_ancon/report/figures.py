@@ -115,18 +115,17 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture |
     """A figure for each axis of a sweep, and one for its design choices: of the runs that leave the usual settings in
     that alone."""
     usual = usual_settings(runs.run, varied)
-    designs = [name for name in usual if name not in SWEPT]
-    axes = {f"sweep-{name}": (what, [name]) for name, what in SWEPT.items() if name in usual}
-    for figure, (what, own) in (axes | ({"variants": ("design choice", designs)} if designs else {})).items():
+    designs = {name: value for name, value in usual.items() if name not in SWEPT}
+    for own in filter(None, (*([name] for name in SWEPT if name in usual), [*designs])):
         others = {name: value for name, value in usual.items() if name not in own}
         part = runs.loc[[not variant(run, others) for run in runs.run]]
-        chosen = {name: usual[name] for name in designs}
-        texts = [str(run.config.get(own[0])) if figure in axes else variant(run, chosen) for run in part.run]
+        what = SWEPT.get(own[0])
+        texts = [str(run.config.get(own[0])) if what else variant(run, designs) for run in part.run]
         rows = zip(texts, part.method, part.accuracy, strict=True)
         values = [(text or method, value) for text, method, value in sorted(rows)]
-        if figure not in axes or len(dict(values)) > 1:
-            title = f"Accuracy by {what}; a box over pairs and seeds, triangles are means"
-            yield boxes(figure, title, values, "accuracy (%)")
+        if not what or len(dict(values)) > 1:
+            title = f"Accuracy by {what or 'design choice'}; a box over pairs and seeds, triangles are means"
+            yield boxes(f"sweep-{own[0]}" if what else "variants", title, values, "accuracy (%)")
 
 
 def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,12 @@ from tllib_ancon.paper import numbers
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD
 from tllib_ancon.paper.plan import Plan
+from tllib_ancon.report import tables
 from tllib_ancon.report.figures import figures
 from tllib_ancon.report.formats import markdown, page, to_csv, to_latex
 from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.runs import deviations, frame, read_records, read_runs, refuse_mixed_settings, runs_csv, some
-from tllib_ancon.report.tables import (
-    CLASS_ACCURACY,
-    WITH_LABELS,
-    WITHOUT_LABELS,
-    Quantity,
-    Table,
-    mce_table,
-    selection_table,
-    table,
-)
+from tllib_ancon.report.runs import AdaptedRun, frame, read_records, read_runs, refuse_mixed_settings, runs_csv, some
+from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
 from tllib_ancon.training.files import write_bytes
 
 
@@ -45,22 +38,22 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     refuse_mixed_settings(runs, varied)
     found = frame(runs, varied)
     title = plan.title if plan else f"{runs[0].dataset}: {_counted(len(runs), 'adaptation')}"
-    tables = _tables(found, plan, varied)
+    made = _tables(found, plan, varied)
     pictures, not_shown = figures(found, varied)
     remarks = [*_remarks(found, plan, records), *damaged, *left_out, *not_shown]
     texts = {
-        "report.md": markdown(title, remarks, tables),
+        "report.md": markdown(title, remarks, made),
         "runs.csv": runs_csv(found, varied),
-        **{f"{made.name}.csv": to_csv(made) for made in tables},
-        **{f"{made.name}.tex": to_latex(made) for made in tables},
-        "report.html": page(title, remarks, tables, pictures),
+        **{f"{one.name}.csv": to_csv(one) for one in made},
+        **{f"{one.name}.tex": to_latex(one) for one in made},
+        "report.html": page(title, remarks, made, pictures),
     }
     files = {name: text.encode(errors="replace") for name, text in texts.items()}  # not every file name is text
     out.mkdir(parents=True, exist_ok=True)
     for name, content in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
         write_bytes(out / name, content)
-    made = f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
-    return f"{files['report.md'].decode()}\n{made}"
+    where = f"{_counted(len(made), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
+    return f"{files['report.md'].decode()}\n{where}"
 
 
 def _counted(number: int, what: str) -> str:
@@ -75,14 +68,13 @@ def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> lis
         if plan and CLASS_ACCURACY.name in plan.published:
             made.append(table(CLASS_ACCURACY, labelled, *_printed(plan, CLASS_ACCURACY, 0, dataset)))
         for severity, part in labelled.groupby("severity"):
-            for quantity in WITH_LABELS:
+            for quantity in tables.WITH_LABELS:
                 one = table(quantity, part, *_printed(plan, quantity, severity, dataset))
                 named: dict[str, Any] = {"name": f"{one.name}-{severity}", "title": f"{one.title}, severity {severity}"}
                 made.append(replace(one, **named) if severity else one)
-        made.append(paired_table(labelled))
-        made.append(None if varied else selection_table(labelled))
-        made.append(mce_table(labelled) if dataset == IMAGENET_C else None)
-    without = [table(quantity, unlabelled) for quantity in WITHOUT_LABELS] if len(unlabelled) else []
+        made += [paired_table(labelled), None if varied else tables.selection_table(labelled)]
+        made += [tables.mce_table(labelled)] if dataset == IMAGENET_C else []
+    without = [table(quantity, unlabelled) for quantity in tables.WITHOUT_LABELS] if len(unlabelled) else []
     return [one for one in (*made, *without) if one is not None and one.lines]
 
 
@@ -117,7 +109,7 @@ def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str,
         data = runs[0].dataset
         if data != plan.dataset:
             remarks.append(f"these runs are on {data}, the plan is for {plan.dataset}: nothing is set beside them")
-        remarks += [f"deviates from the paper: {text}" for text in deviations(runs, _planned(plan), plan.varied)]
+        remarks += [f"deviates from the paper: {text}" for text in _deviations(runs, plan)]
         pairs = {*found.column.where(found.severity == 0, found.target)}
         for what, planned, made in (("pairs", plan.pairs, pairs), ("methods", plan.methods, {*found.method})):
             missing = [name for name in planned if name not in made]
@@ -128,16 +120,27 @@ def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str,
     ]
 
 
-def _planned(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Start -> the settings of the plan, those of the source stage under ``source NAME``."""
+def _deviations(runs: Iterable[AdaptedRun], plan: Plan) -> list[str]:
+    """Settings in which runs differ from those that the plan has for their start, the source stage's under ``source
+    NAME``, one text each, but for those that the plan compares."""
     planned: dict[str, dict[str, Any]] = {}
-    runs = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
-    for run in runs.values():
-        start = run.name.split("/")[0]
-        if run.command == "adapt" and start not in planned:
-            source = runs[run.needs].config.to_dict() if run.needs else {}
-            own = run.config.inherit(source, str(run.needs)).to_dict()
-            both = own | {f"source {name}": value for name, value in source.items()}
-            assumed = ASSUMED | {f"source {name}": value for name, value in ASSUMED.items()}
-            planned[start] = {name: assumed.get(name) if value is None else value for name, value in both.items()}
-    return planned
+    of_plan = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
+    for one in of_plan.values():
+        start = one.name.split("/")[0]
+        if one.command == "adapt" and start not in planned:
+            source = of_plan[one.needs].config.to_dict() if one.needs else {}
+            stages = {"": one.config.inherit(source, str(one.needs)).to_dict(), "source ": source}
+            both = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
+            known = {called: ASSUMED.get(name) if value is None else value for called, name, value in both}
+            planned[start] = json.loads(json.dumps(known))
+    found = []
+    for run in runs:
+        expected = planned.get(run.start, {})
+        for name, value in run.settings.items():
+            own = name.removeprefix("source ")
+            said = own != name and (value, expected.get(name)) == (run.config.get(own), expected.get(own))
+            if name in expected and name not in plan.varied and expected[name] not in (value, None) and not said:
+                found.append(f"{name.replace('_', '-')}: {value}, in the paper's plan {expected[name]}")
+        weights = (run.source or run.config).get("pretrained_weights")
+        found += [f"pre-trained weights: {Path(weights).name}"] if weights is not None else []
+    return list(dict.fromkeys(found))

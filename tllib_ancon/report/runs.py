@@ -209,8 +209,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
             raise UserError(f"{folder} is not a folder; give run directories or folders that hold them")
         for path in sorted(result.parent for result in folder.rglob(RESULT)):
             paths.setdefault(path.resolve(), path)
-    read, left_out = _readable(paths.values(), _read)
-    found = [run for run in read if run is not None]
+    found, left_out = _readable(paths.values(), _read)
     if not found:
         why = f" ({left_out[0]})" if left_out else ""
         raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{why}")
@@ -223,12 +222,13 @@ def read_records(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]
     return _readable(filter(Path.is_file, paths), lambda path: _formed(_Record, path, read_json(path)))
 
 
-def _readable(paths: Iterable[Path], read: Callable[[Path], Found]) -> tuple[list[Found], list[str]]:
+def _readable(paths: Iterable[Path], read: Callable[[Path], Found | None]) -> tuple[list[Found], list[str]]:
     """What is read at these paths, and why it is not at others."""
     found, left_out = [], []
     for path in paths:
         try:
-            found.append(read(path))
+            if (one := read(path)) is not None:
+                found.append(one)
         except UserError as error:
             left_out.append(f"left out: {'' if str(error).startswith(f'{path} ') else f'{path}: '}{error}")
     return found, left_out
@@ -245,33 +245,9 @@ def refuse_mixed_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> 
                 of_start = name in OF_THE_START or name.startswith("source ")
                 group = f" of {run.method}" if name in own else f" of {run.start}" if of_start else ""
                 seen.setdefault(name + group, {}).setdefault(json.dumps(value), run.path)
-    differing = [
-        f"{name}: {some([f'{value} in {path}' for value, path in values.items()])}"
-        for name, values in seen.items()
-        if len(values) > 1
-    ]
-    if differing:
-        listed = some(differing, "; ")
-        raise UserError(f"these runs were made with different settings and make no one table ({listed})")
-
-
-def deviations(
-    runs: Iterable[AdaptedRun], planned: Mapping[str, Mapping[str, Any]], varied: Iterable[str]
-) -> list[str]:
-    """Settings in which runs differ from those that the plan of their table has for their start, one text each, but
-    for those that the table compares."""
-    found: dict[str, None] = {}
-    for run in runs:
-        expected = json.loads(json.dumps(planned.get(run.start, {})))
-        for name, value in run.settings.items():
-            own = name.removeprefix("source ")
-            said = own != name and (value, expected.get(name)) == (run.config.get(own), expected.get(own))
-            if name in expected and name not in varied and expected[name] not in (value, None) and not said:
-                found.setdefault(f"{name.replace('_', '-')}: {value}, in the paper's plan {expected[name]}")
-        weights = (run.source or run.config).get("pretrained_weights")
-        if weights is not None:
-            found.setdefault(f"pre-trained weights: {Path(weights).name}")
-    return list(found)
+    values = {name: [f"{value} in {path}" for value, path in made.items()] for name, made in seen.items()}
+    if differing := some([f"{name}: {some(own)}" for name, own in values.items() if len(own) > 1], "; "):
+        raise UserError(f"these runs were made with different settings and make no one table ({differing})")
 
 
 def some(texts: Sequence[str], separator: str = ", ") -> str:
