@@ -162,9 +162,7 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     if count < 2:
         raise UserError("snd: one sample has no neighbors; give the probabilities of at least two")
     rows = min(count, max(1, SIMILARITIES_AT_ONCE // count))
-    buffer = directions.new_empty(
-        rows, count
-    )  # one for all: allocating every intermediate costs more than computing it
+    buffer = directions.new_empty(rows, count)  # one for all: allocating costs more than computing
     total = directions.new_zeros(())
     for start in range(0, count, rows):
         weights = torch.mm(directions[start : start + rows], directions.T, out=buffer[: count - start])

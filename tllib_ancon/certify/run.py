@@ -41,8 +41,6 @@ from tllib_ancon.training.saved import read_arrays, write_arrays
 ANSWERS = "answers.jsonl"
 FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
-STAGES = ("", "adapt")
-"""Where an adaptation lies in a run directory: of one stage, or of two."""
 
 
 def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Certificate:
@@ -83,7 +81,7 @@ class ModelPair:
     """The source model and the adapted model of a finished adaptation, and the images that it was adapted to."""
 
     def __init__(self, config: CertifyConfig):
-        stages = [RunDirectory(Path(config.run, stage)) for stage in STAGES]
+        stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of one stage, or of two
         kept = {stage: stage.config() for stage in stages if (stage.path / "config.json").is_file()}
         found = next((stage for stage, settings in kept.items() if settings.get("command") == "adapt"), None)
         if found is None:

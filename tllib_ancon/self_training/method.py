@@ -82,14 +82,9 @@ class Task:
         return self.num_samples, self.num_classes, self.feature_dim
 
 
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """(B,) int64 -> (B, K) float32."""
-    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
-
-
 def one_hot_targets(visit: Visit) -> Tensor:
     """The refiner of plain self-training, E_1(ŷ) (Lee, 2013): (B, K) float32."""
-    return one_hot(visit.labels, visit.num_classes)
+    return nn.functional.one_hot(visit.labels, visit.num_classes).float()
 
 
 def no_targets(visit: Visit) -> None:
@@ -251,10 +246,9 @@ def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, An
 BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "adabn")
 COMPOSITIONS = ("elr", "ancon", "ancon-auto")
 """What may follow the name of a method after a plus; alone it follows self-training."""
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_RESERVED = ("name", "dataset", *Task.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -309,7 +303,15 @@ def register(
     for composition in composes:
         if composition not in COMPOSITIONS:
             raise unknown_name("composition", composition, COMPOSITIONS)
-    _check_options(name, options)
+    for option, own in settings_of(options).items():
+        if option in ("name", "dataset", *Task.__dataclass_fields__):
+            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
+        if own.is_required():
+            raise UserError(f"method {name}: option `{option}` has no default")
+        for other, registration in REGISTERED.items():
+            if settings_of(registration.options).get(option, own).annotation != own.annotation:
+                raise UserError(f"method {name}: option `{option}` has another type than that of {other}")
+    options(**{option: own.default for option, own in settings_of(options).items()})
 
     def add(builder: Builder) -> Builder:
         if name in COMPOSITIONS or (name in REGISTERED and _where(REGISTERED[name].builder) != _where(builder)):
@@ -325,15 +327,3 @@ def register(
 def _where(builder: Callable[..., Any]) -> tuple[str, str]:
     """Equal for one definition that is run twice, such as that of a notebook's cell."""
     return builder.__module__, getattr(builder, "__qualname__", "")
-
-
-def _check_options(name: str, options: type[Settings]) -> None:
-    for option, own in settings_of(options).items():
-        if option in _RESERVED:
-            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
-        if own.is_required():
-            raise UserError(f"method {name}: option `{option}` has no default")
-        for other, registration in REGISTERED.items():
-            if settings_of(registration.options).get(option, own).annotation != own.annotation:
-                raise UserError(f"method {name}: option `{option}` has another type than that of {other}")
-    options(**{option: own.default for option, own in settings_of(options).items()})
