@@ -1,7 +1,8 @@
 """Label-free selection: criteria that rank models by their predictions alone (Section 4.3.1).
 
 A criterion maps the predictions of one model on N images, (N, K) probabilities of any float dtype, to one number, which
-it computes in float64. It needs no label.
+it computes in float64. It needs no label. What is no non-empty matrix of probability vectors is refused with a
+:class:`~tllib_ancon.errors.UserError`.
 """
 
 from __future__ import annotations
@@ -71,9 +72,6 @@ def infomax(probabilities: Tensor) -> float:
     Shape: probabilities (N, K) float; output in :math:`[0, \log K]`, the upper end for one-hot predictions spread
     evenly over the classes.
 
-    Raises:
-        UserError: the input is not a non-empty matrix of probability vectors (so do all criteria)
-
     Source: the paper, appendix "Definitions of model selection criteria"; Shi and Sha, ICML 2012.
     """
     probabilities = checked_probabilities(probabilities)
@@ -92,9 +90,6 @@ def corr_c(probabilities: Tensor) -> float:
     Shape: probabilities (N, K) float; output in :math:`[0, \sqrt{2 - 2/\sqrt{K}}]`, 0 for one-hot predictions spread
     evenly over the classes, the upper end for predictions that are all the same.
 
-    Raises:
-        UserError: see :func:`infomax`
-
     Source: Tu, Deng, Gedeon and Zheng, "Assessing Model Out-of-distribution Generalization with Softmax
     Prediction Probability Baselines and A Correlation Method", 2022.
     """
@@ -110,9 +105,6 @@ def mean_entropy(probabilities: Tensor) -> float:
 
     Shape: probabilities (N, K) float; output in :math:`[0, \log K]`.
 
-    Raises:
-        UserError: see :func:`infomax`
-
     Source: Morerio, Cavazza and Murino, "Minimal-Entropy Correlation Alignment", ICLR 2018 (arXiv 2017).
     """
     return float(_entropy(checked_probabilities(probabilities)).mean())
@@ -123,7 +115,7 @@ def marginal_entropy(probabilities: Tensor) -> float:
     r"""Entropy of the mean prediction :math:`H(\mathbb{E}_X f(X))` in nats; lower is better, the printed Ent.
 
     Read so, it prefers a model that says one class for every sample. What the paper cites for Ent is
-    :func:`mean_entropy`, which has the same range and errors.
+    :func:`mean_entropy`, which has the same range.
 
     Source: the paper, appendix "Definitions of model selection criteria", Ent.
     """
@@ -146,7 +138,7 @@ def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
     Shape: probabilities (N, K) float, N at least 2; output in :math:`[0, \log(N-1)]`, N at most 4,096.
 
     Raises:
-        UserError: see :func:`infomax`; also for one sample alone and for a temperature that is not positive
+        UserError: also for one sample alone and for a temperature that is not positive
 
     Source: Saito et al., "Tune it the Right Way: Unsupervised Validation of Domain Adaptation via Soft
     Neighborhood Density", ICCV 2021.
@@ -182,9 +174,6 @@ def nuclear_norm(probabilities: Tensor) -> float:
 
     Shape: probabilities (N, K) float; output in :math:`(0, 1]`, 1 for one-hot predictions spread evenly over the
     classes.
-
-    Raises:
-        UserError: see :func:`infomax`
 
     Source: Deng, Suh, Gould and Zheng, "Confidence and Dispersity Speak: Characterizing Prediction Matrix for
     Unsupervised Accuracy Estimation", ICML 2023.
@@ -238,9 +227,6 @@ def score_all(probabilities: Tensor) -> dict[str, float]:
     """The scores of one model by every criterion that its predictions are enough for.
 
     Shape: probabilities (N, K) float; output score by name, in the order of :data:`CRITERIA`.
-
-    Raises:
-        UserError: see :func:`infomax`
     """
     probabilities = checked_probabilities(probabilities)
     return {

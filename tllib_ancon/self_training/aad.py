@@ -43,7 +43,7 @@ class AttractingDispersing(Neighborhood):
     Outputs: float32 scalar loss; one call is one step
 
     Raises:
-        UserError: a step before :meth:`initialize`, shapes that do not fit, a parameter out of range
+        UserError: also for a step before :meth:`initialize`
 
     Source: Yang et al., "Attracting and Dispersing: A Simple Approach for Source-free Domain Adaptation",
     NeurIPS 2022.

@@ -66,8 +66,7 @@ class AdaptiveSmoothing(SmoothedLabels):
     Outputs: targets ỹ (B, K) float32 of a mass in [0, 3]
 
     Raises:
-        UserError: shapes that do not fit, an index out of range, a parameter out of range, a visit before the pass
-            that the estimate needs
+        UserError: also for a visit before the pass that the estimate needs
     """
 
     relative_prior: Tensor

@@ -74,12 +74,10 @@ class AnchoredConfidence(SmoothedLabels):
         - indices: (B,) int64 or int32 in [0, N), best left on the CPU; one call is one visit of each
         - logits: (B, K) of any floating type; no gradient flows through the target
         - pseudo_labels (optional): (B,) int64 labels ŷ to smooth instead of the largest logit's
-        - probabilities (optional): (B, K) a predictive distribution to take the confidence from
+        - probabilities (optional): (B, K) a predictive distribution to take the confidence from instead of
+          softmax(logits), e.g. that of MC-dropout
 
     Outputs: targets ỹ (B, K) float32
-
-    Raises:
-        UserError: shapes that do not fit, an index out of range, a parameter out of range
 
     Source: Joo & Klabjan, "Improving self-training under distribution shifts via anchored confidence with
     theoretical guarantees", NeurIPS 2024, Section 3.1.

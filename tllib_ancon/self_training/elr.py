@@ -35,9 +35,6 @@ class EarlyLearningRegularization(FixedPrecision):
 
     Outputs: scalar loss, at most 0
 
-    Raises:
-        UserError: shapes that do not fit, an index out of range, a parameter out of range
-
     Source: Liu et al., "Early-Learning Regularization Prevents Memorization of Noisy Labels", NeurIPS 2020; for
     source-free adaptation Yi et al., ICLR 2023.
     """

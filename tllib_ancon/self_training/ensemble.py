@@ -67,19 +67,12 @@ class TemporalEnsemble(FixedPrecision):
             Default: ``"auto"``
         quantile (float), fixed_threshold (float): of the weightings of these names
 
-    Inputs:
-        - indices: (B,) int64 or int32 in [0, N), best left on the CPU; one call is one visit of each
-        - logits: (B, K) of any floating type
-        - probabilities (optional): (B, K) a predictive distribution to weigh by instead of softmax(logits), e.g.
-          that of MC-dropout
+    Inputs: those of :class:`~tllib_ancon.self_training.AnchoredConfidence` but for ``pseudo_labels``
 
     Outputs: f̄ (B, K) float32
 
     Attributes:
         ignored: int64 scalar, rows that were not finite so far
-
-    Raises:
-        UserError: shapes that do not fit, an index out of range, a parameter out of range
 
     Source: Joo & Klabjan, NeurIPS 2024, Section 3.2.
     """

@@ -38,9 +38,6 @@ def generalized_cross_entropy(
 
     Returns: float32, a scalar, or (B,) for ``"none"``
 
-    Raises:
-        UserError: shapes that do not fit, q out of range, an unknown reduction
-
     Source: Zhang & Sabuncu, "Generalized Cross Entropy Loss for Training Deep Neural Networks with Noisy
     Labels", NeurIPS 2018; for self-training Rusak et al., "If your data distribution shifts, use
     self-learning", TMLR 2022.

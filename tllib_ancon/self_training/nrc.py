@@ -59,8 +59,7 @@ class NeighborhoodReciprocity(Neighborhood):
     Outputs: float32 scalar loss
 
     Raises:
-        UserError: a step before :meth:`initialize`, shapes that do not fit, a parameter out of range, an
-            unknown name
+        UserError: also for a step before :meth:`initialize`
 
     Source: Yang et al., "Exploiting the Intrinsic Neighborhood Structure for Source-free Domain Adaptation",
     NeurIPS 2021, without the self-regularisation that its code leaves out; the clamps and the anchors are

@@ -27,9 +27,6 @@ def information_maximization(logits: Tensor, epsilon: float = 1e-5) -> Tensor:
 
     Returns: float32 scalar in [-log K, 0] up to ε
 
-    Raises:
-        UserError: logits that are not (B, K)
-
     Source: Liang, Hu & Feng, "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
     Unsupervised Domain Adaptation", ICML 2020, Eq. 3.
     """
@@ -64,8 +61,7 @@ class CentroidPseudoLabels(nn.Module):
     Outputs: (B,) int64 labels as of the last :meth:`initialize`
 
     Raises:
-        UserError: a pass that misses samples or has other shapes; a use before the first pass; an index out
-            of range
+        UserError: also for a pass that misses samples, and a use before the first pass
 
     Source: Liang, Hu & Feng, ICML 2020, Eq. 4–6.
     """
