@@ -1,7 +1,7 @@
 """The algorithm, in pure torch: one file per idea of the paper; importing it registers the built-in methods.
 
-Everything here raises a :class:`~tllib_ancon.errors.UserError` for shapes that do not fit, an index or a parameter out of
-range, and an unknown name.
+Everything here raises a :class:`~tllib_ancon.errors.UserError` for shapes that do not fit, an index or a parameter out
+of range, and an unknown name.
 """
 
 from tllib_ancon.self_training import adabn as adabn
