@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -134,17 +135,17 @@ class Chunk(NamedTuple):
 
 
 class Table:
-    """What is written of a domain's images, chunk by chunk: their names, the classes of the model, whether each class
-    has a column, and once they are written the number of ``errors`` among them."""
+    """What is written of a domain's images, which it gives chunk by chunk: their names, the classes of the model,
+    whether each class has a column, and once they are written the number of ``errors`` among them."""
 
-    def __init__(self, domain: Domain, classes: Sequence[str], probabilities: bool):
+    def __init__(self, domain: Domain, classes: Sequence[str], probabilities: bool, chunks: Iterable[Chunk]):
         self.names = map(str, domain.positions) if domain.paths is None else iter(domain.paths)
-        self.classes, self.probabilities, self.errors = classes, probabilities, 0
+        self.classes, self.probabilities, self.chunks, self.errors = classes, probabilities, chunks, 0
         more = [f"probability_{showable(name)}" for name in classes] if probabilities else []
         self.header = ["path", "class", "confidence", *more, "error"]
 
-    def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        for chunk in chunks:
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in self.chunks:
             self.errors += int((chunk.errors != "").sum())
             yield chunk
 
@@ -155,6 +156,10 @@ class Table:
             best = int(row.argmax())
             found = [showable(self.classes[best]), float(row[best]), *(map(float, row) if self.probabilities else ())]
             yield [showable(name), *([None] * len(found) if error else found), showable(str(error)) or None]
+
+    def csv(self) -> Iterator[str]:
+        yield csv_text([self.header])
+        yield from (csv_text(self.rows(chunk)) for chunk in self)
 
 
 def write_predictions(config: PredictionsConfig) -> dict[str, int]:
@@ -172,12 +177,12 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         settings = inputs.inherited(config, start)
         model = inputs.load_classifier(settings, start)
         settings, transforms = inputs.choose_transforms(settings, model.preprocessing, domain)
-        table = Table(domain, start.classes or numbered(model.num_classes), config.probabilities)
+        table_of = partial(Table, domain, start.classes or numbered(model.num_classes), config.probabilities)
         images, total = TolerantImages(domain, transforms.evaluation), -(-len(domain) // CHUNK)
         if out is None:
-            chunks = (chunk for _, chunk in _chunks(model, images, config, range(total)))
+            table = table_of(chunk for _, chunk in _chunks(model, images, config, range(total)))
             try:
-                sys.stdout.writelines(_csv(table, table.counted(chunks)))
+                sys.stdout.writelines(table.csv())
                 sys.stdout.flush()
             except BrokenPipeError:  # whoever reads has enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -192,7 +197,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         for number, chunk in _chunks(model, images, config, missing):
             parts.keep(number, chunk)
         devices.collect(None)  # waits for all
-        return {"rows": len(domain), "errors": devices.on_main(parts.assemble)(table)}
+        return {"rows": len(domain), "errors": devices.on_main(parts.assemble)(table_of(parts.kept()))}
 
 
 def _output(config: PredictionsConfig) -> Path | None:
@@ -278,43 +283,38 @@ class _Parts:
     def assemble(self, table: Table) -> int:
         """Write the file out of all chunks, and remove them; returns how many images could not be read."""
         write = WRITERS[self.out.suffix.lower()]
-        write_whole(self.out, lambda file: write(file, table, table.counted(self._kept())))
+        write_whole(self.out, lambda file: write(file, table))
         self.lock.close()
         shutil.rmtree(self.folder)
         return table.errors
 
-    def _kept(self) -> Iterator[Chunk]:
+    def kept(self) -> Iterator[Chunk]:
         for path in self.files:
             with reading(path, "predictions"):
                 yield Chunk(**read_arrays(path, Chunk._fields))
 
 
-def _csv(table: Table, chunks: Iterable[Chunk]) -> Iterator[str]:
-    yield csv_text([table.header])
-    yield from (csv_text(table.rows(chunk)) for chunk in chunks)
+def _write_csv(file: BinaryIO, table: Table) -> None:
+    file.writelines(text.encode() for text in table.csv())
 
 
-def _write_csv(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
-    file.writelines(text.encode() for text in _csv(table, chunks))
-
-
-def _write_parquet(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
+def _write_parquet(file: BinaryIO, table: Table) -> None:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
     kinds = {"path": pyarrow.string(), "class": pyarrow.string(), "error": pyarrow.string()}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float32())) for name in table.header])
     with ParquetWriter(file, schema) as writer:
-        for chunk in chunks:
+        for chunk in table:
             columns = zip(zip(*table.rows(chunk), strict=True), schema.types, strict=True)
             arrays = [pyarrow.array(values, kind) for values, kind in columns]
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
 
 
-def _write_npz(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
+def _write_npz(file: BinaryIO, table: Table) -> None:
     """``paths``, ``labels`` (-1 where there is none), ``probabilities``, ``errors`` and ``classes``; whoever reads them
     needs as much memory as this."""
-    whole = Chunk(*map(np.concatenate, zip(*chunks, strict=True)))
+    whole = Chunk(*map(np.concatenate, zip(*table, strict=True)))
     np.savez_compressed(
         file,
         paths=np.array(list(table.names)),
@@ -325,5 +325,4 @@ def _write_npz(file: BinaryIO, table: Table, chunks: Iterable[Chunk]) -> None:
     )
 
 
-WRITERS: dict[str, Callable[[BinaryIO, Table, Iterable[Chunk]], None]]
 WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".npz": _write_npz}
