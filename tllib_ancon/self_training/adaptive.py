@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 from annotated_types import Ge
 from pydantic import Field, field_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.self_training import ensemble as knobs
@@ -19,7 +19,7 @@ from tllib_ancon.self_training.anchored import SmoothedLabels
 from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities
-from tllib_ancon.self_training.method import Method, Options, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of, register
 from tllib_ancon.settings import Flag
 
 CLASS_PRIORS = ("uniform", "estimate")
@@ -141,7 +141,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         self._known_to_be_estimated = True  # reading the buffer stalls a device: once only
         votes: Tensor = self.ensemble(indices, logits, probabilities)
         labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
-        counted = votes + nn.functional.one_hot(labels, logits.shape[1])
+        counted = votes + one_hot(labels, logits.shape[1])
         targets = counted / counted.sum(1, keepdim=True)
         if self.training:
             usable = finite_rows(logits)[:, None]

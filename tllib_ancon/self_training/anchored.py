@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import ensemble as knobs
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
-from tllib_ancon.self_training.method import Method, Part, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Part, Task, one_hot, options_of, register
 
 Smoothing = Annotated[
     Share, Option("AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none", "smoothing")
@@ -141,7 +141,7 @@ class AnchoredConfidence(SmoothedLabels):
         if self.schedule != "constant" and self.training:
             self.step.add_(1)
         labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
-        return nn.functional.one_hot(labels, logits.shape[1]).float().lerp(ensemble, smoothing)
+        return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)
 
 
 @register(

@@ -82,9 +82,14 @@ class Task:
         return self.num_samples, self.num_classes, self.feature_dim
 
 
+def one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """(B,) int64 -> (B, K) float32. Torch's own reads the labels' range, for which a device has to wait."""
+    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
+
+
 def one_hot_targets(visit: Visit) -> Tensor:
     """The refiner of plain self-training, E_1(ŷ) (Lee, 2013): (B, K) float32."""
-    return nn.functional.one_hot(visit.labels, visit.num_classes).float()
+    return one_hot(visit.labels, visit.num_classes)
 
 
 def no_targets(visit: Visit) -> None:
