@@ -200,7 +200,7 @@ def _labelled_probabilities(probabilities: Tensor, labels: Tensor, num_bins: int
 
 
 def _calibration_error(confidences: Tensor, right: Tensor, num_bins: int) -> float:
-    """Of confidences (N,) float32 and whether the predictions are right, (N,)."""
+    """The ECE of confidences (N,) float32, given whether the predictions are right, (N,)."""
     from torchmetrics.functional.classification import binary_calibration_error
 
     return float(binary_calibration_error(confidences, right.long(), num_bins, "l1", validate_args=False))

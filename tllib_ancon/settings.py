@@ -57,7 +57,7 @@ class Flag:
 
 
 def _plain(value: Any) -> Any:
-    """The same as Python's own types."""
+    """A value in Python's own types."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str) and "\0" in value:

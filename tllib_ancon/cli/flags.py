@@ -150,7 +150,7 @@ def _shown(value: Any) -> str:
 
 
 def _number(kind: Any) -> type[float] | type[int] | None:
-    """Of which numbers a type is made: ``tuple[float, float] | None`` -> ``float``"""
+    """The kind of number that a type is made of: ``tuple[float, float] | None`` -> ``float``"""
     parts = list(parts_of(kind))
     return float if float in parts else int if int in parts else None
 

@@ -66,7 +66,7 @@ class Domain:
 
     @classmethod
     def of_files(cls, name: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Any = None) -> Domain:
-        """Of the files at these paths."""
+        """The domain of the image files at these paths."""
         return cls(name, Files(paths), classes, labels)
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Domain:
 
     @property
     def paths(self) -> Paths | None:
-        """Of the images; none where they do not come from files."""
+        """The paths of the images; none where they do not come from files."""
         return None if self.images.paths is None else self.images.paths.take(self.positions)
 
     @property

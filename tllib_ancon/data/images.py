@@ -178,7 +178,7 @@ class Items(Images):
         return found if isinstance(found, Image.Image) else found.float()
 
     def content(self) -> bytes:
-        """Of eight items at most, where a second reading gives the same."""
+        """Checksums of at most eight items, without those that a second reading gives otherwise."""
         sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
         twice = ([hashlib.sha256(np.asarray(self._read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
         return b"".join(first for first, second in twice if first == second)

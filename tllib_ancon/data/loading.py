@@ -155,7 +155,7 @@ class ImageLoader:
 
     @property
     def num_images(self) -> int:
-        """Of all batches together."""
+        """The number of images in all batches together."""
         every = len(self.sampler)
         return every - every % self.batch_size if self.batches.drop_last else every
 

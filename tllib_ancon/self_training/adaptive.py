@@ -256,8 +256,8 @@ class ClassPrior(Options):
     """How often each class occurs in the target."""
 
     class_prior: Annotated[str | Numbers, Flag(metavar="FILE|uniform|estimate")] = "estimate"
-    """how often each class occurs in the target: estimate (from the start model's predictions), uniform, or a file of K
-    numbers in the order of the classes"""
+    """how often each class occurs in the target: estimate (from the source model's predictions), uniform, or a file of
+    K numbers in the order of the classes"""
 
     @field_validator("class_prior")
     @classmethod

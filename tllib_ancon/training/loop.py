@@ -132,8 +132,8 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _loss(self, *batch: Any) -> Step:
-        """Of a batch, with a part from each loader; FloatingPointError where the loss refuses numbers that are not
-        finite."""
+        """The loss of a batch, which has a part from each loader; FloatingPointError where the loss refuses numbers
+        that are not finite."""
 
     @abstractmethod
     def _score(self, metrics: dict[str, Any]) -> Any:
@@ -205,7 +205,7 @@ class TrainingLoop(ABC):
         return logits, features
 
     def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
-        """Of all images of an evaluation loader, by the model as it is in this epoch."""
+        """Predict all images of an evaluation loader with the model as it is in this epoch."""
         with self.accelerator.autocast():
             batches = self.interruption.watch(loader, epoch)
             return predict_domain(self.network, batches, self.device, loader.num_images)

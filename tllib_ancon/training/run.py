@@ -89,7 +89,7 @@ class RunDirectory:
 
     @on_main
     def metrics(self) -> list[dict[str, Any]]:
-        """Of each epoch that is kept, oldest first."""
+        """The metrics of each epoch that is kept, oldest first."""
         path = self.path / METRICS
         return [_entries(path, line) for line in read_bytes(path).splitlines()] if path.is_file() else []
 
@@ -288,7 +288,7 @@ class RunDirectory:
 
 
 def versions() -> dict[str, str]:
-    """Of what decides the numbers of a run."""
+    """The versions and the device that decide the numbers of a run."""
     import timm
     import torchvision
 

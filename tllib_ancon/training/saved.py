@@ -98,7 +98,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
-    """Those arrays of a ``.npz`` that it has. No object is unpickled, and nothing is unpacked that is too large."""
+    """The arrays of these names that a ``.npz`` has. No object is unpickled, and nothing too large is unpacked."""
     with reading(path, "arrays"):
         content = io.BytesIO(read_bytes(path))
         packed = content.getbuffer().nbytes
