@@ -16,9 +16,11 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import (
     EarlyLearningRegularization,
     NeighborhoodReciprocity,
+    SampleEfficientEntropy,
     cross_entropy,
     generalized_cross_entropy,
     information_maximization,
+    softmax_entropy,
 )
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
@@ -193,6 +195,8 @@ L, ZEROS, CLASSES = torch.zeros(2, 3), torch.zeros(2, 3), torch.tensor([0, 1])
         (belief_matching_loss, (L, CLASSES), {"coefficient": -1.0}, "coefficient"),
         (belief_matching_loss, (L, CLASSES), {"prior": 0.0}, "prior"),
         (information_maximization, (torch.zeros(3),), {}, "logits have shape"),
+        (softmax_entropy, (torch.zeros(3),), {}, "logits have shape"),
+        (SampleEfficientEntropy(4), (L,), {}, "expected .batch, 4"),
         (mc_dropout_probabilities, (L, nn.Linear(3, 5)), {"passes": 0}, "`passes` must be at least 1"),
         (mc_dropout_probabilities, (L, nn.Linear(3, 5)), {"p": 1.0}, "`p` must be .* below 1"),
         (mc_dropout_probabilities, (torch.zeros(2, 3, 1, 1), nn.Linear(3, 5)), {}, "features have shape"),

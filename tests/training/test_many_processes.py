@@ -43,11 +43,12 @@ WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
-COMMON = re.compile(r"\.(memory|lists|shares|relative_prior)\b")
+COMMON = re.compile(r"\.(memory|lists|shares|relative_prior|average)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{name: {"method": name} for name in ("elr", "shot+ancon", "aad")},
+    **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
+    "eta": {"method": "eta", "options": {"entropy_margin": 0.8, "similarity_margin": 0.95}},
     "nrc+ancon, cached": {"method": "nrc+ancon", "options": {"search": "cached"}},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
     "quantile of soft votes": {"options": {"weighting": "quantile", "prediction": "soft", "convention": "paper"}},

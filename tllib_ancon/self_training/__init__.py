@@ -10,10 +10,12 @@ from tllib_ancon.self_training.adaptive import AdaptiveSmoothing, estimate_class
 from tllib_ancon.self_training.anchored import AnchoredConfidence
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
+from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.gce import generalized_cross_entropy
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 from tllib_ancon.self_training.shot import CentroidPseudoLabels, information_maximization
+from tllib_ancon.self_training.tent import softmax_entropy
 
 __all__ = [
     "AdaptiveSmoothing",
@@ -22,10 +24,12 @@ __all__ = [
     "CentroidPseudoLabels",
     "EarlyLearningRegularization",
     "NeighborhoodReciprocity",
+    "SampleEfficientEntropy",
     "TemporalEnsemble",
     "cross_entropy",
     "estimate_class_prior",
     "generalized_cross_entropy",
     "information_maximization",
     "likeliest_class_prior",
+    "softmax_entropy",
 ]

@@ -248,7 +248,7 @@ def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, An
                 yield parameter, entry.name or parameter, (kind, Field(default, description=entry.description))
 
 
-BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "adabn")
+BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "tent", "eta", "adabn")
 COMPOSITIONS = ("elr", "ancon", "ancon-auto")
 """What may follow the name of a method after a plus; alone it follows self-training."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

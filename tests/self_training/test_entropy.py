@@ -1,0 +1,92 @@
+"""Losses that are entropies of the predictions, beside their equations in plain Python."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.self_training.naive import dot, softmax, unit
+from tllib_ancon import AdaptConfig
+from tllib_ancon.self_training import SampleEfficientEntropy, softmax_entropy
+
+ROWS = st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), min_size=1, max_size=5)
+CERTAIN, UNCERTAIN = [9.0, 0.0, 0.0], [0.5, 0.0, 0.0]
+
+
+def entropy(row: list[float]) -> float:
+    return -sum(p * math.log(p) for p in softmax(row) if p)
+
+
+class NaiveETA:
+    """A visit gives the loss and the rows that count; the moving average is None before there is one."""
+
+    def __init__(self, margin: float):
+        self.margin = margin
+        self.average: list[float] | None = None
+
+    def visit(self, logits: list[list[float]]) -> tuple[float, list[list[float]]]:
+        largest = 0.4 * math.log(len(logits[0]))
+        chosen = [row for row in logits if entropy(row) < largest]
+        if self.average is not None:
+            chosen = [row for row in chosen if dot(unit(softmax(row)), unit(self.average)) < self.margin]
+        if not chosen:
+            return 0.0, []
+        mean = [sum(column) / len(chosen) for column in zip(*map(softmax, chosen), strict=True)]
+        old = mean if self.average is None else self.average
+        self.average = [0.9 * before + 0.1 * now for before, now in zip(old, mean, strict=True)]
+        return sum(math.exp(largest - entropy(row)) * entropy(row) for row in chosen) / len(chosen), chosen
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_entropy_of_a_prediction(logits) -> None:
+    torch.testing.assert_close(
+        softmax_entropy(torch.tensor(logits)), torch.tensor([entropy(row) for row in logits]), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_entropy_where_a_probability_underflows() -> None:
+    logits = torch.tensor([[0.0, 300.0], [2.0, 2.0]], requires_grad=True)
+    found = softmax_entropy(logits)
+    torch.testing.assert_close(found.detach(), torch.tensor([0.0, math.log(2)]))
+    assert torch.equal(torch.autograd.grad(found.sum(), logits)[0], torch.zeros(2, 2))
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=4), st.floats(0.3, 0.95))
+def test_selected_entropy_against_a_naive_transcription(batches, margin) -> None:
+    naive, module = NaiveETA(margin), SampleEfficientEntropy(3, similarity_margin=margin)
+    for logits in batches:
+        given = torch.tensor(logits, requires_grad=True)
+        loss, (expected, chosen) = module(given), naive.visit(logits)
+        assert float(loss.detach()) == pytest.approx(expected, rel=1e-3, abs=1e-5)
+        torch.testing.assert_close(module.average, torch.tensor(naive.average or [0.0] * 3), rtol=1e-4, atol=1e-5)
+        learns = [row in chosen for row in logits]
+        weights = [math.exp(0.4 * math.log(3) - entropy(row)) * hit for row, hit in zip(logits, learns, strict=True)]
+        alone = softmax_entropy(given) @ torch.tensor(weights) / max(1, len(chosen))
+        gradients = (torch.autograd.grad(one, given)[0] for one in (loss, alone))  # none of the weights
+        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+def test_a_row_that_is_not_finite_and_evaluation_mode_leave_the_average() -> None:
+    given, alone = SampleEfficientEntropy(3), SampleEfficientEntropy(3)
+    bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]
+    assert torch.equal(given(torch.tensor([CERTAIN, UNCERTAIN, *bad])), alone(torch.tensor([CERTAIN, UNCERTAIN])))
+    before = given.average.clone()
+    assert float(given.eval()(torch.tensor([CERTAIN[::-1]]))) > 0
+    assert float(given.train()(torch.tensor([UNCERTAIN, CERTAIN]))) == 0  # neither certain nor unlike the average
+    assert all(torch.equal(average, before) for average in (given.average, alone.average))
+    assert torch.equal(before, torch.tensor(CERTAIN).softmax(0))
+
+
+@pytest.mark.parametrize(("classes", "margin"), [(10, 0.4), (1000, 0.04), (2, 0.8944), (1, 1.0)])
+def test_the_default_margin_is_above_the_cosine_of_a_certain_prediction_and_equal_classes(classes, margin) -> None:
+    found = SampleEfficientEntropy(classes).similarity_margin
+    assert found == pytest.approx(margin, abs=1e-4)
+    assert found >= 1 / math.sqrt(classes)
+
+
+def test_scale_and_shift_of_normalisation_alone_learn() -> None:
+    assert {AdaptConfig(method=method).adapted for method in ("tent", "eta")} == {"norm-affine"}

@@ -1,0 +1,36 @@
+"""Tent: entropy minimisation that trains nothing but scale and shift of the normalisation layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tllib_ancon.self_training.checks import check_logits
+from tllib_ancon.self_training.method import Method, Task, no_targets, register
+
+
+def softmax_entropy(logits: Tensor) -> Tensor:
+    r"""How uncertain each prediction is, in nats; its mean over a batch is Tent's loss.
+
+    .. math::
+        H(f) = - Σ_k f_k log f_k
+
+    with f the softmax, whose logarithm is that of the logits, so that neither H nor its gradient breaks where f_k
+    underflows.
+
+    Args:
+        logits: (B, K) of any floating type
+
+    Returns: (B,) float32 in [0, log K]
+
+    Source: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021, Section 3.1.
+    """
+    check_logits(logits)
+    log_probabilities = logits.float().log_softmax(1)
+    return -(log_probabilities.exp() * log_probabilities).sum(1)
+
+
+@register("tent", training_defaults={"adapted": "norm-affine"})
+def tent(task: Task, options: Any) -> Method:
+    return Method(lambda visit, targets: softmax_entropy(visit.logits).mean(), refiner=no_targets)
