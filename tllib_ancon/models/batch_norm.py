@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
-from types import MethodType
+from collections.abc import Iterable, Iterator
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from tllib_ancon.errors import UserError
@@ -16,49 +14,78 @@ from tllib_ancon.self_training import processes
 
 
 @torch.no_grad()
-def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    r"""Replace the running statistics of every batch-norm layer by those of all these images; nothing else changes.
+def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_share: float = 0.0) -> None:
+    r"""Replace the running statistics of every batch-norm layer by those of all these images.
 
     .. math::
-        \mu \leftarrow \frac1M \sum_t m_t \mu_t, \qquad
-        \sigma^2 \leftarrow \frac{1}{M - 1} \sum_t \left( (m_t - 1)\, \sigma_t^2 + m_t (\mu_t - \mu)^2 \right)
+        \mu_T = \frac1M \sum_t m_t \mu_t, \qquad
+        \sigma_T^2 = \frac{1}{M - 1} \sum_t \left( (m_t - 1)\, \sigma_t^2 + m_t (\mu_t - \mu_T)^2 \right)
 
     with the mean and the unbiased variance of the m_t values that a channel has in batch t of any process, M in all:
     the moments of all values at once. What a layer gets was normalised, in the layers before it, by the own statistics
-    of its batch. An image that is left alone joins the batch before it.
+    of its batch. An image that is left alone joins the batch before it. Nothing else changes.
 
-    Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN).
+    With a ``source_share`` α above 0 the network becomes the one that normalises by both domains' statistics,
+
+    .. math::
+        \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
+
+    with S those that it has now, and still learns as any other: scale and shift, γ ← γ σ_T / σ̄ and
+    β ← β + γ (μ_T - μ̄) / σ̄, take up the difference, and the running statistics are the target's. A layer without scale
+    and shift has the target's alone.
+
+    Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN). The mixture is
+    Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
+    Eq. (2), with the geometric mean of deviations in place of the arithmetic one of variances.
     """
     layers = _layers(model)
-    modes = {module: module.training for module in model.modules()}
-    momenta = [layer.momentum for layer in layers]
+    source = {
+        layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
+    }
     moments: dict[BatchNorm, Tensor] = {}
 
-    def add_moments(layer: BatchNorm, inputs: tuple[Tensor], _: Tensor) -> None:
-        mean, variance = layer.get_buffer("running_mean").float(), layer.get_buffer("running_var").float()
-        count = torch.full_like(mean, inputs[0].numel() // len(mean))
-        batch = torch.stack((count, mean, variance * (count - 1)))
-        moments[layer] = _merged(moments[layer], batch) if layer in moments else batch
+    def mixed(layer: BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        share = 0.0 if layer.weight is None else source_share
+        source_mean, source_variance = source[layer]
+        own, others = ((value + layer.eps).log() for value in (variance, source_variance))
+        return mean.lerp(source_mean, share), own.lerp(others, share).exp() - layer.eps
 
-    hooks = [layer.register_forward_hook(add_moments) for layer in layers]
+    def add_moments(layer: BatchNorm, inputs: tuple[Tensor]) -> None:
+        values = inputs[0].float()
+        variance, mean = torch.var_mean(values, [0, *range(2, values.ndim)], correction=0)
+        count = torch.full_like(mean, values.numel() // len(mean))
+        batch = torch.stack((count, mean, variance * count))
+        moments[layer] = _merged(moments[layer], batch) if layer in moments else batch
+        _set_statistics(layer, *mixed(layer, mean, variance))
+        layer.get_buffer("num_batches_tracked").add_(1)
+
+    hooks = [layer.register_forward_pre_hook(add_moments) for layer in layers]
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = 1.0  # so that the running statistics are the batch's
-        layer.train()
+        layer.get_buffer("num_batches_tracked").zero_()
     try:
         for batch in _none_alone(batches):
             model.forward(batch)  # a compiled call would not run the hooks
     finally:
-        for layer, momentum, hook in zip(layers, momenta, hooks, strict=True):
-            layer.momentum = momentum
+        for hook in hooks:
             hook.remove()
         for module, mode in modes.items():
             module.training = mode
     for layer, own in moments.items():
         count, mean, squares = reduce(_merged, processes.gather(own[None]))
-        layer.get_buffer("running_mean").copy_(mean)
-        layer.get_buffer("running_var").copy_(squares / (count - 1))
+        variance = squares / (count - 1)
+        _set_statistics(layer, mean, variance)
+        if layer.weight is not None and source_share:
+            mixed_mean, mixed_variance = mixed(layer, mean, variance)
+            scale = layer.weight * (mixed_variance + layer.eps).rsqrt()
+            layer.weight.copy_(scale * (variance + layer.eps).sqrt())
+            layer.bias.add_(scale * (mean - mixed_mean))
+
+
+def _set_statistics(layer: BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    layer.get_buffer("running_mean").copy_(mean)
+    layer.get_buffer("running_var").copy_(variance)
 
 
 def _merged(one: Tensor, other: Tensor) -> Tensor:
@@ -80,53 +107,6 @@ def _none_alone(batches: Iterable[Tensor]) -> Iterator[Tensor]:
             yield held
             held = batch
     yield held
-
-
-def mix_statistics(model: nn.Module, prior: float) -> Callable[[], None]:
-    r"""Let batch-norm in training mode normalise by a mixture of the statistics that it has now and the batch's, until
-    what is returned is called.
-
-    .. math::
-        \bar\mu = \frac{N}{N + n} \mu_s + \frac{n}{N + n} \mu_B, \qquad
-        \bar\sigma^2 = \frac{N}{N + n} \sigma_s^2 + \frac{n}{N + n} \sigma_B^2
-
-    with N the ``prior``, the source's running statistics s at the time of this call and those of a batch B of n images.
-    The running statistics follow the mixture, so that evaluation is by the same. Gradients pass through the batch's
-    part, and the state dict has the same entries.
-
-    Source: Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS
-    2020, Eq. (2).
-    """
-    layers = _layers(model)
-    for layer in layers:
-        for name in ("mean", "var"):
-            layer.register_buffer(f"source_{name}", layer.get_buffer(f"running_{name}").clone(), persistent=False)
-        layer.forward = MethodType(partial(_mixed_forward, prior=prior), layer)  # type: ignore[method-assign]
-
-    def restore() -> None:
-        for layer in layers:
-            del layer.forward, layer.source_mean, layer.source_var
-
-    return restore
-
-
-def _mixed_forward(layer: BatchNorm, inputs: Tensor, prior: float) -> Tensor:
-    running_mean, running_var = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
-    if not layer.training:
-        return functional.batch_norm(inputs, running_mean, running_var, layer.weight, layer.bias, eps=layer.eps)
-    weight = prior / (prior + len(inputs))
-    variance, mean = torch.var_mean(inputs.float(), [0, *range(2, inputs.ndim)], correction=0)
-    mean = torch.lerp(mean, layer.get_buffer("source_mean"), weight)
-    variance = torch.lerp(variance, layer.get_buffer("source_var"), weight)
-    with torch.no_grad():
-        batches = layer.get_buffer("num_batches_tracked").add_(1)
-        momentum = 1 / int(batches) if layer.momentum is None else layer.momentum
-        running_mean.lerp_(mean, momentum)
-        running_var.lerp_(variance, momentum)
-    scale = (variance + layer.eps).rsqrt() * (1 if layer.weight is None else layer.weight)
-    shift = (0 if layer.bias is None else layer.bias) - mean * scale
-    shape = [1, -1, *[1] * (inputs.ndim - 2)]
-    return (inputs * scale.view(shape) + shift.view(shape)).to(inputs.dtype)
 
 
 def has_statistics(model: nn.Module) -> bool:

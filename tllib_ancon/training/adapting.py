@@ -15,7 +15,7 @@ from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics, mix_statistics
+from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, adaptation_mode, choose_adapted_parameters
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
@@ -108,8 +108,6 @@ class Adaptation(TrainingLoop):
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         groups = model.get_parameters(options.lr)
-        mixes = options.batch_norm == "mixed"
-        self.restore_batch_norm = mix_statistics(model, options.batch_norm_prior) if mixes else lambda: None
         self.first = Kept()
         loaders, updates = [images.training], steps // options.accumulation_steps
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
@@ -125,7 +123,6 @@ class Adaptation(TrainingLoop):
 
     def adapted(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode."""
-        self.restore_batch_norm()
         self._load_best()
         return self.given.eval()
 
@@ -157,8 +154,10 @@ class Adaptation(TrainingLoop):
         return numbers
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
+        mixes = self.options.batch_norm == "mixed" and has_statistics(self.network)
+        if (mixes and epoch == 1) or not self.method.trains:
+            self._estimate_statistics(epoch, self.options.batch_norm_share if mixes else 0.0)
         if not self.method.trains:
-            self._estimate_statistics(epoch)
             return {}
         if self.method.needs_pass(epoch - 1):
             self.method.initialize(epoch - 1, *self._predict(self.images.adapted, epoch))
@@ -178,15 +177,16 @@ class Adaptation(TrainingLoop):
         super()._update()
         self.restoration()
 
-    def _estimate_statistics(self, epoch: int) -> None:
+    def _estimate_statistics(self, epoch: int, source_share: float = 0.0) -> None:
         """Give batch-norm the statistics of the images to adapt on, without augmentation and without the image that
-        evaluation repeats; synchronised batch-norm needs as many batches in each process, hence that image too."""
-        loader = self.images.adapted
-        count = loader.num_images if self.options.sync_batch_norm else len(self.images.shard)
+        evaluation repeats, or mix those of training's own first batches into the source's; synchronised batch-norm
+        needs as many batches in each process, hence that image too."""
+        loader = self.images.training if source_share else self.images.adapted
+        count = loader.num_images if source_share or self.options.sync_batch_norm else len(self.images.shard)
         batches = enumerate(self.interruption.watch(loader, epoch))
         with self.accelerator.autocast():
             own = (images[: count - at * loader.batch_size].to(self.device) for at, (_, images) in batches)
-            estimate_statistics(self.network, own)
+            estimate_statistics(self.network, own, source_share)
 
     def _score(self, metrics: dict[str, Any]) -> Predictions | None:
         """Score the hold-out, and for the record the whole target where its turn has come or its predictions are kept
@@ -261,8 +261,8 @@ def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) 
             f"`{given[0]}={getattr(config, given[0])}` has no effect with `method={config.method}`, which trains "
             "nothing; leave it out"
         )
-    if (not trains or config.batch_norm != "target") and not has_statistics(model):
-        name = "method" if config.batch_norm == "target" else "batch_norm"
+    if (not trains or config.batch_norm == "source") and not has_statistics(model):
+        name = "batch_norm" if config.batch_norm == "source" else "method"
         raise UserError(
             f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
             "batch-norm that keeps them; leave it out"
