@@ -158,6 +158,10 @@ def test_information_maximization_against_a_naive_transcription(logits: list[lis
     found = information_maximization(torch.tensor(logits))
     assert float(found) == pytest.approx(sum(map(entropy, predictions)) / len(logits) - entropy(mean), abs=1e-5)
     assert -math.log(3) - 1e-4 <= float(found) <= 1e-4
+    prior = [0.6, 0.4, 0.0]
+    expected = float(found) - sum(m * math.log(3 * (p + 1e-5)) for m, p in zip(mean, prior, strict=True))
+    with_prior = information_maximization(torch.tensor(logits), prior=torch.tensor(prior))
+    assert float(with_prior) == pytest.approx(expected, abs=1e-4)
 
 
 def generator(seed: int = 0) -> torch.Generator:

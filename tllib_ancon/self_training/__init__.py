@@ -6,7 +6,7 @@ of range, and an unknown name.
 
 from tllib_ancon.self_training import adabn as adabn
 from tllib_ancon.self_training.aad import AttractingDispersing
-from tllib_ancon.self_training.adaptive import AdaptiveSmoothing, estimate_class_prior, likeliest_class_prior
+from tllib_ancon.self_training.adaptive import AdaptiveSmoothing, estimate_class_prior
 from tllib_ancon.self_training.anchored import AnchoredConfidence
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
@@ -30,6 +30,5 @@ __all__ = [
     "estimate_class_prior",
     "generalized_cross_entropy",
     "information_maximization",
-    "likeliest_class_prior",
     "softmax_entropy",
 ]

@@ -23,6 +23,8 @@ from tllib_ancon.self_training.method import Method, Options, Task, one_hot, opt
 from tllib_ancon.settings import Flag
 
 CLASS_PRIORS = ("uniform", "estimate")
+LEAST_IMAGES_PER_CLASS = 10
+"""That the moving average of the shares looks back on, so that among many classes no image makes its own weight."""
 LARGEST_MASS = 3.0
 """Of a target: the most that a sample of a rare class counts."""
 Numbers = tuple[Annotated[float, Ge(0)], ...]
@@ -32,7 +34,7 @@ LARGEST_PRIOR_FILE = 10**7
 
 class AdaptiveSmoothing(SmoothedLabels):
     r"""A pseudo-label that needs no λ: the method ``ancon-auto``. Not in the paper; see
-    ``benchmarks/results/do_no_harm.md``.
+    ``benchmarks/results/left_out.md``.
 
     The prediction of this visit counts as one more vote beside the sample's Q(x) confident votes v(x):
 
@@ -42,7 +44,7 @@ class AdaptiveSmoothing(SmoothedLabels):
     and each class counts by its prior ρ relative to its share π of such targets, a moving average that starts at ρ:
 
     .. math::
-        ỹ_k(x) = t_k(x) ρ_k / π_k,   π ← β π + (1 - β) mean_batch t
+        ỹ_k(x) = t_k(x) ρ_k / π_k,   π ← b π + (1 - b) mean_batch t,   b = max(β, 1 - B / (10 K))
 
     The mass of a target is at most 3. Classes that take over lose their weight, which is what keeps self-training from
     collapsing. With ρ = 1 / K, the default here, classes are drawn towards equal shares, which does harm where they are
@@ -53,11 +55,12 @@ class AdaptiveSmoothing(SmoothedLabels):
     Args:
         num_samples (int): N, images of the whole target set
         num_classes (int): K
-        beta (float): decay β of the confidence's and of the shares' moving average. Default: 0.9
+        beta (float): decay β of the confidence's and of the shares' moving average, which goes back at
+            least 10 K images. Default: 0.9
         class_prior: ``"uniform"``; ``"estimate"``: by :func:`~tllib_ancon.self_training.estimate_class_prior` from the
             pass that :meth:`initialize` takes before the first visit; or the prior itself, K numbers of at least 0,
             which are divided by their sum. Default: ``"uniform"``
-        prior_shrinkage (float, optional): s of the estimate. Default: by the predictions' reliability
+        prior_shrinkage (float): s of the estimate, in [0, 1]. Default: 0.25
         weighting, prediction, temperature, storage, quantile, fixed_threshold: as
             :class:`~tllib_ancon.self_training.TemporalEnsemble` has them
 
@@ -80,13 +83,8 @@ class AdaptiveSmoothing(SmoothedLabels):
         beta: knobs.Beta = 0.9,
         class_prior: str | Sequence[float] | Tensor = "uniform",
         prior_shrinkage: Annotated[
-            Share | None,
-            Option(
-                "share of equal classes in the prior, for class_prior=estimate (default: the less reliable the "
-                "predictions, the more)",
-                read_if=("class_prior", "estimate"),
-            ),
-        ] = None,
+            Share, Option("share of equal classes in the prior", read_if=("class_prior", "estimate"))
+        ] = 0.25,
         *,
         weighting: knobs.Scheme = "relative",
         prediction: knobs.Prediction = "hard",
@@ -123,7 +121,7 @@ class AdaptiveSmoothing(SmoothedLabels):
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Estimate ρ from one evaluation pass, of which only the logits (M, K) are read."""
         check_logits(logits)
-        prior = estimate_class_prior(logits.float().softmax(1), shrinkage=self.prior_shrinkage)
+        prior = estimate_class_prior(logits, self.prior_shrinkage)
         if prior.shape != self.shares.shape:
             raise UserError(f"logits have shape {tuple(logits.shape)}; expected (N, {len(self.shares)})")
         self.relative_prior.copy_(prior * len(prior))
@@ -146,7 +144,9 @@ class AdaptiveSmoothing(SmoothedLabels):
         if self.training:
             usable = finite_rows(logits)[:, None]
             means = processes.mean(torch.cat([targets.masked_fill(~usable, 0).mean(0), usable.float().mean(0)]))
-            moved = self.shares.mul(self.beta).add(means[:-1] / means[-1], alpha=1 - self.beta)
+            batch = len(logits) * processes.world_size()
+            decay = max(self.beta, 1 - batch / (LEAST_IMAGES_PER_CLASS * len(self.shares)))
+            moved = self.shares.mul(decay).add(means[:-1] / means[-1], alpha=1 - decay)
             self.shares.copy_(torch.where(means[-1] > 0, moved, self.shares))
         tiny = torch.finfo(targets.dtype).tiny
         weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
@@ -168,88 +168,34 @@ def _relative_prior(given: str | Sequence[float] | Tensor, num_classes: int) -> 
 
 @torch.no_grad()
 @validated
-def estimate_class_prior(
-    probabilities: Tensor,
-    source_prior: Tensor | None = None,
-    shrinkage: Annotated[float | None, Field(ge=0, le=1)] = None,
-) -> Tensor:
+def estimate_class_prior(probabilities: Tensor, shrinkage: Annotated[float, Field(ge=0, le=1)] = 0.25) -> Tensor:
     r"""The target's class prior: how often each class is predicted, drawn towards equal classes.
 
-    With :math:`h_k` the share of the N samples whose most probable class is k, ρ of :func:`likeliest_class_prior`, and
-    :math:`d(a, b) = \frac{1}{2} Σ_k |a_k - b_k|`,
-
     .. math::
-        (1 - s) h + s / K,   s = \min(1, d(h, ρ) / d(h, 1 / K))
+        ρ = (1 - s) h + s / K
 
-    Under label shift alone, and with accurate and calibrated predictions, h and ρ agree. Where other shifts have spoilt
-    the predictions they differ: s is how unreliable the counts are, in units of how far they are from equal classes.
-    On Office-31 and digits such counts are closer to the true shares than ρ is
-    (``benchmarks/results/class_prior.md``).
+    with :math:`h_k` the share of the N samples whose most probable class is k. The second part is a hedge: the
+    images alone cannot tell a rare class from one that the model misses, and no class is ruled out. Maximum
+    likelihood (Saerens et al., 2002) trusts the model's probabilities, which are what a shift has spoilt; it is
+    compared in ``benchmarks/results/left_out.md``.
 
     Args:
-        probabilities, source_prior: as :func:`likeliest_class_prior` has them
-        shrinkage (float, optional): s in [0, 1] in place of the one above
-
-    Returns, raises: as :func:`likeliest_class_prior`
-    """
-    likeliest = likeliest_class_prior(probabilities, source_prior)
-    num_samples, num_classes = probabilities.shape
-    counts = torch.bincount(probabilities.argmax(1), minlength=num_classes) / num_samples
-    if shrinkage is None:
-        unequal = (counts - 1 / num_classes).abs().sum()
-        share = ((counts - likeliest).abs().sum() / unequal).clamp(max=1) if unequal > 0 else unequal.new_ones(())
-    else:
-        share = torch.as_tensor(shrinkage, device=counts.device)
-    return counts * (1 - share) + share / num_classes
-
-
-@torch.no_grad()
-@validated
-def likeliest_class_prior(probabilities: Tensor, source_prior: Tensor | None = None, steps: Size = 200) -> Tensor:
-    r"""The target's class prior by maximum likelihood.
-
-    With p a classifier's predictions on N samples of the target and π the class prior that it was trained with, the
-    expectation-maximisation of Saerens et al. goes from ρ = 1 / K by
-
-    .. math::
-        ρ_k ← \frac{1}{N} Σ_x \frac{ρ_k p_k(x) / π_k}{Σ_j ρ_j p_j(x) / π_j}
-
-    towards the prior under which these predictions are likeliest. Under label shift alone and with calibrated
-    predictions ρ is consistent; under other shifts it inherits the predictions' errors, and enlarges them.
-
-    Args:
-        probabilities: (N, K) of any floating type, N at least 1
-        source_prior: π, (K,), above 0 and of sum 1. Default: equal classes
-        steps (int): most steps; fewer where ρ changes by less than 1e-6 in sum. Default: 200
+        probabilities: (N, K) of any floating type, N at least 1; or logits
+        shrinkage (float): s in [0, 1]. Default: 0.25
 
     Returns: (K,) float32 of sum 1 on the predictions' device
 
     Raises:
-        UserError: other shapes, predictions that are not finite, a prior that is none, a parameter out of range
-
-    Source: Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori Probabilities: A
-    Simple Procedure", Neural Computation 2002, Eq. 9.
+        UserError: other shapes, predictions that are not finite, a parameter out of range
     """
     check_tensor("probabilities", probabilities)
     if probabilities.ndim != 2 or not probabilities.numel():
         raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected (N, K) with N at least 1")
-    if not probabilities.isfinite().all() or (probabilities < 0).any() or not probabilities.sum(1).all():
-        raise UserError("probabilities must be finite and at least 0, with a positive sum in each row")
+    if not probabilities.isfinite().all():
+        raise UserError("probabilities must be finite")
     num_samples, num_classes = probabilities.shape
-    prior = torch.full((num_classes,), 1 / num_classes, device=probabilities.device)
-    source = prior if source_prior is None else torch.as_tensor(source_prior).to(prior)
-    if source.shape != prior.shape or not (source > 0).all() or abs(float(source.sum()) - 1) > 1e-3:
-        raise UserError(f"source_prior must be {num_classes} numbers above 0 with the sum 1")
-    with torch.autocast(probabilities.device.type, enabled=False):
-        likelihoods = probabilities.float() / source
-        for _ in range(steps):
-            evidence = (likelihoods @ prior).clamp(min=torch.finfo(torch.float32).tiny)
-            updated = prior * (likelihoods.T @ evidence.reciprocal()) / num_samples
-            change = float((updated - prior).abs().sum())
-            prior = updated
-            if change < 1e-6:
-                break
-        return prior / prior.sum()
+    counts = torch.bincount(probabilities.argmax(1), minlength=num_classes)
+    return counts * ((1 - shrinkage) / num_samples) + shrinkage / num_classes
 
 
 class ClassPrior(Options):
@@ -279,7 +225,7 @@ class ClassPrior(Options):
     "+ancon-auto",
     options=options_of(AdaptiveSmoothing, mc_dropout_probabilities, Confidence, ClassPrior),
     missing="uses no pseudo-label that could be smoothed",
-    training_defaults={"criterion": "last"},
+    training_defaults={"criterion": "last", "batch_norm": "mixed"},
 )
 def ancon_auto(method: Method, task: Task, options: Any) -> None:
     """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""

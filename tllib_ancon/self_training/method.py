@@ -31,6 +31,7 @@ class Visit:
         labels: (B,) int64, pseudo-labels: the class of the largest logit, or those of the method's labeler
         probabilities: (B, K) float32 without gradient, the predictive distribution: the softmax, or that of the
             method's confidence
+        prior: (K,) float32 of sum 1, how often each class occurs, of a refiner that knows it
     """
 
     indices: Tensor
@@ -39,6 +40,7 @@ class Visit:
     features: Tensor
     labels: Tensor
     probabilities: Tensor
+    prior: Tensor | None = None
 
     @property
     def num_classes(self) -> int:
@@ -201,7 +203,8 @@ class Method(nn.Module):
     def _visit(self, indices: Tensor, logits: Tensor, features: Tensor) -> Visit:
         labels = logits.argmax(1) if self.labeler is None else self.labeler(indices)
         probabilities = logits.float().softmax(1) if self.confidence is None else self.confidence(logits, features)
-        return Visit(indices, self._rows(indices), logits, features, labels, probabilities)
+        prior = getattr(getattr(self.refiner, "module", None), "prior", None)
+        return Visit(indices, self._rows(indices), logits, features, labels, probabilities, prior)
 
     def _rows(self, indices: Tensor) -> Tensor:
         return indices if self.shard is None else self.shard.rows(indices)

@@ -15,24 +15,30 @@ from tllib_ancon.self_training.method import COMPOSITIONS, Method, Options, Task
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 
 
-def information_maximization(logits: Tensor, epsilon: float = 1e-5) -> Tensor:
-    r"""SHOT-IM: each prediction certain, all of them together diverse.
+def information_maximization(logits: Tensor, epsilon: float = 1e-5, prior: Tensor | None = None) -> Tensor:
+    r"""SHOT-IM: each prediction certain, all of them together diverse, or as frequent as a class prior says.
 
     .. math::
-        L = E[H(f)] - H(E[f]),  H(p) = - Σ_k p_k log(p_k + ε)
+        L = E[H(f)] - H(E[f]) - Σ_k E[f_k] log(K (ρ_k + ε)),  H(p) = - Σ_k p_k log(p_k + ε)
+
+    whose second and third terms are log K less than the divergence of the mean prediction from ρ. With SHOT's equal
+    classes, the default, the third is 0.
 
     Args:
         logits: (B, K) of any floating type
         epsilon (float): ε, as in the official code. Default: 1e-5
+        prior: ρ, (K,) of sum 1. Default: equal classes. Not in SHOT
 
-    Returns: float32 scalar in [-log K, 0] up to ε
+    Returns: float32 scalar, of equal classes in [-log K, 0] up to ε
 
     Source: Liang, Hu & Feng, "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
     Unsupervised Domain Adaptation", ICML 2020, Eq. 3.
     """
     check_logits(logits)
     probabilities = logits.float().softmax(1)
-    return _entropy(probabilities, epsilon).mean() - _entropy(processes.mean(probabilities.mean(0)), epsilon)
+    mean = processes.mean(probabilities.mean(0))
+    loss = _entropy(probabilities, epsilon).mean() - _entropy(mean, epsilon)
+    return loss if prior is None else loss - (mean * (len(prior) * (prior + epsilon)).log()).sum()
 
 
 def _entropy(probabilities: Tensor, epsilon: float) -> Tensor:
@@ -110,7 +116,7 @@ class SHOTOptions(Options):
 @register("shot", options=SHOTOptions, composes=COMPOSITIONS)
 def shot(task: Task, options: SHOTOptions) -> Method:
     def objective(visit: Visit, targets: Tensor) -> Tensor:
-        loss = information_maximization(visit.logits)
+        loss = information_maximization(visit.logits, prior=visit.prior)
         return loss + options.shot_coefficient * cross_entropy(visit.logits, targets)
 
     return Method(objective, labeler=CentroidPseudoLabels(*task.sizes))
