@@ -8,8 +8,9 @@
 The source models are the demo's; the targets are its digits, a long tail of them, four classes alone, and images
 without a shift. Every run keeps the models and logits of all epochs, and :mod:`benchmarks.do_no_harm.candidates` adds
 AdaBN, interpolations with the start and what the criteria need. The same command continues what was interrupted. Prints
-Markdown as :mod:`benchmarks.do_no_harm.classes` does, the differences to ``ancon-auto, uniform``; with ``--options``
-instead what each option of caution changes (by default all), the differences to the option "default".
+Markdown: a row a way, a column a target, the mean accuracy in percent, the paired difference to ``ancon-auto, uniform``
+with its standard error, and the worst difference to the start; with ``--options`` instead what each option of caution
+changes (by default all), the differences to the option "default".
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pandas as pd
 
 from benchmarks.do_no_harm import lists, parser, run
 from benchmarks.do_no_harm.candidates import store
-from benchmarks.do_no_harm.classes import result, table
+from benchmarks.tables import markdown
 from tllib_ancon import adapt
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET, write_demo_domains
 from tllib_ancon.data.loading import hold_out
@@ -145,6 +146,36 @@ def of_all(seed: int, epochs: int, images: int, full_rate: bool) -> dict[str, An
         "device_augmentation": True,
         "quiet": True,
     }
+
+
+def result(pair: str, kind: str, seed: int, variant: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracies of one run, in percent."""
+    accuracies = {part: summary[part]["accuracy"] for part in ("start", "selected")}
+    return {"pair": pair, "kind": kind, "seed": seed, "variant": variant, **accuracies}
+
+
+def table(results: pd.DataFrame, base: str) -> str:
+    """A row a variant, a column a kind: mean, difference to the variant ``base`` and worst difference to the start."""
+    setting = ["pair", "kind", "seed"]
+    beside = results[results.variant == base].set_index(setting).selected
+    results = results.join(beside.rename("beside"), on=setting)
+    kinds, starts = results.kind.unique(), results.drop_duplicates(setting).groupby("kind").start
+    rows = [
+        (variant, *(_cell(results[(results.variant == variant) & (results.kind == kind)], base) for kind in kinds))
+        for variant in results.variant.unique()
+    ]
+    first = ("start", *(f"{starts.mean()[kind]:.1f} ({starts.size()[kind]})" for kind in kinds))
+    return markdown(["", *kinds], [first, *rows], numbers=True)
+
+
+def _cell(own: pd.DataFrame, base: str) -> str:
+    if own.empty:
+        return ""
+    differences = (own.selected - own.beside).dropna()
+    error = f" ± {differences.sem():.1f}" if len(differences) > 1 else ""
+    is_base = own.variant.iloc[0] == base
+    difference = "" if is_base or differences.empty else f", {differences.mean():+.1f}{error}"
+    return f"{own.selected.mean():.1f}{difference}, worst {(own.selected - own.start).min():+.1f}"
 
 
 def _slug(name: str) -> str:

@@ -1,0 +1,185 @@
+"""The four families: Office-31, digits, the demo's digits and CIFAR-10-C, as cells that are small on purpose.
+
+A cell is one target: a pair of domains (or a network and a corruption) and how often each class occurs in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from benchmarks.cifar10_c.corruptions import corrupted
+from benchmarks.cifar10_c.networks import MEAN, STD, load
+from benchmarks.digits import to_tllib
+from benchmarks.do_no_harm import lists
+from tllib_ancon.config import PretrainConfig
+from tllib_ancon.data.demo import CROP, SOURCE, TARGET, write_demo_domains
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import hold_out
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.training.pretrain import pretrain
+
+KINDS = ("equal", "long-tail", "few")
+"""Of targets: the domain's own shares, or equal ones where it has as many images as one likes; sizes of classes that
+fall to a twentieth, in a random order; four of ten classes, or ten of 31."""
+TAIL, FEW = 20, {10: 4, 31: 10}
+FAMILIES = ("office31", "digits", "demo", "cifar10-c")
+NO_SHIFT = "none"
+FULL_RATE = "full rate"
+OFFICE31_PAIRS = ("A-D", "A-W", "D-W", "W-D", "D-A", "W-A", "A-none", "D-none", "W-none")
+DIGITS_PAIRS = ("mnist-usps", "usps-mnist", "mnist-mnist_m", "usps-mnist_m", "mnist-none", "usps-none")
+DEMO_PAIRS = ("handwritten", FULL_RATE, NO_SHIFT)
+
+
+class Cell(NamedTuple):
+    """One target."""
+
+    family: str
+    pair: str
+    kind: str
+    seed: int = 0
+
+
+class Task(NamedTuple):
+    """What :func:`tllib_ancon.adapt` takes in a cell."""
+
+    model: nn.Module | str
+    images: Any
+    labels: NDArray[np.int64]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The data, the source models, and how large a cell is."""
+
+    data: Path  # office31, digits and cifar10 lie there
+    out: Path  # of source models
+    images: int = 800
+    epochs: int = 3
+
+    def task(self, cell: Cell) -> Task:
+        """The source model of a cell and the images to adapt it to."""
+        opened: Task = {"office31": self._office31, "digits": self._digits, "demo": self._demo}.get(
+            cell.family, self._cifar10_c
+        )(cell)
+        common = {"seed": cell.seed, "epochs": self.epochs, "threads": 1, "workers": 0, "quiet": True}
+        return opened._replace(settings={**common, **opened.settings})
+
+    def _office31(self, cell: Cell) -> Task:
+        code, _, target = cell.pair.partition("-")
+        root = self.data / "office31"
+        weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
+        given = {"data": "Office31", "source": (code,), "pretrained_weights": weights}
+        source = self._trained(f"office31-{code}", cell.seed, root, **given, **OFFICE31)
+        domain = open_domain(str(root), "Office31", [code if target == NO_SHIFT else target])
+        if target == NO_SHIFT:
+            domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
+        batch = {"batch_size": 32, "channels_last": True, "cache": str(self.out / "cache")}
+        return self._part(cell, source, domain, batch)
+
+    def _digits(self, cell: Cell) -> Task:
+        name, _, target = cell.pair.partition("-")
+        root = self._digits_folder()
+        source = self._trained(name, cell.seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
+        if target == "mnist_m":
+            with np.load(self.data / "digits" / "mnist_m_test.npz") as file:
+                images, labels = file["x"], file["y"].astype(np.int64)
+            part = self._positions(cell, labels, 10)
+            return Task(source, images[part], labels[part], {"batch_size": 64})
+        domain = open_domain(str(root), "ImageList", [f"{name if target == NO_SHIFT else target}_test"])
+        return self._part(cell, source, domain, {"batch_size": 64})
+
+    def _demo(self, cell: Cell) -> Task:
+        root = self.out / "demo"
+        write_demo_domains(root)
+        source = self._trained("demo", cell.seed, root=root, source=(SOURCE,), epochs=10, **DEMO)
+        domain = open_domain(str(root), "ImageList", [SOURCE if cell.pair == NO_SHIFT else TARGET])
+        if cell.pair == NO_SHIFT:
+            domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
+        own = {"scratch": cell.pair == FULL_RATE, "epochs": 2 * self.epochs, "device_augmentation": True}
+        return self._part(cell, source, domain, {**own, "scale": (0.5, 1.0), "no_hflip": True})
+
+    def _cifar10_c(self, cell: Cell) -> Task:
+        name, corruption, severity = cell.pair.split("-")
+        folder = self.data / "cifar10"
+        with np.load(folder / "test.npz") as file:
+            images, labels = file["x"], file["y"].astype(np.int64)
+        part = self._positions(cell, labels, 10)
+        images, labels = images[part], labels[part]
+        if corruption != NO_SHIFT:
+            images = corrupted(images, corruption, int(severity), seed=cell.seed, frost=folder / "frost")
+        model = load(next(folder.glob(f"{name}-*.th")))
+        own = {"batch_size": 64, "image_size": 32, "norm_mean": MEAN, "norm_std": STD, "channels_last": True}
+        return Task(model, images, labels, own)
+
+    def _trained(self, name: str, seed: int, root: Path, **settings: Any) -> str:
+        """The run directory of a source model, trained where it is not."""
+        log = str(self.out / f"{name}-seed{seed}")
+        common = {"root": str(root), "seed": seed, "log": log, "threads": 1, "workers": 0, "quiet": True}
+        pretrain(PretrainConfig(**{"data": "ImageList", **common, **settings}))
+        return log
+
+    def _digits_folder(self) -> Path:
+        root, digits = self.out / "digits", self.data / "digits"
+        if not (root / "image_list" / "classes.txt").is_file():
+            to_tllib.main([str(root), "--mnist", str(digits / "mnist.npz"), "--usps", str(digits / "usps.npz")])
+            lists.write(root, lists.digits_domains(root))
+        return root
+
+    def _part(self, cell: Cell, source: str, domain: Domain, settings: Mapping[str, Any]) -> Task:
+        assert domain.labels is not None
+        part = domain.subset(self._positions(cell, domain.labels, domain.num_classes))
+        assert part.labels is not None
+        return Task(source, part, part.labels, settings)
+
+    def _positions(self, cell: Cell, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+        """Of the images of this kind, at most as many as a cell has, in the order of the domain."""
+        generator = np.random.default_rng(cell.seed)
+        order = generator.permutation(num_classes)
+        shares = {
+            "equal": np.ones(num_classes),
+            "long-tail": TAIL ** -(order / (num_classes - 1)),
+            "few": (order < FEW[num_classes]).astype(float),
+        }[cell.kind]
+        kept = np.flatnonzero(generator.random(len(labels)) < shares[labels])
+        most = self.images // 2 if cell.family == "office31" else self.images
+        return np.sort(generator.permutation(kept)[:most])
+
+
+OFFICE31: Mapping[str, Any] = {
+    "arch": "mobilenetv2_100",
+    "arch_option": ("pad_type=same",),
+    "norm_mean": (0.5, 0.5, 0.5),
+    "norm_std": (0.5, 0.5, 0.5),
+    "resize_size": 110,
+    "image_size": 96,
+    "batch_size": 32,
+    "epochs": 15,
+    "iters_per_epoch": 40,
+    "channels_last": True,
+}
+DIGITS: Mapping[str, Any] = {
+    "arch": "small_cnn",
+    "scratch": True,
+    "train_resizing": "res.",
+    "val_resizing": "res.",
+    "resize_size": 28,
+    "no_hflip": True,
+    "label_smoothing": 0.1,
+    "allow_outside_root": True,
+}
+DEMO: Mapping[str, Any] = {
+    "arch": "small_cnn",
+    "scratch": True,
+    "image_size": CROP,
+    "scale": (0.5, 1.0),
+    "no_hflip": True,
+    "device_augmentation": True,
+}

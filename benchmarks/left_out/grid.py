@@ -1,0 +1,112 @@
+"""Adapt in every cell of the four families, or under each corruption, by every variant: one row of CSV a run.
+
+    python -m benchmarks.left_out.grid DATA OUT [--families …] [--variants …] [--jobs 2]
+    python -m benchmarks.left_out.table OUT/runs.csv
+    python -m benchmarks.left_out.grid DATA OUT --cells corruptions --variants tent shot … [--images 10000] [--epochs 3]
+    python -m benchmarks.left_out.table OUT/corruptions.csv --pairs
+
+DATA holds office31, digits, cifar10 and the weights of a MobileNetV2; OUT receives source models and the list of runs.
+The same command continues what was interrupted. Labels make the targets, the variants that end in "true prior" and the
+numbers, and nothing else.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from benchmarks.cifar10_c.corruptions import CORRUPTIONS
+from benchmarks.do_no_harm import parser, run
+from benchmarks.left_out.families import FAMILIES, KINDS, NO_SHIFT, Cell, Cells
+from tllib_ancon import adapt
+
+LAST = {"criterion": "last"}
+RULE, FLAGSHIP = {"method": "ancon-auto"}, {"method": "shot+ancon-auto"}
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "self-training": {"method": "self-training", **LAST},
+    "ancon": {"method": "ancon", **LAST},
+    "shot": {"method": "shot", **LAST},
+    "ancon-auto": RULE,
+    "shot+ancon-auto": FLAGSHIP,
+    "ancon-auto, true prior": RULE,
+    "ancon-auto, uniform": {**RULE, "class_prior": "uniform"},
+    "ancon-auto, s = 0": {**RULE, "prior_shrinkage": 0.0},
+    "ancon-auto, target statistics": {**RULE, "batch_norm": "target"},
+    "ancon-auto, s = 0.5": {**RULE, "prior_shrinkage": 0.5},
+    "ancon-auto, s = 0.5, lr 0.003": {**RULE, "prior_shrinkage": 0.5, "lr": 0.003},
+    "shot, mixed statistics": {"method": "shot", **LAST, "batch_norm": "mixed"},
+    "shot+ancon-auto, s = 0.5": {**FLAGSHIP, "prior_shrinkage": 0.5},
+    "adabn": {"method": "adabn", "epochs": 1},
+    **{name: {"method": name, **LAST} for name in ("tent", "eta", "elr", "gce", "nrc", "aad")},
+}
+TRUE_PRIOR = ", true prior"
+CIFAR10_C = tuple(f"resnet20-{name}" for name in ("gaussian_noise-5", "contrast-5", "motion_blur-5", "none-0"))
+OFFICE31 = (
+    ("A-W", "equal"),
+    ("A-D", "few"),
+    ("D-A", "equal"),
+    ("W-A", "long-tail"),
+    ("D-W", "few"),
+    ("A-none", "equal"),
+)
+FAMILY_CELLS = (
+    *(Cell("office31", pair, kind) for pair, kind in OFFICE31),
+    *(Cell("digits", pair, kind) for pair in ("mnist-usps", "usps-mnist", "mnist-mnist_m") for kind in KINDS),
+    *(Cell("digits", "mnist-none", kind) for kind in ("equal", "few")),
+    *(Cell("demo", "handwritten", kind) for kind in KINDS),
+    *(Cell("demo", pair, "equal") for pair in ("full rate", NO_SHIFT)),
+    *(Cell("cifar10-c", pair, kind) for pair in CIFAR10_C for kind in KINDS),
+)
+CELLS: Mapping[str, Sequence[Cell]] = {
+    "runs": FAMILY_CELLS,
+    "corruptions": tuple(Cell("cifar10-c", f"resnet20-{name}-5", "equal") for name in CORRUPTIONS),
+}
+COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accuracies"]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("data", type=Path, metavar="DATA")
+    arguments.add_argument("out", type=Path, metavar="OUT")
+    arguments.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
+    arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="NAME")
+    arguments.add_argument("--cells", choices=CELLS, default="runs", help="the families', or all corruptions")
+    arguments.add_argument("--images", type=int, default=800, help="most images of a cell (default: 800)")
+    arguments.add_argument("--epochs", type=int, default=3, help="of an adaptation (default: 3)")
+    arguments.add_argument("--jobs", type=int, default=2, help="processes of one thread each (default: 2)")
+    args = arguments.parse_args(words)
+    file = args.out / f"{args.cells}.csv"
+    args.out.mkdir(parents=True, exist_ok=True)
+    made = set(pd.read_csv(file)[COLUMNS[:5]].itertuples(index=False, name=None)) if file.exists() else set()
+    opened = Cells(args.data, args.out, args.images, args.epochs)
+    cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
+    for cell in {(cell.family, cell.pair.partition("-")[0]): cell for cell in cells}.values():
+        opened.task(cell)  # source models, one process at a time
+    todo = [(cell, variant) for variant in args.variants for cell in cells if (*cell, variant) not in made]
+    with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(result, opened, cell, variant) for cell, variant in todo]):
+            pd.DataFrame([done.result()])[COLUMNS].to_csv(file, mode="a", header=not file.exists(), index=False)
+
+
+def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
+    """Accuracies in percent: of the source model, after the first epoch, after the last, and of all epochs."""
+    torch.set_num_threads(1)
+    task, own = opened.task(cell), dict(VARIANTS[variant])
+    if variant.endswith(TRUE_PRIOR):
+        num_classes = 31 if cell.family == "office31" else 10
+        own["class_prior"] = tuple(np.bincount(task.labels, minlength=num_classes) / len(task.labels))
+    adapted = adapt(task.model, task.images, labels=task.labels.tolist(), **{**task.settings, **own})
+    accuracies = [round(epoch["accuracy"], 2) for epoch in adapted.metrics]
+    numbers = {"images": len(task.labels), "start": accuracies[0], "first": accuracies[1], "last": accuracies[-1]}
+    return {**cell._asdict(), "variant": variant, **numbers, "accuracies": " ".join(map(str, accuracies))}
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,100 @@
+"""Tables of the runs of :mod:`benchmarks.left_out.grid`, as Markdown.
+
+    python -m benchmarks.left_out.table RUNS.csv [--choose VARIANT … | --pairs]
+
+The first has a row a variant: the mean accuracy in percent of each family and of all, the paired difference to
+self-training with its standard error over pairs of domains (or corruptions), and how many cells end more than 1.5
+points below their start, with the worst. The second leaves one family out at a time: of the variants to choose from the
+best on the other three, which count equally, and what it has on the one that was left out. With ``--pairs`` instead one
+table: the mean over pairs with its standard error, the difference to self-training, and the worst pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.do_no_harm import parser, run
+from benchmarks.tables import markdown
+
+CELL = ["family", "pair", "kind", "seed"]
+HARM = 1.5
+"""Points below the start that count as harm."""
+REFERENCE = "self-training"
+CANDIDATES = (
+    "ancon-auto",
+    "ancon-auto, uniform",
+    "ancon-auto, s = 0",
+    "ancon-auto, target statistics",
+    "ancon-auto, s = 0.5",
+    "ancon-auto, s = 0.5, lr 0.003",
+)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("runs", type=Path, metavar="RUNS.csv")
+    arguments.add_argument("--choose", nargs="+", default=CANDIDATES, metavar="VARIANT")
+    arguments.add_argument("--pairs", action="store_true", help="mean and worst over pairs or corruptions instead")
+    args = arguments.parse_args(words)
+    runs = pd.read_csv(args.runs)
+    if args.pairs:
+        print(over_pairs(runs), end="")
+        return
+    print(markdown_of(runs))
+    chosen = left_out(runs, args.choose)
+    rows = [(family, *map(str, row)) for family, row in zip(chosen.index, chosen.values.tolist(), strict=True)]
+    print(markdown(["left out", *chosen.columns], rows), end="")
+
+
+def markdown_of(runs: pd.DataFrame) -> str:
+    """Of the cells that every variant has."""
+    runs = complete(runs)
+    families, means = list(runs.family.unique()), runs.pivot_table("last", "variant", "family", sort=False)
+    pairs = runs.pivot_table("last", "variant", ["family", "pair"])
+    starts = runs.drop_duplicates(CELL).groupby("family", sort=False).start.mean()
+    rows = [("start", *(f"{starts[family]:.1f}" for family in families), f"{starts.mean():.1f}", "", "")]
+    for variant in means.index:
+        own = runs[runs.variant == variant]
+        harm, differences = own["last"] - own.start, pairs.loc[variant] - pairs.loc[REFERENCE]
+        beside = "" if variant == REFERENCE else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
+        numbers = [f"{means.loc[variant, family]:.1f}" for family in families]
+        below = f"{int((harm < -HARM).sum())} of {len(own)}, {harm.min():+.1f}"
+        rows.append((variant, *numbers, f"{means.loc[variant].mean():.1f}", beside, below))
+    header = ["", *families, "mean", f"− {REFERENCE}", f"more than {HARM} below the start, worst"]
+    return markdown(header, rows)
+
+
+def over_pairs(runs: pd.DataFrame) -> str:
+    """Of the pairs that every variant has."""
+    runs = complete(runs)
+    starts = runs.drop_duplicates(CELL).assign(variant="start", last=lambda rows: rows.start)
+    pairs = pd.concat([starts, runs]).pivot_table("last", "variant", "pair", sort=False)
+    rows = []
+    for variant, own in pairs.iterrows():
+        differences = own - pairs.loc[REFERENCE]
+        beside = "" if variant == REFERENCE else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
+        rows.append((variant, f"{own.mean():.1f} ± {own.sem():.1f}", beside, f"{own.min():.1f} ({own.idxmin()})"))
+    return markdown(["", f"mean of {len(pairs.columns)}", f"− {REFERENCE}", "worst"], rows)
+
+
+def left_out(runs: pd.DataFrame, candidates: Sequence[str]) -> pd.DataFrame:
+    """By family what is chosen on the others, its accuracy there, and that of each candidate."""
+    means = complete(runs[runs.variant.isin(candidates)]).pivot_table("last", "variant", "family", sort=False)
+    chosen = {family: means.drop(columns=family).mean(axis=1).idxmax() for family in means}
+    rows = {
+        family: {"chosen": best, "accuracy": round(means.loc[best, family], 1), **means[family].round(1)}
+        for family, best in chosen.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def complete(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of cells that every variant has."""
+    return runs[runs.groupby(CELL).variant.transform("nunique") == runs.variant.nunique()]
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.left_out import families, grid, table
+from benchmarks.left_out.families import Cell
+
+PER_CLASS, CLASSES = 40, 10
+
+
+@pytest.mark.parametrize("kind", families.KINDS)
+def test_kinds_of_targets(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    labels = np.arange(PER_CLASS * CLASSES) % CLASSES
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "resnet20-0.th").touch()
+    images = np.zeros((len(labels), 32, 32, 3), np.uint8)
+    np.savez(tmp_path / "cifar10" / "test.npz", x=images, y=labels)
+    monkeypatch.setattr(families, "load", lambda path: path)
+    task = families.Cells(tmp_path, tmp_path, images=PER_CLASS * CLASSES).task(
+        Cell("cifar10-c", "resnet20-none-0", kind)
+    )
+    counts = sorted(np.bincount(task.labels, minlength=CLASSES).tolist(), reverse=True)
+    assert len(task.images) == len(task.labels)
+    if kind == "equal":
+        assert counts == [PER_CLASS] * CLASSES
+    elif kind == "few":
+        assert counts == [PER_CLASS] * 4 + [0] * 6
+    else:
+        assert counts[0] > 0.9 * PER_CLASS
+        assert sum(counts) == pytest.approx(PER_CLASS * sum(20 ** -(k / 9) for k in range(CLASSES)), rel=0.1)
+
+
+def runs(**accuracies: dict[str, list[float]]) -> pd.DataFrame:
+    """Of each variant, by family, the last accuracies of its cells from a start of 50."""
+    rows = [
+        (*Cell(family, f"pair{at}", "equal"), variant, 800, 50.0, last, last, f"50.0 {last} {last}")
+        for variant, families_ in accuracies.items()
+        for family, values in families_.items()
+        for at, last in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=grid.COLUMNS)
+
+
+def test_what_is_chosen_on_three_families_is_judged_on_the_fourth() -> None:
+    made = runs(
+        a={"w": [90.0], "x": [60.0], "y": [60.0], "z": [60.0]},
+        b={"w": [50.0], "x": [70.0], "y": [70.0], "z": [70.0]},
+    )
+    chosen = table.left_out(made, ["a", "b"])
+    assert dict(zip(chosen.index, chosen["chosen"], strict=True)) == {"w": "b", "x": "a", "y": "a", "z": "a"}
+    assert chosen["accuracy"].tolist() == [50.0, 60.0, 60.0, 60.0]
+
+
+def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
+    made = runs(**{"self-training": {"w": [40.0, 60.0], "x": [80.0]}, "ancon-auto": {"w": [50.0, 70.0], "x": [81.0]}})
+    lines = table.markdown_of(made).splitlines()
+    assert lines[2].startswith("| start | 50.0 | 50.0 | 50.0 |")
+    assert lines[3] == "| self-training | 50.0 | 80.0 | 65.0 |  | 1 of 3, -10.0 |"
+    assert lines[4] == "| ancon-auto | 60.0 | 81.0 | 70.5 | +7.0 ± 3.0 | 0 of 3, +0.0 |"
+
+
+def test_over_corruptions_a_method_has_a_mean_and_a_worst() -> None:
+    lines = table.over_pairs(runs(**{"self-training": {"w": [40.0, 60.0]}, "shot": {"w": [50.0, 80.0]}})).splitlines()
+    assert lines[2] == "| start | 50.0 ± 0.0 | +0.0 ± 10.0 | 50.0 (pair0) |"
+    assert lines[3:] == [
+        "| self-training | 50.0 ± 10.0 |  | 40.0 (pair0) |",
+        "| shot | 65.0 ± 15.0 | +15.0 ± 5.0 | 50.0 (pair0) |",
+    ]
