@@ -18,6 +18,7 @@ import pandas as pd
 
 from benchmarks.do_no_harm import parser, run
 from benchmarks.tables import markdown
+from tllib_ancon.errors import UserError
 
 CELL = ["family", "pair", "kind", "seed"]
 HARM = 1.5
@@ -82,6 +83,8 @@ def over_pairs(runs: pd.DataFrame) -> str:
 
 def left_out(runs: pd.DataFrame, candidates: Sequence[str]) -> pd.DataFrame:
     """By family what is chosen on the others, its accuracy there, and that of each candidate."""
+    if runs.family.nunique() < 2 or not runs.variant.isin(candidates).any():
+        raise UserError("runs of one family, or of no variant to choose from; make more, or name others with --choose")
     means = complete(runs[runs.variant.isin(candidates)]).pivot_table("last", "variant", "family", sort=False)
     chosen = {family: means.drop(columns=family).mean(axis=1).idxmax() for family in means}
     rows = {

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.left_out import families, grid, table
 from benchmarks.left_out.families import Cell
+from tllib_ancon.errors import UserError
 
 PER_CLASS, CLASSES = 40, 10
 
@@ -51,6 +52,11 @@ def test_what_is_chosen_on_three_families_is_judged_on_the_fourth() -> None:
     chosen = table.left_out(made, ["a", "b"])
     assert dict(zip(chosen.index, chosen["chosen"], strict=True)) == {"w": "b", "x": "a", "y": "a", "z": "a"}
     assert chosen["accuracy"].tolist() == [50.0, 60.0, 60.0, 60.0]
+
+
+def test_one_family_cannot_be_left_out() -> None:
+    with pytest.raises(UserError, match="runs of one family"):
+        table.left_out(runs(a={"w": [90.0]}), ["a"])
 
 
 def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
