@@ -26,8 +26,10 @@ CHOICES = [
     "--confidence belief-matching --belief-coefficient 0.1",
     "--smoothing 0.7",
     "--method ancon-auto",
-    "--method ancon-auto --class-prior uniform",
-    "--method ancon-auto --prior-shrinkage 0.1",
+    "--method ancon-auto --batch-norm target",  # after mixing this source model predicts its classes equally often
+    "--method ancon-auto --batch-norm target --class-prior uniform",
+    "--method ancon-auto --batch-norm target --prior-shrinkage 0.1",
+    "--method ancon-auto --batch-norm-share 0.2",
     "--beta 0.1",
     "--schedule full",
     "--schedule half",
