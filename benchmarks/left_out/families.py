@@ -32,9 +32,6 @@ TAIL, FEW = 20, {10: 4, 31: 10}
 FAMILIES = ("office31", "digits", "demo", "cifar10-c")
 NO_SHIFT = "none"
 FULL_RATE = "full rate"
-OFFICE31_PAIRS = ("A-D", "A-W", "D-W", "W-D", "D-A", "W-A", "A-none", "D-none", "W-none")
-DIGITS_PAIRS = ("mnist-usps", "usps-mnist", "mnist-mnist_m", "usps-mnist_m", "mnist-none", "usps-none")
-DEMO_PAIRS = ("handwritten", FULL_RATE, NO_SHIFT)
 
 
 class Cell(NamedTuple):

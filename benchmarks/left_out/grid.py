@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
 from benchmarks.do_no_harm import parser, run
-from benchmarks.left_out.families import FAMILIES, KINDS, NO_SHIFT, Cell, Cells
+from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells
 from tllib_ancon import adapt
 
 LAST = {"criterion": "last"}
@@ -61,7 +61,7 @@ FAMILY_CELLS = (
     *(Cell("digits", pair, kind) for pair in ("mnist-usps", "usps-mnist", "mnist-mnist_m") for kind in KINDS),
     *(Cell("digits", "mnist-none", kind) for kind in ("equal", "few")),
     *(Cell("demo", "handwritten", kind) for kind in KINDS),
-    *(Cell("demo", pair, "equal") for pair in ("full rate", NO_SHIFT)),
+    *(Cell("demo", pair, "equal") for pair in (FULL_RATE, NO_SHIFT)),
     *(Cell("cifar10-c", pair, kind) for pair in CIFAR10_C for kind in KINDS),
 )
 CELLS: Mapping[str, Sequence[Cell]] = {

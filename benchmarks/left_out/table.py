@@ -1,12 +1,12 @@
 """Tables of the runs of :mod:`benchmarks.left_out.grid`, as Markdown.
 
-    python -m benchmarks.left_out.table RUNS.csv [--choose VARIANT … | --pairs]
+    python -m benchmarks.left_out.table RUNS.csv [--choose VARIANT … | --pairs] [--beside shot] [--only "kind == 'few'"]
 
 The first has a row a variant: the mean accuracy in percent of each family and of all, the paired difference to
-self-training with its standard error over pairs of domains (or corruptions), and how many cells end more than 1.5
-points below their start, with the worst. The second leaves one family out at a time: of the variants to choose from the
-best on the other three, which count equally, and what it has on the one that was left out. With ``--pairs`` instead one
-table: the mean over pairs with its standard error, the difference to self-training, and the worst pair.
+self-training, or to what ``--beside`` names, with its standard error over pairs of domains (or corruptions), and how
+many cells end more than 1.5 points below their start, with the worst. The second leaves one family out at a time: of
+the variants to choose from the best on the other three, which count equally, and what it has on the one that was left
+out. With ``--pairs`` instead one table: the mean over pairs with its standard error, and the worst pair.
 """
 
 from __future__ import annotations
@@ -38,19 +38,26 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("runs", type=Path, metavar="RUNS.csv")
     arguments.add_argument("--choose", nargs="+", default=CANDIDATES, metavar="VARIANT")
+    arguments.add_argument("--beside", default=REFERENCE, metavar="VARIANT", help=f"default: {REFERENCE}")
+    arguments.add_argument("--only", default="", metavar="QUERY", help="of the list's columns, as pandas reads it")
     arguments.add_argument("--pairs", action="store_true", help="mean and worst over pairs or corruptions instead")
     args = arguments.parse_args(words)
     runs = pd.read_csv(args.runs)
+    runs = runs.query(args.only) if args.only else runs
+    if args.beside not in set(runs.variant):
+        raise UserError(f"no runs of {args.beside!r}; the list has {', '.join(runs.variant.unique())}")
     if args.pairs:
-        print(over_pairs(runs), end="")
+        print(over_pairs(runs, args.beside), end="")
         return
-    print(markdown_of(runs))
+    print(markdown_of(runs, args.beside))
+    if args.only:
+        return
     chosen = left_out(runs, args.choose)
     rows = [(family, *map(str, row)) for family, row in zip(chosen.index, chosen.values.tolist(), strict=True)]
     print(markdown(["left out", *chosen.columns], rows), end="")
 
 
-def markdown_of(runs: pd.DataFrame) -> str:
+def markdown_of(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
     """Of the cells that every variant has."""
     runs = complete(runs)
     families, means = list(runs.family.unique()), runs.pivot_table("last", "variant", "family", sort=False)
@@ -59,26 +66,26 @@ def markdown_of(runs: pd.DataFrame) -> str:
     rows = [("start", *(f"{starts[family]:.1f}" for family in families), f"{starts.mean():.1f}", "", "")]
     for variant in means.index:
         own = runs[runs.variant == variant]
-        harm, differences = own["last"] - own.start, pairs.loc[variant] - pairs.loc[REFERENCE]
-        beside = "" if variant == REFERENCE else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
+        harm, differences = own["last"] - own.start, pairs.loc[variant] - pairs.loc[reference]
+        beside = "" if variant == reference else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
         numbers = [f"{means.loc[variant, family]:.1f}" for family in families]
         below = f"{int((harm < -HARM).sum())} of {len(own)}, {harm.min():+.1f}"
         rows.append((variant, *numbers, f"{means.loc[variant].mean():.1f}", beside, below))
-    header = ["", *families, "mean", f"− {REFERENCE}", f"more than {HARM} below the start, worst"]
+    header = ["", *families, "mean", f"− {reference}", f"more than {HARM} below the start, worst"]
     return markdown(header, rows)
 
 
-def over_pairs(runs: pd.DataFrame) -> str:
+def over_pairs(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
     """Of the pairs that every variant has."""
     runs = complete(runs)
     starts = runs.drop_duplicates(CELL).assign(variant="start", last=lambda rows: rows.start)
     pairs = pd.concat([starts, runs]).pivot_table("last", "variant", "pair", sort=False)
     rows = []
     for variant, own in pairs.iterrows():
-        differences = own - pairs.loc[REFERENCE]
-        beside = "" if variant == REFERENCE else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
+        differences = own - pairs.loc[reference]
+        beside = "" if variant == reference else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
         rows.append((variant, f"{own.mean():.1f} ± {own.sem():.1f}", beside, f"{own.min():.1f} ({own.idxmin()})"))
-    return markdown(["", f"mean of {len(pairs.columns)}", f"− {REFERENCE}", "worst"], rows)
+    return markdown(["", f"mean of {len(pairs.columns)}", f"− {reference}", "worst"], rows)
 
 
 def left_out(runs: pd.DataFrame, candidates: Sequence[str]) -> pd.DataFrame:

@@ -64,6 +64,7 @@ def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
     lines = table.markdown_of(made).splitlines()
     assert lines[2].startswith("| start | 50.0 | 50.0 | 50.0 |")
     assert lines[3] == "| self-training | 50.0 | 80.0 | 65.0 |  | 1 of 3, -10.0 |"
+    assert "| self-training | 50.0 | 80.0 | 65.0 | -7.0 ± 3.0 |" in table.markdown_of(made, "ancon-auto")
     assert lines[4] == "| ancon-auto | 60.0 | 81.0 | 70.5 | +7.0 ± 3.0 | 0 of 3, +0.0 |"
 
 
