@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,14 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags, second_stage
-from tllib_ancon.cli.parser import Parser, flag
+from tllib_ancon.cli.parser import Parser, flag, spelled
 from tllib_ancon.config import (
     STANDARD_OUTPUT,
     AdaptConfig,
     CertifyConfig,
+    Count,
     CriterionOfAnEpoch,
+    DataConfig,
     ExportConfig,
     PredictConfig,
     PredictionsConfig,
@@ -34,6 +36,7 @@ from tllib_ancon.errors import UserError, of_stage
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
+from tllib_ancon.text import showable
 from tllib_ancon.training.files import copy_whole, new_file, write_bytes, write_whole
 
 
@@ -171,6 +174,59 @@ def certify(config: CertifyConfig) -> None:
     from tllib_ancon.certify.run import certify_run
 
     certify_run(config, lambda line: print(line, flush=True))
+
+
+class CheckConfig(DataConfig):
+    """Which dataset is looked at."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    FLAG = Flag(group="options", common=True)
+
+    target: Annotated[tuple[str, ...], Flag("-t", group="domains", common=True)] = ()
+    """names of the domains to look at; by default all"""
+    no_decode: bool = False
+    """only look whether every file is there, which does not find damaged ones"""
+    workers: Annotated[Count, Flag("-j")] = 2
+    """processes that decode images"""
+    json_file: Annotated[str | None, Flag(metavar="FILE")] = Field(None, alias="json")
+    """JSON file to write what was found to"""
+
+
+def check(config: CheckConfig) -> int:
+    from tllib_ancon.data.check import check
+    from tllib_ancon.data.open import missing_dataset
+
+    if config.data is None:
+        raise missing_dataset(str(config.root))
+    if config.json_file:
+        new_file(config.json_file, setting="json")
+    found = check(
+        *(str(config.root), config.data, config.target),
+        decode=not config.no_decode,
+        workers=config.workers,
+        num_classes=config.num_classes,
+        allow_outside=config.allow_outside_root,
+        subset=config.subset,
+        image_column=config.image_column,
+        label_column=config.label_column,
+        allow_download=config.allow_download,
+    )
+    for part in found.parts:
+        known = "" if part.expected is None else f" of {part.expected}"
+        images = f"{part.images}{known} images{'' if part.labelled else ', without labels'}"
+        print(f"{part.domain:<12} {part.place:<28} {'cannot be opened' if part.images is None else images}")
+    if found.classes:
+        print(showable(f"{len(found.classes)} classes, label 0 is {found.classes[0]} and the last {found.classes[-1]}"))
+    for problem in found.problems:
+        print(showable(spelled(f"missing or wrong: {problem}")))
+    if found.needed and not found.complete:
+        print(f"{config.data} must lie in {config.root} as {', '.join(found.needed)}")
+        print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
+    print("complete" if found.complete else "incomplete")
+    if config.json_file:
+        content = {"root": config.root, "data": config.data, "complete": found.complete, **asdict(found)}
+        write_bytes(Path(config.json_file), (json.dumps(content, indent=2) + "\n").encode())
+    return 0 if found.complete else 1
 
 
 class EvaluateConfig(PredictConfig):
@@ -363,5 +419,6 @@ COMMANDS = {
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
     "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
+    "check": Command(CheckConfig, check, ROOT, IMAGES, names={"json_file": "json"}, hidden=("source", "skip_corrupt")),
     "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
 }

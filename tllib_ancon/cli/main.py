@@ -32,6 +32,7 @@ COMMANDS = {
     "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
     "export": "write the model of a run as ONNX, a torch.export program, TorchScript, or weights in their first layout",
     "certify": "tell which of a run's two models is better, from labels of a few images on which they disagree",
+    "check": "tell what the folder of a dataset has and lacks: domains, images that cannot be read, order of classes",
     "benchmark": "make the runs of a table of the paper",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
@@ -45,6 +46,7 @@ EPILOGS = {
     "run": "Both stages share the dataset, the network, the images and the seed. Where each has its own value, as "
     "of the number of epochs, --epochs is that of the first and --adapt-epochs that of the second. In a "
     "configuration file the second stage's settings stand in the table [adapt].",
+    "check": "The exit status is 0 where all is there and 1 where something is missing or wrong.",
     "script": "The adaptation takes what its flags do not say from the script's arguments. tllib-ancon script PATH "
     "--method METHOD --help tells the flags of the adaptation that users set first, --help-all every one.",
     "benchmark": "Every setting of a run is a flag as well and wins over the plan. What both stages share has one, "

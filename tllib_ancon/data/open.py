@@ -245,6 +245,11 @@ class Tree:
         for name in self.folders(folder):
             yield from self._folders_below(os.path.join(folder, name), above | {real})
 
+    def layers(self) -> list[str]:
+        """The severities of corruptions, as ``frost/5``."""
+        found = (path for path in self.root.glob("*/[1-5]") if path.is_dir())
+        return sorted(path.relative_to(self.root).as_posix() for path in found)
+
     def domain(self, code: str, layered: bool = False) -> Path:
         """The folder of a domain; of a ``layered`` one, of a severity of a corruption."""
         folder = self.root / code
@@ -252,7 +257,7 @@ class Tree:
             return Path(self.require(folder))
         known = [ROOT, *self.folders(self.root)]
         if layered:
-            known = [path.relative_to(self.root).as_posix() for path in self.root.glob("*/[1-5]") if path.is_dir()]
+            known = self.layers()
         if known:
             raise unknown_name(f"domain of {self.root}:", code, known)
         raise UserError(

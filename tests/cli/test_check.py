@@ -1,0 +1,151 @@
+"""What ``tllib-ancon check`` says of a folder, and its exit status: 0 all is there, 1 something is not, 2 bad usage."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.data.test_lists import OFFICE
+from tests.domains_on_disk import CLASSES, write_domains
+from tests.layouts import write_classes, write_list
+from tllib_ancon.cli.main import main
+
+Check = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
+    def run(data: str, *words: str, root: Path = tmp_path) -> tuple[int, str]:
+        status = main(["check", str(root), "-d", data, "-j", "0", *words])
+        return status, "".join(capsys.readouterr())
+
+    return run
+
+
+def pictures(root: Path, *places: str) -> None:
+    for place in places:
+        write_classes(root / place, CLASSES, images=2)
+
+
+LAYOUTS: dict[str, Callable[[Path], object]] = {
+    "ImageList": write_domains,
+    "ImageFolder": lambda root: pictures(root, "web", "photos"),
+    "Folder": lambda root: pictures(root, "web/of/any/depth", "photos"),
+    "CorruptedImages": lambda root: pictures(root, "frost/1", "fog/5"),
+    "DomainNet": lambda root: [write_list(root, f"quickdraw_{split}", 6, classes=345) for split in ("train", "test")],
+}
+SHOWN = {
+    "ImageList": ("bright image_list/bright.txt 60 images", "dark image_list/dark.txt 48 images"),
+    "ImageFolder": ("photos photos 6 images", "web web 6 images"),
+    "Folder": ("photos photos 6 images, without labels", "web web 6 images, without labels"),
+    "CorruptedImages": ("fog/5 fog/5 6 images", "frost/1 frost/1 6 images"),
+    "DomainNet": ("q train image_list/quickdraw_train.txt 6 images", "q test image_list/quickdraw_test.txt 6 images"),
+}
+
+
+@pytest.mark.parametrize("data", LAYOUTS)
+def test_each_layout_complete_and_with_a_damaged_and_a_missing_picture(data: str, check: Check, tmp_path: Path) -> None:
+    LAYOUTS[data](tmp_path)
+    some = ("-t", "q") if data == "DomainNet" else ()
+    status, said = check(data, *some)
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert (status, lines[-1], tuple(lines[:2])) == (0, "complete", SHOWN[data])
+    damaged = next(path for path in sorted(tmp_path.rglob("*")) if path.suffix in (".png", ".jpg", ".JPEG"))
+    damaged.write_bytes(b"no image")
+    status, said = check(data, *some)
+    assert (status, said.splitlines()[-1]) == (1, "incomplete")
+    assert f"images cannot be read, first image {damaged}" in said
+    assert check(data, *some, "--no-decode")[0] == 0
+    if "image_list" in SHOWN[data][0]:
+        damaged.unlink()
+        status, said = check(data, *some, "--no-decode")
+        assert (status, str(damaged) in said) == (1, True)
+
+
+def test_class_folders_are_found_in_the_root_itself(check: Check, tmp_path: Path) -> None:
+    pictures(tmp_path, ".")
+    status, said = check("ImageFolder")
+    assert (status, "6 images" in said, "3 classes, label 0 is blue and the last red" in said) == (0, True, True)
+
+
+def test_a_dataset_of_tllib_lacks_a_domain_and_images(check: Check, tmp_path: Path) -> None:
+    for name in ("amazon", "webcam"):
+        write_list(tmp_path, name, 6, classes=31)
+    status, said = check("Office31", "--json", str(tmp_path / "found.json"))
+    assert status == 1
+    for expected in (
+        "6 of 2817 images",
+        "missing or wrong: A: 6 images are listed, and Office31 has 2817",
+        "missing or wrong: D: ",
+        "image_list/dslr.txt not found; missing folders: dslr",
+        f"Office31 must lie in {tmp_path} as image_list/amazon.txt, image_list/dslr.txt, image_list/webcam.txt",
+        "nothing was downloaded",
+    ):
+        assert expected in said
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [part["images"] for part in found["parts"]] == [6, None, 6]
+    assert (found["complete"], len(found["classes"]), len(found["problems"])) == (False, 31, 3)
+
+
+def test_the_domains_of_visda_are_not_listed_twice(check: Check) -> None:
+    assert check("VisDA2017")[1].count("cannot be opened") == 2
+
+
+@pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
+def test_office31(check: Check) -> None:
+    status, said = check("Office31", "-t", "D", root=OFFICE)
+    assert (status, "498 of 498 images" in said) == (0, True)
+
+
+def test_class_orders_that_differ(check: Check, tmp_path: Path) -> None:
+    write_list(tmp_path, "dslr", 6, classes=31)
+    listed = tmp_path / "image_list" / "dslr.txt"
+    for name in ("class1", "class2"):
+        (tmp_path / "dslr" / name).rename(tmp_path / "dslr" / {"class1": "back_pack", "class2": "bike"}[name])
+    listed.write_text(listed.read_text().replace("class1", "back_pack").replace("class2", "bike"))
+    status, said = check("Office31", "-t", "D")
+    assert (status, "'back_pack' has label 1 in D and 0 in TLLib's Office31" in said) == (1, True)
+    pictures(tmp_path / "folders", "web", "photos")
+    (tmp_path / "folders" / "web" / "red").rename(tmp_path / "folders" / "web" / "pink")
+    status, said = check("ImageFolder", root=tmp_path / "folders")
+    assert (status, "has other class folders than" in said) == (1, True)
+
+
+def test_what_is_not_there(check: Check, tmp_path: Path) -> None:
+    for data, hint in {
+        "ImageList": "TLLib's layout is one `path label` a line",
+        "ImageFolder": "expected a folder a class",
+        "Folder": "no image here",
+        "ImageNetC": "corruption/severity/class/*",
+        "CorruptedImages": "corruption/severity/class/*",
+    }.items():
+        status, said = check(data)
+        assert (status, hint in said) == (1, True), said
+
+
+def test_a_hugging_face_dataset(check: Check, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    pictures(tmp_path, "web")
+    files = [str(path) for path in sorted(tmp_path.rglob("*.JPEG"))]
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=list(CLASSES)))
+    columns = {"image": files, "label": [0, 0, 1, 1, 2, 2]}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
+    status, said = check("hf:saved")
+    assert (status, "6 images" in said) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{root}", "-d", "Ofice31"], "did you mean 'Office31'"),
+        (["{root}", "-d", "Office31", "-t", "Q"], "unknown domain of Office31: 'Q'"),
+        (["{root}/none", "-d", "Office31"], "is not a folder"),
+        (["{root}"], "--data is missing: which dataset lies in"),
+        (["-d", "Office31"], "the following arguments are required: ROOT"),
+        (["{root}", "-d", "Folder", "--json", "{root}/none/a.json"], "does not exist"),
+    ],
+)
+def test_bad_usage(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *(word.format(root=tmp_path) for word in words)]) == 2
+    assert message in capsys.readouterr().err
