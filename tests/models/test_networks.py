@@ -10,11 +10,11 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tests.end_to_end.test_hostile_files import Bomb
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load
 from tllib_ancon.models.classifier import (
     BottleneckClassifier,
-    Preprocessing,
     adaptation_mode,
     preprocessing_of,
     shot_classifier,

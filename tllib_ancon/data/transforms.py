@@ -36,11 +36,12 @@ def seeded(seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Resizing:
-    """PIL image -> PIL image, by Pillow's bicubic filter, its default and so that of TLLib's ``ResizeImage``: the first
-    step of every transform, which has no randomness and can be cached."""
+    """PIL image -> PIL image, by default by Pillow's bicubic filter, its default and so that of TLLib's
+    ``ResizeImage``: the first step of every transform, which has no randomness and can be cached."""
 
     side: int  # in pixels, of the square that the image is squashed to, or of its shorter side
     keep_ratio: bool = False
+    resample: int = Image.Resampling.BICUBIC
 
     def __call__(self, image: Image.Image) -> Image.Image:
         width, height = image.size
@@ -52,7 +53,34 @@ class Resizing:
                 f"{self.side * longer:,}; at most {limit:,} are allowed"
             )
         size = (self.side, longer) if width <= height else (longer, self.side)
-        return image.resize(size, Image.Resampling.BICUBIC)
+        return image.resize(size, self.resample)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How images become the tensors that a network was trained on."""
+
+    mean: tuple[float, ...]  # of each channel, of values in [0, 1], as std is
+    std: tuple[float, ...]
+    image_size: int | None = None  # side in pixels; None if any will do
+    crop_fraction: float = 0.875  # side of the crop / side that is resized before
+    val_resizing: str | None = None  # of evaluated images; None if it is not known, as resize_size
+    resize_size: int | None = None
+    resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter that resizes
+    floor_crop: bool = False  # as in TransformOptions
+    assumed: str | None = None  # what is said of it where it is not known but assumed
+
+
+@dataclass(frozen=True)
+class CornerCrop:
+    """PIL image -> its centre of ``side`` x ``side`` pixels, the corner rounded down, where torchvision rounds half to
+    even."""
+
+    side: int
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        left, top = ((length - self.side) // 2 for length in image.size)
+        return image.crop((left, top, left + self.side, top + self.side))
 
 
 @dataclass(frozen=True)
@@ -80,6 +108,8 @@ class TransformOptions:
     horizontal_flip: bool = True
     norm_mean: tuple[float, ...] = IMAGENET_MEAN
     norm_std: tuple[float, ...] = IMAGENET_STD
+    resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter of the first resizing
+    floor_crop: bool = False  # round an evaluation crop's corner down, as transformers; else as torchvision
 
     def __post_init__(self) -> None:
         if len(self.norm_mean) != len(self.norm_std):
@@ -98,8 +128,8 @@ class TransformOptions:
         side of as much, rounded as timm does."""
         side = self.image_size / self.crop_fraction
         if name == KEEP_RATIO:
-            return Resizing(math.floor(side), keep_ratio=True)
-        return Resizing(self.resize_size if name == "res." else round(side))
+            return Resizing(math.floor(side + 1e-6), True, self.resample)
+        return Resizing(self.resize_size if name == "res." else round(side), False, self.resample)
 
 
 @dataclass(frozen=True)
@@ -146,7 +176,8 @@ def train_transform(options: TransformOptions) -> ImageTransform:
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:
     """The transform without any randomness."""
-    crops = [] if options.val_resizing == "res." else [transforms.CenterCrop(options.image_size)]
+    centre = CornerCrop if options.floor_crop else transforms.CenterCrop
+    crops = [] if options.val_resizing == "res." else [centre(options.image_size)]
     resizing, crop = options.resizing(options.val_resizing), transforms.Compose(crops)
     return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
 

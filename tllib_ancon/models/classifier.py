@@ -6,7 +6,6 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD
+from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.pooling import AveragePool
 
@@ -22,18 +21,6 @@ MOST_WEIGHTS = 2**30
 """Of one layer: 4 GB in float32."""
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How images become the tensors that a network was trained on."""
-
-    mean: tuple[float, ...]  # of each channel, of values in [0, 1], as std is
-    std: tuple[float, ...]
-    image_size: int | None = None  # side in pixels; None if any will do
-    crop_fraction: float = 0.875  # side of the crop / side that is resized before
-    val_resizing: str | None = None  # of evaluated images; None if it is not known, as resize_size
-    resize_size: int | None = None
 
 
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:

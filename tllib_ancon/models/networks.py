@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import resnet
 
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.models.classifier import (
-    Preprocessing,
     described,
     output_of,
     preprocessing_of,

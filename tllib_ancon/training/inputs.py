@@ -19,6 +19,7 @@ from tllib_ancon.data.domain import Domain, class_folders, numbered, require_sam
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.data.transforms import (
     ImageTransform,
+    Preprocessing,
     TransformOptions,
     device_augmentation,
     evaluation_transform,
@@ -26,7 +27,7 @@ from tllib_ancon.data.transforms import (
 )
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET, load
-from tllib_ancon.models.classifier import Classifier, Preprocessing
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.inference import Predictions
@@ -79,6 +80,7 @@ def choose_transforms(
         )
     chosen = {entry.name: getattr(config, entry.name, None) for entry in fields(TransformOptions)}
     chosen |= {"horizontal_flip": not config.no_hflip, "norm_mean": known.mean, "norm_std": known.std}
+    chosen |= {"resample": known.resample, "floor_crop": known.floor_crop}
     options = TransformOptions(**{name: value for name, value in chosen.items() if value is not None})
     if assumed:
         shown = ", ".join(f"{name}={value}" for name, value in assumed.items())
