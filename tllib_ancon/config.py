@@ -392,8 +392,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     criterion: Criterion = "infomax"
     """criterion that selects the epoch, without labels; last or none: the last epoch, and no image is held out; last is
     the default of ancon-auto"""
-    adapted: Literal["all", "all-but-head", "norm-affine"] = UNREAD
-    """parameters that are trained; by default by the method, all-but-head for most"""
+    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] | None = None
+    """parameters that are trained; as-given: those that require gradients, the default for a model of which some do
+    not; else by default by the method, all-but-head for most; all but as-given also train what was frozen"""
     dropout: bool = False
     """leave the network's dropout on while pseudo-labels are taken"""
     record_every: int = Field(1, ge=1)
@@ -431,7 +432,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         for name in options:
             if name not in readable:
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings(method)})
-        defaults = {"adapted": "all-but-head", **methods.training_defaults(method)}
+        defaults = {**methods.training_defaults(method), "adapted": None}
         if given.get("batch_norm") == "source":
             defaults["lr"] = 0.001  # a network that normalises by statistics of other images diverges at 0.01
         if isinstance(start, PretrainConfig):
@@ -448,6 +449,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         if self.batch_norm != "target" and self.sync_batch_norm:
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
         return self
+
+    def settle(self, frozen: bool = False) -> AdaptConfig:
+        """The same settings with those that were left to the network, of which a part may be frozen."""
+        by_method = methods.training_defaults(self.method).get("adapted", "all-but-head")
+        return self.replace(adapted=self.adapted or ("as-given" if frozen else by_method))
 
     @property
     def held_out_share(self) -> float:

@@ -44,7 +44,7 @@ def test_shots_protocol_is_kept(commands) -> None:
     for args in adaptations:
         assert (args.padding or 0, args.rotation, args.train_resizing) == (0, 0, "res.")
         assert args.method != "shot" or args.to_dict()["shot_coefficient"] == 0.1
-        assert (args.dropout, args.adapted) == (True, "all-but-head")
+        assert (args.dropout, args.settle().adapted) == (True, "all-but-head")
         assert args.target[0].endswith("_train")
     for args in evaluations:
         assert args.target[0] == f"{Path(args.root).name.lower()}_test"

@@ -35,7 +35,7 @@ def write_run(
     run = out / "erm" / pair.replace("/", "_") / name
     settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
     checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
-    config = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run))
+    config = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run)).settle()
     metrics = []
     for epoch, accuracy in enumerate(accuracies):
         scores = {"accuracy": accuracy, "ece": accuracy / 1000, "per_class_accuracy": [accuracy, accuracy + 2, None]}

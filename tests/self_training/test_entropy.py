@@ -89,4 +89,4 @@ def test_the_default_margin_is_above_the_cosine_of_a_certain_prediction_and_equa
 
 
 def test_scale_and_shift_of_normalisation_alone_learn() -> None:
-    assert {AdaptConfig(method=method).adapted for method in ("tent", "eta")} == {"norm-affine"}
+    assert {AdaptConfig(method=method).settle().adapted for method in ("tent", "eta")} == {"norm-affine"}

@@ -32,7 +32,7 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
 
     with S those that it has now, and still learns as any other: scale and shift, γ ← γ σ_T / σ̄ and
     β ← β + γ (μ_T - μ̄) / σ̄, take up the difference, and the running statistics are the target's. A layer without scale
-    and shift has the target's alone.
+    and shift, or with frozen ones, has the target's alone.
 
     Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN). The mixture is
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
@@ -43,9 +43,10 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
         layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
     }
     moments: dict[BatchNorm, Tensor] = {}
+    mixing = {layer for layer in layers if source_share and _learns(layer)}
 
     def mixed(layer: BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        share = 0.0 if layer.weight is None else source_share
+        share = source_share if layer in mixing else 0.0
         source_mean, source_variance = source[layer]
         own, others = ((value + layer.eps).log() for value in (variance, source_variance))
         return mean.lerp(source_mean, share), own.lerp(others, share).exp() - layer.eps
@@ -76,11 +77,17 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
         count, mean, squares = reduce(_merged, processes.gather(own[None]))
         variance = squares / (count - 1)
         _set_statistics(layer, mean, variance)
-        if layer.weight is not None and source_share:
+        if layer in mixing:
             mixed_mean, mixed_variance = mixed(layer, mean, variance)
             scale = layer.weight * (mixed_variance + layer.eps).rsqrt()
             layer.weight.copy_(scale * (variance + layer.eps).sqrt())
             layer.bias.add_(scale * (mean - mixed_mean))
+
+
+def _learns(layer: BatchNorm) -> bool:
+    """Whether it has scale and shift, and neither is frozen."""
+    parameters = list(layer.parameters())
+    return bool(parameters) and all(parameter.requires_grad for parameter in parameters)
 
 
 def _set_statistics(layer: BatchNorm, mean: Tensor, variance: Tensor) -> None:

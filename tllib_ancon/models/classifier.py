@@ -303,11 +303,14 @@ def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
     return model
 
 
-def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> None:
-    """Let only some parameters of a classifier learn, also those that its owner had frozen: ``all-but-head``, SHOT's
-    and AnCon's choice, all where the head is not known; ``all``; or ``norm-affine``, scale and shift of the
-    normalisation layers (Rusak et al., 2022; their released script changes all parameters)."""
-    model.requires_grad_(which != "norm-affine")
+def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> int:
+    """Let only some parameters of a classifier learn; returns how many of them were frozen: ``as-given``, those that
+    require gradients now; ``all-but-head``, SHOT's and AnCon's choice, all where the head is not known; ``all``; or
+    ``norm-affine``, scale and shift of the normalisation layers (Rusak et al., 2022; their released script changes all
+    parameters)."""
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    if which != "as-given":
+        model.requires_grad_(which != "norm-affine")
     if which == "all-but-head" and model.head is not None:
         model.head.requires_grad_(False)
     elif which == "norm-affine":
@@ -315,4 +318,10 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
             if isinstance(module, BATCH_NORMS | nn.GroupNorm | nn.LayerNorm):
                 module.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise UserError(f"the model has no parameter to train with `adapted={which}`; pass another `adapted`")
+        advice = "pass another `adapted`"
+        if which == "as-given":
+            advice = "all are frozen; let those that should learn require gradients, or pass `adapted=all-but-head`"
+        if which == "as-given" and any(hasattr(module, "peft_config") for module in model.modules()):
+            advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
+        raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
+    return sum(parameter.requires_grad for parameter in frozen)

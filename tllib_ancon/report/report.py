@@ -129,7 +129,7 @@ def _deviations(runs: Iterable[AdaptedRun], plan: Plan) -> list[str]:
         start = one.name.split("/")[0]
         if one.command == "adapt" and start not in planned:
             source = of_plan[one.needs].config.to_dict() if one.needs else {}
-            stages = {"": one.config.inherit(source, str(one.needs)).to_dict(), "source ": source}
+            stages = {"": one.config.inherit(source, str(one.needs)).settle().to_dict(), "source ": source}
             both = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
             known = {called: ASSUMED.get(name) if value is None else value for called, name, value in both}
             planned[start] = json.loads(json.dumps(known))

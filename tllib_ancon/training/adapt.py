@@ -118,16 +118,17 @@ def adapt(
         run = None if config.log is None else RunDirectory(config.log)
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress)
-        config = config.replace(batch_size=adaptation.images.training.batch_size)
+        config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
         settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), "inputs": record}
         if config.track is not None and devices.is_main():
             progress.tracker = Tracker(config.track, Path(str(config.log)), settings)
         summary = adaptation.make(settings, config.overwrite)
         adapted = adaptation.adapted()
-    if network is not None:  # weights come back in the types in which they were given
+    if network is not None:  # weights come back in the types in which they were given, and what was frozen is
         tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, network))
         for tensor, given_tensor in zip(tensors, like, strict=True):
             tensor.data = tensor.data.to(given_tensor.dtype)
+            tensor.requires_grad_(given_tensor.requires_grad)
     return AdaptationResult(adapted, adaptation.metrics, summary["selected_epoch"], summary, config)
 
 

@@ -82,6 +82,8 @@ class Adaptation(TrainingLoop):
         transforms: Transforms,
         progress: Progress,
     ):
+        flags = [parameter.requires_grad for parameter in model.parameters()]
+        options = options.settle(frozen=not all(flags))
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
         _refuse_criterion(options, model, target.name, images)
@@ -97,7 +99,13 @@ class Adaptation(TrainingLoop):
         )
         _refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, images.training.batch_size)
-        choose_adapted_parameters(model, options.adapted)
+        if self.method.trains:
+            thawed = choose_adapted_parameters(model, str(options.adapted))
+            if thawed:
+                progress.line(f"`adapted={options.adapted}` thaws {thawed} of {flags.count(False)} frozen parameters")
+            elif not all(flags):
+                learning = sum(parameter.requires_grad for parameter in model.parameters())
+                progress.line(f"what the model has frozen stays so: {learning} of {len(flags)} parameters learn")
         if options.adapted == "all-but-head" and model.head is None:
             progress.line("the model ends in no Linear layer that could be its head; all of it learns")
         if options.sync_batch_norm:
@@ -107,7 +115,7 @@ class Adaptation(TrainingLoop):
                     "then normalises by its own batch"
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        groups = model.get_parameters(options.lr)
+        groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
         self.first = Kept()
         loaders, updates = [images.training], steps // options.accumulation_steps
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}

@@ -1,0 +1,118 @@
+"""Models of which a part is frozen: what their owner froze stays frozen, adapters alone learn."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import tllib_ancon
+from tests.training.small import adapt, network
+from tllib_ancon.errors import UserError
+
+IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def frozen_but(model: nn.Module, *learning: str) -> nn.Module:
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(any(word in name for word in learning))
+    return model
+
+
+def transformer() -> nn.Module:
+    torch.manual_seed(0)
+    options = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
+    return timm.create_model("vit_tiny_patch16_224", **options)
+
+
+def changed(before: nn.Module, after: nn.Module) -> set[str]:
+    theirs = dict(after.named_parameters())
+    return {name for name, parameter in before.named_parameters() if not torch.equal(parameter, theirs[name])}
+
+
+def flags(model: nn.Module) -> dict[str, bool]:
+    return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"average_last": 1, "pull": 0.01}, {"method": "tent"}], ids=str)
+def test_what_is_frozen_stays_so_to_the_byte(settings: dict[str, Any], capsys) -> None:
+    model = frozen_but(transformer(), "norm")
+    result = adapt(model, IMAGES, quiet=False, **settings)
+    learning = {name for name, learns in flags(model).items() if learns}
+    assert changed(model, result.model) == learning
+    assert flags(result.model) == flags(model)
+    assert (result.config.adapted, len(learning)) == ("as-given", 10)
+    assert "what the model has frozen stays so: 10 of 32 parameters learn" in capsys.readouterr().err
+
+
+def test_a_choice_that_thaws_says_how_much(capsys) -> None:
+    model = frozen_but(transformer(), "norm")
+    result = adapt(model, IMAGES, adapted="all-but-head", epochs=1, quiet=False)
+    assert "`adapted=all-but-head` thaws 20 of 22 frozen parameters" in capsys.readouterr().err
+    assert changed(model, result.model) == {name for name in flags(model) if not name.startswith("head")}
+    assert flags(result.model) == flags(model)
+    adapt(model, IMAGES, adapted="norm-affine", epochs=1, quiet=False)
+    assert "thaws" not in capsys.readouterr().err
+
+
+def test_without_anything_frozen_the_method_decides() -> None:
+    assert {method: adapt(method=method, epochs=1).config.adapted for method in ("ancon", "tent", "adabn")} == {
+        "ancon": "all-but-head",
+        "tent": "norm-affine",
+        "adabn": "all",
+    }
+    assert set(flags(adapt(epochs=1).model).values()) == {True}
+    given = adapt(adapted="as-given", epochs=1)
+    assert changed(network(), given.model) == set(flags(network()))
+
+
+def test_a_frozen_model_is_refused_unless_its_statistics_alone_change() -> None:
+    model = frozen_but(network())
+    with pytest.raises(UserError, match="all are frozen; let those that should learn require gradients, or pass"):
+        adapt(model)
+    after = adapt(model, method="adabn").model
+    assert changed(model, after) == set()
+    assert not torch.equal(model[2].running_mean, after[2].running_mean)
+
+
+@pytest.mark.parametrize("method", ["adabn", "ancon"])
+def test_mixed_statistics_leave_frozen_scales_and_shifts(method: str) -> None:
+    model = frozen_but(network(), "1.", "4.")
+    result = adapt(model, method=method, batch_norm="mixed", epochs=1)
+    learning = set() if method == "adabn" else {"1.weight", "1.bias", "4.weight", "4.bias"}
+    assert changed(model, result.model) == learning
+    assert not torch.equal(model[2].running_mean, result.model[2].running_mean)
+
+
+def adapters(model: nn.Module, **options: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(1)
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=["qkv"], r=2, **options))
+
+
+@pytest.mark.parametrize("saved", [None, ["head"]])
+def test_adapters_learn_alone_and_are_saved(saved: list[str] | None, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = transformer()
+    model = adapters(copy.deepcopy(base), modules_to_save=saved)
+    result = adapt(model, IMAGES, lr=0.1)
+    learning = changed(model, result.model)
+    assert learning == {name for name, learns in flags(model).items() if learns}
+    assert all("lora_" in name or "modules_to_save" in name for name in learning)
+    assert len(learning) == 4 + 2 * bool(saved)
+    assert flags(result.model) == flags(model)
+    assert isinstance(result.model, peft.PeftModel)
+    result.model.save_pretrained(tmp_path)
+    loaded = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path).eval()
+    found, expected, start = (
+        tllib_ancon.predict(one, TensorDataset(IMAGES), workers=0).probabilities
+        for one in (loaded, result.model, model)
+    )
+    assert (found == expected).all()
+    assert (found != start).any()
+    with pytest.raises(UserError, match="its adapters are frozen, as PEFT loads them; load them with `is_trainable"):
+        adapt(loaded, IMAGES)
