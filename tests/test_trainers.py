@@ -1,0 +1,101 @@
+"""The recipes for other people's trainers, run as docs/trainers.md has them."""
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "trainers.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **names: Any) -> dict[str, Any]:
+    assert len([line for line in code.splitlines() if line]) <= 25
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(code, names)
+    return names
+
+
+def changed(code: str, *changes: tuple[str, str]) -> str:
+    for old, new in changes:
+        assert code.count(old) == 1
+        code = code.replace(old, new)
+    return code
+
+
+@pytest.fixture
+def vit() -> nn.Module:
+    """A tiny ViT of random weights."""
+    transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=8, num_labels=3)
+    return transformers.ViTForImageClassification(config)
+
+
+QUIET = ('optim="sgd"', 'optim="sgd", report_to="none", save_strategy="no", disable_tqdm=True, use_cpu=True')
+
+
+def test_hugging_face_trainer(vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: value.clone() for name, value in vit.state_dict().items()}
+    code = changed(BLOCKS[0], QUIET, ("batch_size=64", "batch_size=8"), ("Trainer(model,", "trainer = Trainer(model,"))
+    code = changed(code, (").train()\n", ")\ntrainer.train()\n"))
+    names = run(code, tmp_path, monkeypatch, images=IMAGES, model=vit)
+    kept = {name for name, value in vit.state_dict().items() if torch.equal(value, before[name])}
+    assert kept == {"classifier.weight", "classifier.bias"}
+    ancon = names["ancon"]
+    votes = ancon.ensemble.votes(torch.arange(24))
+    assert votes.sum(1).max() <= 3
+    assert votes.sum() > 24
+    names["trainer"].evaluate(names["Positions"]())
+    assert torch.equal(ancon.ensemble.votes(torch.arange(24)), votes)
+
+
+def test_accumulated_gradients_are_those_of_a_large_batch(
+    vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first epoch, whose targets do not depend on votes."""
+    start, found = {name: value.clone() for name, value in vit.state_dict().items()}, []
+    for sizes in ("batch_size=8", "batch_size=4, gradient_accumulation_steps=2"):
+        vit.load_state_dict(start)
+        length = (("num_train_epochs=3", "num_train_epochs=1"), ("learning_rate=1e-3", "learning_rate=0.1"))
+        code = changed(BLOCKS[0], QUIET, *length, ("batch_size=64", sizes))
+        run(code, tmp_path, monkeypatch, images=IMAGES, model=vit)
+        found.append({name: value.clone() for name, value in vit.state_dict().items()})
+    torch.testing.assert_close(found[0], found[1])
+    assert not torch.equal(found[0]["vit.embeddings.cls_token"], start["vit.embeddings.cls_token"])
+
+
+class Logits(nn.Module):
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(pixel_values=images).logits
+
+
+def test_lightning(vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    loader = DataLoader(TensorDataset(torch.arange(24), IMAGES), batch_size=8, shuffle=True)
+    quiet = '(max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)'
+    code = changed(
+        BLOCKS[1], ("(max_epochs=3).fit(", f"{quiet}.fit("), ("Adaptation(model,", "made := Adaptation(model,")
+    )
+    before = vit.classifier.weight.clone()
+    names = run(code, tmp_path, monkeypatch, images=IMAGES, model=Logits(vit), num_classes=3, loader=loader)
+    assert not torch.equal(vit.classifier.weight, before)
+    votes = names["made"].ancon.ensemble.votes(torch.arange(24))
+    assert 24 < votes.sum() <= 72
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    saved = torch.load(checkpoint, weights_only=False)["state_dict"]
+    assert torch.equal(saved["ancon.ensemble.store.counts"].float(), votes)
