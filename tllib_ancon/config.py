@@ -179,7 +179,15 @@ class ImageConfig(Settings):
         return self
 
 
-class StartConfig(Settings):
+class NetworkConfig(Settings):
+    """Of which network the weights are, where neither a run nor a library can tell."""
+
+    model: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", group="model", decides=False)] = None
+    """function that returns your own network, for the weights of a checkpoint; its module may lie in the current
+    folder; by default the network that the run or `arch` names"""
+
+
+class StartConfig(NetworkConfig):
     """From which trained model."""
 
     FLAG = Flag(group="model")
@@ -192,9 +200,13 @@ class StartConfig(Settings):
 
     def refuse_beside_a_model(self) -> None:
         """Refuse the settings that say which network it is and from what it starts, where a module is given."""
-        for name in ("start", "checkpoint"):
+        for name in ("start", "checkpoint", "model"):
             if getattr(self, name, None) is not None:
                 raise UserError(f"give a model or `{name}`, not both")
+        self.refuse_of_a_network()
+
+    def refuse_of_a_network(self) -> None:
+        """Refuse the settings that say which network it is, where that is known."""
         for name, field in settings_of(ModelConfig).items():
             if getattr(self, name, None) != field.default:
                 raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
@@ -512,7 +524,7 @@ class PredictionsConfig(PredictConfig):
     """replace the file if it exists"""
 
 
-class CertifyConfig(InferenceConfig):
+class CertifyConfig(InferenceConfig, NetworkConfig):
     """Which of a run's two models is better, by labels of a few images on which they disagree."""
 
     run: Annotated[str, Flag(group="run", common=True)]
@@ -520,7 +532,7 @@ class CertifyConfig(InferenceConfig):
     root: Annotated[str | None, Flag(group="run")] = None
     """folder of the dataset or of the images; by default the one that the run names"""
     checkpoint: Annotated[str | None, Flag(metavar="FILE", group="run")] = None
-    """the source model; by default the one that the run names"""
+    """the source model; by default the one that the run names or keeps"""
     page: Annotated[bool, Flag(group="labels", common=True)] = False
     """ask for labels on a web page that only this machine can open"""
     port: Annotated[int, Flag(group="labels")] = Field(8765, ge=0, le=65_535)
@@ -545,7 +557,7 @@ class CertifyConfig(InferenceConfig):
         return self
 
 
-class ExportConfig(Settings):
+class ExportConfig(NetworkConfig):
     """Which model is written in which form."""
 
     FLAG = Flag(group="file", common=True)

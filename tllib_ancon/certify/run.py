@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from tllib_ancon.certify.session import (
     COLUMNS,
@@ -35,7 +36,7 @@ from tllib_ancon.training.devices import device, using_threads
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import probabilities
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, RunDirectory
+from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
 
 ANSWERS = "answers.jsonl"
@@ -43,16 +44,19 @@ FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 
 
-def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Certificate:
+def certify_run(
+    config: CertifyConfig, say: Callable[[str], None] = print, model: nn.Module | None = None
+) -> Certificate:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
     Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for. They are kept in
     ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
     (:func:`~tllib_ancon.certify.session.certificate_of`, with the ``checkpoint`` of the kept model) and
-    ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model.
+    ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
+    the network of both, where nothing but its owner's program builds it.
     """
     with using_threads(config.threads):
-        pair = ModelPair(config)
+        pair = ModelPair(config, model)
         directory = pair.directory
         directory.claim()
         try:
@@ -80,7 +84,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = print) -> Ce
 class ModelPair:
     """The source model and the adapted model of a finished adaptation, and the images that it was adapted to."""
 
-    def __init__(self, config: CertifyConfig):
+    def __init__(self, config: CertifyConfig, model: nn.Module | None = None):
         stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of one stage, or of two
         kept = {stage: stage.config() for stage in stages if (stage.path / "config.json").is_file()}
         found = next((stage for stage, settings in kept.items() if settings.get("command") == "adapt"), None)
@@ -89,25 +93,21 @@ class ModelPair:
         self.directory, recorded, run = found, kept[found], f"the run in {found.path}"
         if not found.finished:
             raise UserError(f"{run} is not finished; give its command again first")
-        if recorded.get("checkpoint") is None:
-            raise UserError(
-                f"{run} was made from a model in Python, which it does not keep; give the classes that both models "
-                "predict to tllib_ancon.certify.session.Session"
-            )
         if recorded.get("root") is None and config.root is None:
             raise UserError(f"{run} does not know where its images are; give their folder as `root`")
-        start = inputs.find_model(config.checkpoint or _start(found, recorded)).checkpoint
+        self.given = model or config.model
+        self.start = inputs.find_model(config.checkpoint or _start(found, recorded), self.given)
         taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
         given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
         chosen = {name: value for name, value in given.items() if value is not None}
-        self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": start})
-        self.checkpoints = {"start": start, "adapted": str(found.checkpoints / BEST)}
+        self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": self.start.checkpoint})
+        self.checkpoints = {"start": self.start.checkpoint, "adapted": str(found.checkpoints / BEST)}
         self._num_classes = len(recorded["inputs"]["classes"])
 
     @cached_property
     def images(self) -> Domain:
         """What was adapted to, with the names of the classes that are known."""
-        names = inputs.find_model(self.checkpoints["start"]).classes
+        names = self.start.classes
         if self.settings.data is None:
             opened = as_domain(str(self.settings.root), classes=names)
         else:
@@ -139,7 +139,8 @@ class ModelPair:
         return kept["start"], kept["adapted"]
 
     def model(self, which: str) -> Classifier:
-        return inputs.load_classifier(self.settings, inputs.find_model(self.checkpoints[which]), self._num_classes)
+        found = inputs.find_model(self.checkpoints[which], self.given)
+        return inputs.load_classifier(self.settings, found, self._num_classes)
 
     def _predicted(self, which: str) -> Classes:
         model = self.model(which).to(device())
@@ -155,7 +156,8 @@ class ModelPair:
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
     """The source model's checkpoint, the very file that the run started from, or the run directory that holds it."""
-    checkpoint = str(recorded["checkpoint"])
+    kept = str(directory.checkpoints / SOURCE)  # of a model that was given in Python
+    checkpoint = str(recorded.get("checkpoint") or kept)
     if checkpoint == IMAGENET:
         return checkpoint
     beside = directory.path.parent / "pretrain" / CHECKPOINTS / Path(checkpoint).name

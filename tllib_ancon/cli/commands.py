@@ -263,7 +263,7 @@ def evaluate(config: EvaluateConfig) -> None:
     with devices.using_threads(config.threads):
         if config.json_file:
             new_file(config.json_file, setting="json")
-        start = inputs.find_model(str(config.checkpoint))
+        start = inputs.find_model(str(config.checkpoint), config.model)
         settings = inputs.inherited(config, start)
         target = inputs.open_images(settings, config.target, "test", start.classes)
         inputs.require_same_classes(start, target)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
@@ -114,12 +114,12 @@ def adapt(
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_threads(config.threads):
-        config, classifier, target, transforms, record = _opened(config, network, images, labels, head, given)
+        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
         run = None if config.log is None else RunDirectory(config.log)
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress)
         config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
-        settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), "inputs": record}
+        settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), **recorded}
         if config.track is not None and devices.is_main():
             progress.tracker = Tracker(config.track, Path(str(config.log)), settings)
         summary = adaptation.make(settings, config.overwrite)
@@ -141,7 +141,7 @@ def _opened(
     if network is None:
         if config.checkpoint is None:
             raise UserError("no model to adapt: pass `model`, or `checkpoint`")
-        start = inputs.find_model(str(config.checkpoint))
+        start = inputs.find_model(str(config.checkpoint), config.model)
         own = None if config.log is None else os.path.realpath(RunDirectory(config.log).checkpoints)
         if own == os.path.realpath(Path(start.checkpoint).parent):
             raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
@@ -154,6 +154,8 @@ def _opened(
     else:
         target = inputs.open_images(config, config.target, classes=classes)
     record = {}
+    if images is not None and isinstance(images, str | Path) and config.root is None:
+        config = config.replace(root=str(images))
     devices.make_reproducible(config.seed, config.deterministic)
     if start is not None:
         known = known_domains(config.root, config.data) if config.root and config.data else ()
@@ -168,13 +170,19 @@ def _opened(
         assert network is not None
         copied = copy.deepcopy(network).float()
         config, transforms = inputs.choose_transforms(config, preprocessing_of(copied), target, given)
-        probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
-        classifier = as_classifier(copied, head, probe)
+        classifier = as_classifier(copied, head, _probe(target, transforms))
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}
     target = inputs.with_classes(target, classifier.num_classes)
-    record = {**inputs.fingerprints(config, target), **record}
-    return config, classifier, inputs.cached(config, transforms, target), transforms, record
+    recorded = {"inputs": {**inputs.fingerprints(config, target), **record}}
+    if config.log is not None and (start is None or start.is_whole):
+        recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, given is None)
+    return config, classifier, inputs.cached(config, transforms, target), transforms, recorded
+
+
+def _probe(target: Domain, transforms: Transforms) -> Tensor:
+    """Two images as the network gets them, (2, C, H, W)."""
+    return torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
 
 
 def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationResult:

@@ -25,7 +25,7 @@ from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.training.run import SOURCE, RunDirectory
 from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
 from tllib_ancon.training.state import copy_to_cpu
 
@@ -223,7 +223,9 @@ class Adaptation(TrainingLoop):
     def _keep(self, scored: Predictions | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
         if self.run is not None and self.options.save_epochs:
-            self.run.keep_epoch(epoch)
+            self.run.keep_latest(self.run.epoch_checkpoint(epoch))
+        if self.run is not None and epoch == 0 and self.options.checkpoint is None:
+            self.run.keep_latest(self.run.checkpoints / SOURCE)
         if self.run is None or not self._keeps_predictions():
             return
         predictions = scored or self._predict(self.images.every, epoch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.errors import UserError
@@ -10,21 +12,24 @@ from tllib_ancon.training import inputs
 from tllib_ancon.training.files import new_file, write_bytes
 
 
-def export(config: ExportConfig) -> None:
-    """Write the selected model of a run, with its classes and what its images should be like."""
+def export(config: ExportConfig, model: nn.Module | None = None) -> None:
+    """Write the selected model of a run, with its classes and what its images should be like; ``model`` is the network,
+    where nothing but its owner's program builds it."""
     out = new_file(config.out, config.overwrite)
-    start = inputs.find_model(config.run)
+    start = inputs.find_model(config.run, model or config.model)
     if start.recorded is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one, so nothing says how images are prepared"
         )
     settings = inputs.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
     classes = start.classes
-    model = inputs.load_classifier(settings, start)
-    settings, images = inputs.with_preprocessing(settings, model.preprocessing)
+    classifier = inputs.load_classifier(settings, start)
+    settings, images = inputs.with_preprocessing(settings, classifier.preprocessing)
     if images is None:
         raise UserError(f"{config.run} does not say how its images are normalised")
     side = images.resize_size if images.val_resizing == "res." else images.image_size
     assert side is not None
     form = "safetensors" if (config.format, out.suffix) == ("state-dict", ".safetensors") else config.format
-    write_bytes(out, exported(model, form, classes or numbered(model.num_classes), images.mean, images.std, side))
+    write_bytes(
+        out, exported(classifier, form, classes or numbered(classifier.num_classes), images.mean, images.std, side)
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import evaluation
-from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
@@ -27,8 +28,11 @@ from tllib_ancon.data.transforms import (
 )
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET, load
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.networks import parse_options
+from tllib_ancon.models.rebuild import OWN, build, imported, recipe_of
+from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
+from tllib_ancon.settings import settings_of
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.inference import Predictions
 from tllib_ancon.training.progress import Progress
@@ -200,6 +204,7 @@ class TrainedModel:
     run: Path | None = None
     recorded: Mapping[str, Any] | None = None
     notes: list[str] = field(default_factory=list)  # said once the model is loaded
+    given: nn.Module | None = None  # the network that takes the checkpoint's weights, where nothing builds it
 
     @property
     def classes(self) -> list[str] | None:
@@ -207,9 +212,38 @@ class TrainedModel:
         names: list[str] | None = (self.recorded or {}).get("inputs", {}).get("classes")
         return names
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its network is one that was given as an object, or that a record builds."""
+        return self.given is not None or self.network is not None
 
-def find_model(checkpoint: str) -> TrainedModel:
-    """The trained model that a checkpoint or a run directory names."""
+    @property
+    def network(self) -> Mapping[str, Any] | None:
+        """What the run recorded of a whole network, by :func:`network_record`."""
+        return _network_of(self.recorded or {})
+
+
+def _network_of(recorded: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    old = {"library": OWN, "name": recorded.get("inputs", {}).get("model")}  # of version 0.1, made in Python
+    found: Mapping[str, Any] | None = recorded.get("network") or (old if old["name"] else None)
+    return found
+
+
+def network_record(classifier: Any, images: Tensor, transforms: Transforms, taken: bool) -> dict[str, Any]:
+    """What a run keeps of a whole network beside its weights: its :func:`~tllib_ancon.models.rebuild.recipe_of`, its
+    head, the shape of its images and how they are prepared; not the latter where the user's own transforms do."""
+    known = transforms.preprocessing if taken else None
+    return {
+        **recipe_of(classifier, classifier.network, images),
+        "head": classifier.head_name,
+        "images": list(images.shape[1:]),
+        "preprocessing": known and asdict(known),
+    }
+
+
+def find_model(checkpoint: str, model: str | nn.Module | None = None) -> TrainedModel:
+    """The trained model that a checkpoint or a run directory names; of a network that nothing builds again ``model`` is
+    the network, or names the function that returns it."""
     if checkpoint == IMAGENET:
         return TrainedModel(checkpoint)
     path = Path(checkpoint)
@@ -218,9 +252,15 @@ def find_model(checkpoint: str) -> TrainedModel:
     if path.is_dir():
         path = _checkpoint_of(RunDirectory(path))
     run = path.resolve().parent.parent
-    if not (run / CONFIG).is_file():
-        return TrainedModel(str(path))
-    return TrainedModel(str(path), run, RunDirectory(run).config())
+    start = TrainedModel(str(path), given=imported(model) if isinstance(model, str) else model)
+    if (run / CONFIG).is_file():
+        start = replace(start, run=run, recorded=RunDirectory(run).config())
+    if start.given is None and start.network and start.network["library"] == OWN:
+        raise UserError(
+            f"{path} holds the weights of a network that was given in Python, {start.network['name']}; pass "
+            "`model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
+        )
+    return start
 
 
 def _checkpoint_of(run: RunDirectory) -> Path:
@@ -237,6 +277,10 @@ def _checkpoint_of(run: RunDirectory) -> Path:
 def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
     """The configuration with what the model's run knows of model and images, which it must not contradict; of a
     checkpoint without a run one line says what is assumed."""
+    if start.is_whole:
+        config.refuse_of_a_network()
+        kept = {name: setting.default for name, setting in settings_of(ModelConfig).items()}
+        return config.inherit(start.recorded, start.checkpoint).replace(**kept)
     if start.recorded is None and start.checkpoint != IMAGENET and not config.quiet:
         assumed = [f"{name} {ASSUMED[name]}" for name in INHERITED if getattr(config, name) is None and name in ASSUMED]
         if assumed:
@@ -248,10 +292,13 @@ def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
 def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, num_classes: int = 0) -> Classifier:
     """The model in a checkpoint, with ``num_classes`` of the dataset, else the run's that trained it, else the
     checkpoint's."""
+    num_classes = num_classes or len(start.classes or ())
+    if start.is_whole:
+        return _whole(start, num_classes)
     model = load(
         start.checkpoint,
         config.arch or ASSUMED["arch"],
-        num_classes or len(start.classes or ()) or None,
+        num_classes or None,
         arch_options=parse_options(config.arch_option or ()),
         pool=not config.no_pool,
         bottleneck_dropout=config.bottleneck_dropout or 0.0,
@@ -260,6 +307,24 @@ def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, nu
     )
     while start.notes:
         print(f"tllib-ancon: {start.notes.pop()}", file=sys.stderr)
+    return model
+
+
+def _whole(start: TrainedModel, num_classes: int) -> Classifier:
+    """The network that was given, or that its record builds, with the weights of the checkpoint."""
+    record = start.network or {}
+    network = build(record) if start.given is None else copy.deepcopy(start.given).float()
+    state = without_prefix(load_state_dict(start.checkpoint), network)
+    load_into(network, state, f"checkpoint {start.checkpoint}")
+    probe = torch.zeros(2, *record["images"]) if "images" in record else None
+    model = as_classifier(network, record.get("head"), probe)
+    if num_classes not in (0, model.num_classes):
+        raise UserError(f"checkpoint {start.checkpoint} has {model.num_classes} classes, the dataset has {num_classes}")
+    if "preprocessing" in record:
+        known: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in (record["preprocessing"] or {}).items()
+        }
+        model.preprocessing = Preprocessing(**known) if known else None
     return model
 
 

@@ -68,7 +68,7 @@ def predict(
     Args:
         model: any module from images (B, C, H, W) to logits (B, K), such as the ``model`` of an
             :class:`~tllib_ancon.training.adapt.AdaptationResult`; it is evaluated where it is, and its mode stays. Or a
-            checkpoint or run directory
+            checkpoint or run directory; or a module beside ``checkpoint``, whose weights a copy of it then has
         images: as for :func:`tllib_ancon.adapt`
         evaluation_transform: item -> tensor (C, H, W). Default: for images that of the model's timm or torchvision
             metadata, or of its run directory; tensors are taken as they come
@@ -80,14 +80,16 @@ def predict(
     config = PredictConfig(**{"quiet": True, **settings})
     with devices.using_threads(config.threads):
         network: nn.Module
-        if isinstance(model, str | Path):
-            start = inputs.find_model(str(model))
-            config = inputs.inherited(config.replace(checkpoint=str(model)), start)
+        own = None if isinstance(model, str | Path) else require_network(model)
+        if own is None or config.checkpoint is not None:
+            config = config if own is not None else config.replace(checkpoint=str(model))
+            start = inputs.find_model(str(config.checkpoint), own)
+            config = inputs.inherited(config, start)
             domain = as_domain(images, labels=False, classes=start.classes)
             classifier = inputs.load_classifier(config, start)
             network, preprocessing = classifier.to(devices.device()), classifier.preprocessing
         else:
-            network = require_network(model)
+            network = own
             config.refuse_beside_a_model()
             domain, preprocessing = as_domain(images, labels=False), preprocessing_of(network)
         transform = evaluation_transform or inputs.choose_transforms(config, preprocessing, domain)[1].evaluation
@@ -172,7 +174,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     """
     with devices.using_threads(config.threads):
         out = _output(config)
-        start = inputs.find_model(str(config.checkpoint))
+        start = inputs.find_model(str(config.checkpoint), config.model)
         domain = _images(config, start.classes)
         settings = inputs.inherited(config, start)
         model = inputs.load_classifier(settings, start)

@@ -34,10 +34,14 @@ from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sea
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
-LATEST, BEST, STATE = "latest.pth", "best.pth", f"{CHECKPOINTS}/state.pth"
+LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
 MOST_DIFFERENCES = 8
-NOT_SETTINGS = ("versions", *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides))
+NOT_SETTINGS = (
+    "versions",
+    "network",
+    *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
+)
 """Entries of a configuration that do not decide what a run computes."""
 
 
@@ -181,9 +185,9 @@ class RunDirectory:
             before = self._written
             self._written = self._writer.submit(lambda: (before.result(), write()))
 
-    def keep_epoch(self, epoch: int) -> None:
-        """Keep a copy of ``latest.pth`` as the model of this epoch, the last that was given to :meth:`save_epoch`."""
-        self.then(lambda: copy_whole(self.checkpoints / LATEST, self.epoch_checkpoint(epoch)))
+    def keep_latest(self, path: Path) -> None:
+        """Keep a copy of ``latest.pth``, the model of the last epoch that was given to :meth:`save_epoch`."""
+        self.then(lambda: copy_whole(self.checkpoints / LATEST, path))
 
     def epoch_checkpoint(self, epoch: int) -> Path:
         return self.checkpoints / f"epoch-{epoch:03d}.pth"
@@ -248,7 +252,7 @@ class RunDirectory:
     def _outputs(self) -> list[str]:
         """The files that a finished run answers for, where it has them."""
         epochs = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
-        return [METRICS, PREDICTIONS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", *epochs]
+        return [METRICS, PREDICTIONS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)), *epochs]
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""
