@@ -9,6 +9,7 @@ from tllib_ancon._version import __version__
 
 if TYPE_CHECKING:
     from tllib_ancon import methods
+    from tllib_ancon.certifying.run import certify
     from tllib_ancon.config import AdaptConfig, PretrainConfig
     from tllib_ancon.errors import UserError
     from tllib_ancon.evaluation import expected_calibration_error
@@ -38,6 +39,7 @@ __all__ = [
     "UserError",
     "__version__",
     "adapt",
+    "certify",
     "corr_c",
     "expected_calibration_error",
     "generalized_cross_entropy",
@@ -54,6 +56,7 @@ _HOMES = {
     "predict": "training.predict",
     "Predictions": "training.predict",
     "pretrain": "training.pretrain",
+    "certify": "certifying.run",
     "AdaptConfig": "config",
     "PretrainConfig": "config",
     "AdaptiveSmoothing": "self_training",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Iterable
@@ -10,6 +11,13 @@ from typing import Any
 
 NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, ends of lines, and what Python has for the bytes of a name that is not UTF-8."""
+
+
+class Shown:
+    """What a notebook shows as the lines that ``print`` gives."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def showable(text: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.certification import simulation
 from benchmarks.certification.simulation import DELTA, Disagreements, labels_of
 from benchmarks.tables import markdown
-from tllib_ancon.certify.run import ModelPair
+from tllib_ancon.certifying.run import ModelPair
 from tllib_ancon.config import CertifyConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.run import RunDirectory

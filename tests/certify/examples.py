@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tllib_ancon.certify.session import Answer, Comparison, Session
+from tllib_ancon.certifying.session import Answer, Comparison, Session
 
 CLASSES = ["bike", "mug", "pen", "lamp"]
 

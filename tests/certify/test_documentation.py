@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.certify.serving import Visitor
-from tllib_ancon.certify import page
+from tllib_ancon.certifying import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "certify.md").read_text()

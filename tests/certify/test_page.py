@@ -13,8 +13,8 @@ from PIL import Image
 
 from tests.certify.examples import CLASSES, answer_as_adapted, comparison, disk_is_full
 from tests.certify.serving import Visitor, served
-from tllib_ancon.certify.page import serve
-from tllib_ancon.certify.session import ANOTHER, Comparison, Session
+from tllib_ancon.certifying.page import serve
+from tllib_ancon.certifying.session import ANOTHER, Comparison, Session
 from tllib_ancon.errors import UserError
 
 
@@ -167,18 +167,18 @@ def test_a_port_in_use_is_one_line() -> None:
 
 
 def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tllib_ancon.certify.page")
+    monkeypatch.delitem(sys.modules, "tllib_ancon.certifying.page")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UserError, match=r"pip install starlette uvicorn"):
-        from tllib_ancon.certify.page import serve  # noqa: F401
+        from tllib_ancon.certifying.page import serve  # noqa: F401
 
 
 LABELLING = """
 import sys
 from pathlib import Path
 from tests.certify.examples import comparison
-from tllib_ancon.certify.page import serve
-from tllib_ancon.certify.session import Session
+from tllib_ancon.certifying.page import serve
+from tllib_ancon.certifying.session import Session
 
 session = Session(comparison(), log=Path(sys.argv[1]))
 serve(session, port=0, say=lambda address: print(address, flush=True))

@@ -12,7 +12,7 @@ import torch
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon import adapt
-from tllib_ancon.certify.run import ModelPair
+from tllib_ancon.certifying.run import ModelPair
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
 

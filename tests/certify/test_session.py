@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
 from tllib_ancon.certification import DisagreementTest
-from tllib_ancon.certify.session import (
+from tllib_ancon.certifying.session import (
     ANOTHER,
     CANNOT_TELL,
     Answer,

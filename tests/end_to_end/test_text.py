@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.certify.serving import served
 from tests.report.fabricated import write_run
-from tllib_ancon.certify.session import Comparison, Session
+from tllib_ancon.certifying.session import Comparison, Session
 from tllib_ancon.cli.main import main
 
 CLASSES = [b"+b", b"=cmd|x", b"\xff\xfe"]

@@ -171,7 +171,7 @@ def export(config: ExportConfig) -> None:
 
 
 def certify(config: CertifyConfig) -> None:
-    from tllib_ancon.certify.run import certify_run
+    from tllib_ancon.certifying.run import certify_run
 
     certify_run(config, lambda line: print(line, flush=True))
 

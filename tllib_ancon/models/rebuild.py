@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.models.classifier import Classifier, as_classifier, output_of, preprocessing_of, require_network
+from tllib_ancon.models.classifier import Classifier, as_classifier, output_of, require_network
 from tllib_ancon.models.networks import create_network
 from tllib_ancon.models.state_dicts import load_into
 
@@ -37,12 +38,13 @@ def recipe_of(classifier: Classifier, network: nn.Module, images: Tensor) -> Rec
     shapes = {name: tensor.shape for name, tensor in state.items()}
     with torch.random.fork_rng(devices=()):
         for recipe in _candidates(network, classifier.num_classes, shapes, images.shape[1]):
-            with suppress(UserError):
-                twin = build(recipe).to(logits.device)
+            with suppress(UserError, TypeError):  # what is no JSON; what the library does not take
+                kept: Recipe = json.loads(json.dumps(recipe))
+                twin = build(kept).to(logits.device)
                 load_into(twin, state, "")
                 found = output_of(as_classifier(twin, probe=images), images)
                 if torch.allclose(found, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
-                    return recipe
+                    return kept
     return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}
 
 
@@ -90,8 +92,5 @@ def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size]
                 if {name: tensor.shape for name, tensor in built.items()} == shapes:
                     yield {"library": library, "name": name, "options": options}
     elif timm.is_model(name := (getattr(network, "pretrained_cfg", None) or {}).get("architecture", "")):
-        options |= {} if channels == 3 else {"in_chans": channels}
-        known = preprocessing_of(network)
-        assert known is not None
-        for size in ({}, {"img_size": known.image_size}):
-            yield {"library": "timm", "name": name, "options": {**options, **size}}
+        arguments = getattr(timm.models, "get_model_args", dict)  # since timm 1.0.31
+        yield {"library": "timm", "name": name, "options": {"in_chans": channels, **arguments(network), **options}}

@@ -5,29 +5,34 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.config import AdaptConfig, CertifyConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, known_domains
 from tllib_ancon.errors import UserError, of_stage, unknown_name
 from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
+from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, divide
 from tllib_ancon.training.inputs import Transform, Transforms
-from tllib_ancon.training.progress import Progress, Tracker
+from tllib_ancon.training.progress import Progress, Tracker, result_summary
 from tllib_ancon.training.run import CHECKPOINTS, CONFIG, RESULT, RunDirectory
 
+if TYPE_CHECKING:
+    from tllib_ancon.certifying.session import Session
 
-@dataclass(frozen=True)
-class AdaptationResult:
-    """The result of an adaptation.
+
+@dataclass(frozen=True, repr=False)
+class AdaptationResult(Shown):
+    """The result of an adaptation; ``print`` tells it in a few lines.
 
     Attributes:
         model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its
@@ -43,6 +48,37 @@ class AdaptationResult:
     selected_epoch: int
     summary: Mapping[str, Any]
     config: AdaptConfig
+    _origin: tuple[nn.Module | None, Domain, Transform] = field(kw_only=True)  # model that was given, images, transform
+
+    def __repr__(self) -> str:
+        kept = f"\nkept in {self.config.log}" * (self.config.log is not None)
+        return f"{self.config.method}, {self.config.epochs} epochs\n{result_summary(self.summary)}{kept}"
+
+    def certify(self, labels: ArrayLike | None = None, **settings: Any) -> Session:
+        """Tell by labels of a few images whether this model is better than its source model.
+
+        Args:
+            labels: as for :func:`tllib_ancon.certify`
+            **settings: of :func:`tllib_ancon.certify`; of :class:`~tllib_ancon.config.CertifyConfig` where the run has
+                a directory, in which answers and certificate are then kept as by ``tllib-ancon certify``
+
+        Returns: a session, as :func:`tllib_ancon.certify` does
+        """
+        from tllib_ancon.certifying.run import ModelPair, certify, known  # which few who adapt need
+
+        source, images, transform = self._origin
+        if self.config.log is None:
+            if source is None:
+                start = inputs.find_model(str(self.config.checkpoint), self.config.model)
+                source = inputs.load_classifier(self.config, start, images.num_classes).to(devices.device())
+            more = {"classes": images.classes, "evaluation_transform": transform, **settings}
+            return certify(source, self.model, images, labels=labels, **more)
+        config = CertifyConfig(run=self.config.log, **{"quiet": True, **settings})
+        with ModelPair(config, source and self.model, images, transform) as pair:
+            session = pair.session()
+            session.answer_all(known(labels, session.comparison))
+            pair.conclude(session)
+        return session
 
 
 def adapt(
@@ -129,7 +165,8 @@ def adapt(
         for tensor, given_tensor in zip(tensors, like, strict=True):
             tensor.data = tensor.data.to(given_tensor.dtype)
             tensor.requires_grad_(given_tensor.requires_grad)
-    return AdaptationResult(adapted, adaptation.metrics, summary["selected_epoch"], summary, config)
+    origin = (network, target.without_labels(), transforms.evaluation)
+    return AdaptationResult(adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _origin=origin)
 
 
 def _opened(
@@ -206,4 +243,4 @@ def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationRe
     result = adapt(config=config.replace(start=None, checkpoint=str(checkpoint), log=str(log / "adapt")))
     summary = {"pretrain": trained, **result.summary}
     devices.on_main(RunDirectory(log).write_json)(RESULT, summary)
-    return AdaptationResult(result.model, result.metrics, result.selected_epoch, summary, result.config)
+    return replace(result, summary=summary)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from tllib_ancon.data.open import SUFFIXES, as_domain, read_image_list
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.models.classifier import preprocessing_of, require_network
 from tllib_ancon.self_training import processes
-from tllib_ancon.text import csv_text, showable
+from tllib_ancon.text import Shown, csv_text, showable
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.files import lock_folder, new_file, refuse_links, sha256, write_whole
 from tllib_ancon.training.inputs import Transform
@@ -35,8 +36,8 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.saved import read_arrays
 
 
-@dataclass(frozen=True)
-class Predictions:
+@dataclass(frozen=True, repr=False)
+class Predictions(Shown):
     """Predictions on N images.
 
     Attributes:
@@ -54,6 +55,14 @@ class Predictions:
         """(N,) int64, the class of the largest probability."""
         labels: NDArray[np.int64] = self.probabilities.argmax(1).astype(np.int64)
         return labels
+
+    def __repr__(self) -> str:
+        count, num_classes = self.probabilities.shape
+        usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(self.labels.tolist()).most_common(5))
+        return (
+            f"{count:,} images, {num_classes} classes; most frequent: {usual}; mean confidence "
+            f"{self.probabilities.max(1).mean():.2f}"
+        )
 
 
 def predict(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
-from tllib_ancon.certify.session import (
+from tllib_ancon.certifying.session import (
     COLUMNS,
     Answer,
     Certificate,
@@ -23,7 +24,7 @@ from tllib_ancon.certify.session import (
     read_answers,
 )
 from tllib_ancon.config import CertifyConfig, PredictConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
@@ -34,7 +35,7 @@ from tllib_ancon.text import csv_text
 from tllib_ancon.training import inputs
 from tllib_ancon.training.devices import device, using_threads
 from tllib_ancon.training.files import sha256, write_bytes
-from tllib_ancon.training.predict import probabilities
+from tllib_ancon.training.predict import predict, probabilities
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
@@ -51,40 +52,104 @@ def certify_run(
 
     Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for. They are kept in
     ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
-    (:func:`~tllib_ancon.certify.session.certificate_of`, with the ``checkpoint`` of the kept model) and
+    (:func:`~tllib_ancon.certifying.session.certificate_of`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
     the network of both, where nothing but its owner's program builds it.
     """
-    with using_threads(config.threads):
-        pair = ModelPair(config, model)
-        directory = pair.directory
-        directory.claim()
-        try:
-            session = Session(pair.compare(), config.delta, config.margin, config.seed, directory.path / ANSWERS)
-            session.answer_all(_given(config, pair, session.comparison))
-            if config.questions is not None:
-                unasked = [session.asked(number).name for number in range(len(session.answers), len(session))]
-                write_bytes(Path(config.questions), csv_text([COLUMNS, *([name, ""] for name in unasked)]).encode())
-            if config.page and not session.test.settled:
-                from tllib_ancon.certify.page import serve  # needs what not everyone has installed
+    with using_threads(config.threads), ModelPair(config, model) as pair:
+        session = pair.session()
+        session.answer_all(_given(config, pair, session.comparison))
+        if config.questions is not None:
+            unasked = [session.asked(number).name for number in range(len(session.answers), len(session))]
+            write_bytes(Path(config.questions), csv_text([COLUMNS, *([name, ""] for name in unasked)]).encode())
+        if config.page and not session.test.settled:
+            from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
 
-                serve(session, pair.images.image, config.port, say)
-            certificate = certificate_of(session)
-            directory.save(CERTIFIED, pair.model(certificate["returned"]).state_dict())
-            certificate["checkpoint"] = str(directory.checkpoints / CERTIFIED)
-            directory.write_json(CERTIFICATE, certificate)
-        finally:
-            directory.close()
+            serve(session, pair.images.image, config.port, say)
+        certificate = pair.conclude(session)
     kept = "adapted" if certificate["returned"] == "adapted" else "source"
     for line in (*in_words(certificate), f"{certificate['checkpoint']}: the {kept} model"):
         say(line)
     return certificate
 
 
-class ModelPair:
-    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to."""
+def certify(
+    source: nn.Module | str | Path,
+    adapted: nn.Module | str | Path,
+    images: Any,
+    *,
+    labels: npt.ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
+    evaluation_transform: inputs.Transform | None = None,
+    delta: float = 0.05,
+    margin: float = 0.0,
+    seed: int = 0,
+    log: str | Path | None = None,
+    **settings: Any,
+) -> Session:
+    """Tell by labels of a few images, those on which two models disagree, whether adaptation helped.
 
-    def __init__(self, config: CertifyConfig, model: nn.Module | None = None):
+    Args:
+        source, adapted: the two models, as :func:`tllib_ancon.predict` takes them
+        images: what was adapted to, N images, as for :func:`tllib_ancon.adapt`
+        labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
+            image without one, in place of a user
+        classes: names of the K classes. Default: their numbers
+        evaluation_transform: as for :func:`tllib_ancon.predict`
+        delta: largest probability of a false verdict
+        margin: difference of accuracy that does not matter, as a share of all images
+        seed: of the order of the questions
+        log: file that keeps the answers; a later call with it goes on where this one was left. Default: none
+        **settings: as for :func:`tllib_ancon.predict`
+
+    Returns: a session: ``question`` is the image whose class is asked (None once the verdict stands), ``answer`` takes
+    its class, ``certificate`` and ``print`` tell what is known so far
+
+    Raises:
+        UserError: models that agree on all images, or another number of labels than of images
+
+    Example::
+
+        >>> session = tllib_ancon.certify(model, result.model, "photos/")
+        >>> while question := session.question:
+        ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
+        >>> print(session)
+    """
+    said = [
+        predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
+    ]
+    names = list(map(str, said[0].indices if said[0].paths is None else said[0].paths))
+    classes = classes or numbered(said[0].probabilities.shape[1])
+    comparison = Comparison(said[0].labels, said[1].labels, names, classes)
+    session = Session(comparison, delta, margin, seed, None if log is None else Path(log))
+    session.answer_all(known(labels, comparison))
+    return session
+
+
+def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
+    """The answers that (N,) labels are, by the position of the image."""
+    if given is None:
+        return {}
+    labels = np.asarray(given)
+    if labels.shape != (len(comparison),) or labels.dtype.kind not in "iu":
+        raise UserError(f"`labels` have shape {labels.shape}; give an integer for each of {len(comparison):,} images")
+    return {position: int(label) for position, label in enumerate(labels) if label >= 0}
+
+
+class ModelPair:
+    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to. In a
+    ``with`` statement its run directory is this process's alone."""
+
+    def __init__(
+        self,
+        config: CertifyConfig,
+        model: nn.Module | None = None,
+        images: Domain | None = None,
+        transform: inputs.Transform | None = None,
+    ):
+        self.config, self.given, self.transform = config, model or config.model, transform
+        if images is not None:
+            self.images = images
         stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of one stage, or of two
         kept = {stage: stage.config() for stage in stages if (stage.path / "config.json").is_file()}
         found = next((stage for stage, settings in kept.items() if settings.get("command") == "adapt"), None)
@@ -93,9 +158,8 @@ class ModelPair:
         self.directory, recorded, run = found, kept[found], f"the run in {found.path}"
         if not found.finished:
             raise UserError(f"{run} is not finished; give its command again first")
-        if recorded.get("root") is None and config.root is None:
+        if images is None and recorded.get("root") is None and config.root is None:
             raise UserError(f"{run} does not know where its images are; give their folder as `root`")
-        self.given = model or config.model
         self.start = inputs.find_model(config.checkpoint or _start(found, recorded), self.given)
         taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
         given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
@@ -122,6 +186,26 @@ class ModelPair:
         root = str(self.settings.root).rstrip("/") + "/"
         return [path.removeprefix(root) for path in self.images.paths]
 
+    def __enter__(self) -> ModelPair:
+        self.directory.claim()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.directory.close()
+
+    def session(self) -> Session:
+        """The session that the run directory keeps."""
+        config, log = self.config, self.directory.path / ANSWERS
+        return Session(self.compare(), config.delta, config.margin, config.seed, log)
+
+    def conclude(self, session: Session) -> Certificate:
+        """Write the certificate and the model that is kept."""
+        certificate = certificate_of(session)
+        self.directory.save(CERTIFIED, self.model(certificate["returned"]).state_dict())
+        certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
+        self.directory.write_json(CERTIFICATE, certificate)
+        return certificate
+
     def compare(self) -> Comparison:
         return Comparison(*self.classes(), self.names, self.images.classes)
 
@@ -144,8 +228,10 @@ class ModelPair:
 
     def _predicted(self, which: str) -> Classes:
         model = self.model(which).to(device())
-        settings, transforms = inputs.choose_transforms(self.settings, model.preprocessing, self.images)
-        images = UnlabelledImages(self.images, transforms.evaluation)
+        transform = self.transform
+        if transform is None:
+            transform = inputs.choose_transforms(self.settings, model.preprocessing, self.images)[1].evaluation
+        images, settings = UnlabelledImages(self.images, transform), self.settings
         loader, classes = ImageLoader(images, settings.batch_size, settings.workers), []
         with Progress(settings.quiet).bar(Path(self.checkpoints[which]).name, len(loader)) as bar:
             for _, rows in probabilities(model, loader):

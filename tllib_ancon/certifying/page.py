@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from tllib_ancon.certify.session import ANOTHER, CANNOT_TELL, Session, certificate_of, in_words
+from tllib_ancon.certifying.session import ANOTHER, CANNOT_TELL, Session, certificate_of, in_words
 from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError
 

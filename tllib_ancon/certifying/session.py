@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from tllib_ancon.certification import DisagreementTest, labels_needed
 from tllib_ancon.errors import UserError, reading, unknown_name
-from tllib_ancon.text import cell, showable
+from tllib_ancon.text import Shown, cell, showable
 from tllib_ancon.training.files import read_bytes, write_bytes
 
 Answer = int | Literal["another", "cannot tell"]
@@ -179,7 +179,7 @@ class Question(NamedTuple):
     options: tuple[int, int]
 
 
-class Session:
+class Session(Shown):
     """Asks for the classes of the images on which two models disagree, until it is decided which model is better. Its
     length is M, the number of images in question.
 
@@ -270,6 +270,14 @@ class Session:
             self._log.append({"undo": self.asked(len(self.answers) - 1).name})
         self.answers.pop()
         self.test = self.tested(self.test.outcomes[:-1])
+
+    @property
+    def certificate(self) -> Certificate:
+        """What was found so far, as :func:`certificate_of` tells it."""
+        return certificate_of(self)
+
+    def __repr__(self) -> str:
+        return "\n".join(in_words(self.certificate))
 
     def described(self, answer: Answer) -> str:
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
