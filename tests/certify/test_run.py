@@ -141,7 +141,7 @@ def test_what_is_no_finished_adaptation_on_disk(run: Path, tmp_path: Path, refus
     assert "holds no adaptation" in refused(run / "pretrain")
     config = run / "adapt" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "checkpoint": None}))
-    assert "was made from a model in Python" in refused(run)
+    assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(run)
     (run / "adapt" / "result.json").unlink()
     assert "is not finished" in refused(run)
 
@@ -151,9 +151,8 @@ def test_a_run_on_a_folder_of_images(run: Path, domains: Path, tmp_path: Path, r
     start = str(run / "pretrain" / "checkpoints" / "best.pth")
     settings = {"epochs": 3, "lr": 0.3, "batch_size": 16, "workers": 0, "quiet": True}
     adapt(start, domains / "dark", log=str(tmp_path / "folder"), **settings)
-    assert "give their folder as --root" in refused(tmp_path / "folder")
-    assert certified(tmp_path / "folder", "--root", str(domains / "dark")) == 0
-    models = ModelPair(CertifyConfig(run=str(tmp_path / "folder"), root=str(domains / "dark"))).compare()
+    assert certified(tmp_path / "folder") == 0
+    models = pair(tmp_path / "folder").compare()
     assert models.classes == ["red", "green", "blue"]
     assert sorted(models.names)[0] == "blue/002.png"
 

@@ -7,6 +7,7 @@ from torch import nn
 from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Preprocessing
 from tllib_ancon.models.export import export as exported
 from tllib_ancon.training import inputs
 from tllib_ancon.training.files import new_file, write_bytes
@@ -25,6 +26,9 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     classes = start.classes
     classifier = inputs.load_classifier(settings, start)
     settings, images = inputs.with_preprocessing(settings, classifier.preprocessing)
+    if images is None and start.network and "images" in start.network:  # what the run's own tensors or transforms gave
+        channels, _, side = start.network["images"]
+        images = Preprocessing((0.0,) * channels, (1.0,) * channels, side)
     if images is None:
         raise UserError(f"{config.run} does not say how its images are normalised")
     side = images.resize_size if images.val_resizing == "res." else images.image_size
