@@ -6,8 +6,8 @@ from torch import nn
 
 from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import Preprocessing
 from tllib_ancon.models.export import export as exported
 from tllib_ancon.training import inputs
 from tllib_ancon.training.files import new_file, write_bytes
