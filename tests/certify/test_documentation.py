@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
+import tllib_ancon
 from tests.certify.serving import Visitor
 from tllib_ancon.certifying import page
 
@@ -22,15 +24,16 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     names: dict[str, Any] = {}
     exec(by_hand, names)
     assert capsys.readouterr().out.startswith("better ")
-    names |= {"paths": [str(position) for position in range(200)], "class_names": ["bike", "mug", "pen"]}
+    pixels = np.random.default_rng(0).integers(0, 255, (200, 8, 8, 3), dtype=np.uint8)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    settings = {"image_size": 8, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "workers": 0, "quiet": True}
+    names["result"] = tllib_ancon.adapt(network, pixels, method="shot-im", epochs=1, log=tmp_path / "run", **settings)
     real = page.serve
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page, "serve", lambda session: real(session, port=0, say=finished_at_once))
     exec(in_a_session, names)
-    assert capsys.readouterr().out.startswith(
-        "not certified: the adapted model's accuracy minus the source model's is between -50.0 and +50.0 points"
-    )
-    assert (tmp_path / "answers.jsonl").is_file()
+    assert capsys.readouterr().out.startswith("not certified: the adapted model's accuracy minus the source model's is")
+    assert (tmp_path / "run" / "answers.jsonl").is_file()
 
 
 def finished_at_once(address: str) -> None:

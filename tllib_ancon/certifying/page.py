@@ -60,13 +60,15 @@ def serve(
     say: Callable[[str], None] = print,
 ) -> None:
     """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``read`` gives
-    the PIL image at a position, by default from the file of that name; ``say`` is called with the address."""
+    the PIL image at a position, by default ``session.image`` or from the file of that name; ``say`` is called with the
+    address."""
 
     def finish() -> None:
         server.should_exit = True
 
     token = secrets.token_urlsafe(16)
-    app = create_app(session, token, read or (lambda position: load_image(session.comparison.names[position])), finish)
+    read = read or session.image or (lambda position: load_image(session.comparison.names[position]))
+    app = create_app(session, token, read, finish)
     silent = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2, server_header=False)
     server = uvicorn.Server(silent)
     try:

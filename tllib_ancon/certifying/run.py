@@ -65,7 +65,7 @@ def certify_run(
         if config.page and not session.test.settled:
             from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
 
-            serve(session, pair.images.image, config.port, say)
+            serve(session, port=config.port, say=say)
         certificate = pair.conclude(session)
     kept = "adapted" if certificate["returned"] == "adapted" else "source"
     for line in (*in_words(certificate), f"{certificate['checkpoint']}: the {kept} model"):
@@ -115,6 +115,7 @@ def certify(
         ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
         >>> print(session)
     """
+    images = as_domain(images, labels=False)
     said = [
         predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
     ]
@@ -122,6 +123,7 @@ def certify(
     classes = classes or numbered(said[0].probabilities.shape[1])
     comparison = Comparison(said[0].labels, said[1].labels, names, classes)
     session = Session(comparison, delta, margin, seed, None if log is None else Path(log))
+    session.image = images.image
     session.answer_all(known(labels, comparison))
     return session
 
@@ -196,7 +198,9 @@ class ModelPair:
     def session(self) -> Session:
         """The session that the run directory keeps."""
         config, log = self.config, self.directory.path / ANSWERS
-        return Session(self.compare(), config.delta, config.margin, config.seed, log)
+        session = Session(self.compare(), config.delta, config.margin, config.seed, log)
+        session.image = self.images.image
+        return session
 
     def conclude(self, session: Session) -> Certificate:
         """Write the certificate and the model that is kept."""

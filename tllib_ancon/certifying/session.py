@@ -14,7 +14,7 @@ import json
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -200,6 +200,7 @@ class Session(Shown):
         generator = np.random.default_rng(seed)
         self._order = generator.permutation(comparison.disagreements)
         self._adapted_first = generator.random(len(self._order)) < 0.5
+        self.image: Callable[[int], Any] | None = None  # of a position, where it is known; else a name is a file's path
         self.answers: list[Answer] = []
         self.test = self.tested([])
         header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin}

@@ -104,7 +104,7 @@ class Flags:
         return flag_of(setting).metavar or (f"{{{choices}}}" if choices else by_type)
 
 
-def second_stage(decided: Sequence[str] = ("checkpoint", "override", "log", "source", "target")) -> Flags:
+def second_stage(decided: Sequence[str] = ("checkpoint", "model", "override", "log", "source", "target")) -> Flags:
     """The flags of an adaptation on a command whose bare flags are those of the stage before it, but for settings that
     the command decides."""
     first = settings_of(PretrainConfig)
