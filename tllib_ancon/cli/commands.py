@@ -192,6 +192,9 @@ class CheckConfig(DataConfig):
     """JSON file to write what was found to"""
 
 
+OPENING = ("num_classes", "subset", "image_column", "label_column", "allow_download", "workers")
+
+
 def check(config: CheckConfig) -> int:
     from tllib_ancon.data.check import check
     from tllib_ancon.data.open import missing_dataset
@@ -200,17 +203,9 @@ def check(config: CheckConfig) -> int:
         raise missing_dataset(str(config.root))
     if config.json_file:
         new_file(config.json_file, setting="json")
-    found = check(
-        *(str(config.root), config.data, config.target),
-        decode=not config.no_decode,
-        workers=config.workers,
-        num_classes=config.num_classes,
-        allow_outside=config.allow_outside_root,
-        subset=config.subset,
-        image_column=config.image_column,
-        label_column=config.label_column,
-        allow_download=config.allow_download,
-    )
+    opening = {name: getattr(config, name) for name in OPENING}
+    opening |= {"allow_outside": config.allow_outside_root, "skip_corrupt": not config.no_decode}
+    found = check(str(config.root), config.data, config.target, **opening)
     for part in found.parts:
         known = "" if part.expected is None else f" of {part.expected}"
         images = f"{part.images}{known} images{'' if part.labelled else ', without labels'}"
@@ -219,14 +214,14 @@ def check(config: CheckConfig) -> int:
         print(showable(f"{len(found.classes)} classes, label 0 is {found.classes[0]} and the last {found.classes[-1]}"))
     for problem in found.problems:
         print(showable(spelled(f"missing or wrong: {problem}")))
-    if found.needed and not found.complete:
+    if found.needed and found.problems:
         print(f"{config.data} must lie in {config.root} as {', '.join(found.needed)}")
         print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
-    print("complete" if found.complete else "incomplete")
+    print("incomplete" if found.problems else "complete")
     if config.json_file:
-        content = {"root": config.root, "data": config.data, "complete": found.complete, **asdict(found)}
+        content = {"root": config.root, "data": config.data, **asdict(found)}
         write_bytes(Path(config.json_file), (json.dumps(content, indent=2) + "\n").encode())
-    return 0 if found.complete else 1
+    return 1 if found.problems else 0
 
 
 class EvaluateConfig(PredictConfig):

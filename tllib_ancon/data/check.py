@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.data.domain import Domain, class_folders, require_same_order
-from tllib_ancon.data.open import (
-    HUGGING_FACE,
-    IMAGE_FOLDER,
-    IMAGE_LIST,
-    LAYERED,
-    NAMES,
-    ROOT,
-    TLLIB,
-    Tree,
-    known_domains,
-    open_domain,
-)
+from tllib_ancon.data.domain import class_folders, require_same_order
+from tllib_ancon.data.open import HUGGING_FACE, IMAGE_LIST, NAMES, TLLIB, Tree, domains_in, open_domain
 from tllib_ancon.errors import UserError, unknown_name
 
 IMAGES = {
@@ -33,10 +22,10 @@ IMAGES = {
 
 @dataclass
 class Part:
-    """What was found of one domain; where a domain has two lists, of one of them."""
+    """What was found of one list of a domain, or of its folder."""
 
     domain: str
-    place: str  # its list or folder, below the root
+    place: str  # the list or folder, below the root
     expected: int | None = None  # images that the dataset's paper counts
     images: int | None = None  # that are listed; None where the domain cannot be opened
     labelled: bool = False
@@ -51,19 +40,12 @@ class Checked:
     needed: Sequence[str] = ()  # files and folders of TLLib's layout, below the root
     problems: list[str] = field(default_factory=list)  # what is missing or wrong
 
-    @property
-    def complete(self) -> bool:
-        return not self.problems
 
+def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: Any) -> Checked:
+    """What the folder of a dataset has and lacks, of these domains or of all; nothing is changed.
 
-def check(
-    root: str | Path, dataset: str, codes: Sequence[str] = (), *, decode: bool = True, workers: int = 0, **opening: Any
-) -> Checked:
-    """What the folder of a dataset has and lacks; nothing is changed.
-
-    The domains of these codes, by default all, are opened as :func:`~tllib_ancon.data.open.open_domain` does, which
-    ``opening`` is for, and each image is decoded in ``workers`` processes, unless ``decode`` is False. A domain of
-    TLLib's datasets is compared with the number of images in :data:`IMAGES` and with TLLib's order of the classes,
+    Each domain is opened as :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. A domain of a
+    dataset of TLLib is compared with the number of images in :data:`IMAGES` and with TLLib's order of the classes,
     domains of other datasets with each other.
 
     Raises:
@@ -73,29 +55,24 @@ def check(
     for part in checked.parts:
         code, _, split = part.domain.partition(" ") if dataset in TLLIB else (part.domain, "", "")
         try:
-            domain = open_domain(root, dataset, [code], split, skip_corrupt=decode, workers=workers, **opening)
+            domain = open_domain(root, dataset, [code], split, **opening)
             part.images, part.labelled = len(domain) + len(domain.skipped), domain.labels is not None
             checked.classes = checked.classes or domain.classes
-            checked.problems += _problems(domain, dataset, part.expected)
+            if domain.skipped:
+                checked.problems.append(f"{code}: {len(domain.skipped)} images cannot be read; {domain.skipped[0]}")
+            if part.expected not in (None, part.images):
+                checked.problems.append(f"{code}: {part.images} images are listed, and {dataset} has {part.expected}")
+            if dataset in TLLIB:
+                order = {name: label for label, name in enumerate(domain.classes)}
+                require_same_order(class_folders(domain.paths, domain.labels), order, code, f"TLLib's {dataset}")
         except UserError as error:
             checked.problems.append(f"{part.domain}: {error}")
-    if dataset not in TLLIB and checked.complete:
+    if dataset not in TLLIB and not checked.problems:
         try:
-            open_domain(root, dataset, [part.domain for part in checked.parts], **opening)
+            open_domain(root, dataset, [part.domain for part in checked.parts], **{**opening, "skip_corrupt": False})
         except UserError as error:
             checked.problems.append(str(error))
     return checked
-
-
-def _problems(domain: Domain, dataset: str, expected: int | None) -> Iterator[str]:
-    count, left_out = len(domain) + len(domain.skipped), domain.skipped
-    if left_out:
-        yield f"{domain.name}: {len(left_out)} of {count} images cannot be read, first {left_out[0]}"
-    if expected not in (None, count):
-        yield f"{domain.name}: {count} images are listed, and {dataset} has {expected}"
-    if dataset in TLLIB:
-        order = {name: label for label, name in enumerate(domain.classes)}
-        require_same_order(class_folders(domain.paths, domain.labels), order, domain.name, f"TLLib's {dataset}")
 
 
 def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
@@ -104,7 +81,7 @@ def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
         raise unknown_name("dataset", dataset, NAMES)
     if dataset not in TLLIB:
         where = "image_list/{}.txt" if dataset == IMAGE_LIST else "{}"
-        return Checked([Part(code, where.format(code)) for code in codes or _domains(tree, dataset)])
+        return Checked([Part(code, where.format(code)) for code in codes or domains_in(tree, dataset)])
     from tllib_ancon.toolkit.toolkit import find
 
     table = find().dataset(dataset)
@@ -118,16 +95,3 @@ def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
             parts.setdefault(place, Part(name, str(place), expected))  # VisDA-2017's domains have two names
     folders = [folder for part in parts.values() for folder in table.folders[part.domain.partition(" ")[0]]]
     return Checked(list(parts.values()), needed=[*map(str, parts), *dict.fromkeys(folders)])
-
-
-def _domains(tree: Tree, dataset: str) -> list[str]:
-    """The domains that seem to lie in a root; one that is not there where none does."""
-    if dataset == IMAGE_LIST:
-        return sorted(known_domains(tree.root, dataset)) or [ROOT]
-    if dataset in LAYERED:
-        return tree.layers() or ["corruption/severity"]
-    if dataset.startswith(HUGGING_FACE):
-        return [ROOT]
-    names = tree.folders(tree.root)
-    of_classes = dataset == IMAGE_FOLDER and any(tree.images(tree.root / name) for name in names)
-    return [ROOT] if of_classes or tree.images(tree.root) or not names else names

@@ -149,6 +149,17 @@ def known_domains(root: str | Path, dataset: str) -> set[str]:
     return set(find().dataset(dataset).lists)
 
 
+def domains_in(tree: Tree, dataset: str) -> list[str]:
+    """The domains that seem to lie in a root, of a dataset that is not TLLib's; one that is not there if none does."""
+    if dataset == IMAGE_LIST:
+        return sorted(known_domains(tree.root, dataset)) or [ROOT]
+    if dataset in LAYERED:
+        return tree.layers() or ["corruption/severity"]
+    names = [] if dataset.startswith(HUGGING_FACE) or tree.images(tree.root) else tree.folders(tree.root)
+    of_classes = dataset == IMAGE_FOLDER and any(tree.images(tree.root / name) for name in names)
+    return [ROOT] if of_classes or not names else names
+
+
 def missing_dataset(root: str | Path) -> UserError:
     """The error for a root without the name of its dataset: which one it looks like, and all names."""
     found = ""
