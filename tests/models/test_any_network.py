@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.models import CosineHead
 from tllib_ancon.models.classifier import NetworkClassifier, adaptation_mode, as_classifier, choose_adapted_parameters
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -120,6 +121,52 @@ class Tokens(nn.Module):
         return self.head(images.flatten(2).transpose(1, 2)).mean(1)
 
 
+class TwoHeads(nn.Module):
+    """As DeiT with a distillation token: the mean of two heads on features of their own."""
+
+    def __init__(self, share: float = 0.5) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.share = nn.Linear(3, 5), nn.Linear(3, 5), share
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.share * self.first(images.mean((2, 3))) + (1 - self.share) * self.second(images.amax((2, 3)))
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 5, 1), nn.Flatten())
+
+
+def cosine() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), CosineHead(torch.randn(5, 8)))
+
+
+def tempered() -> nn.Module:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5), nn.LogSoftmax(1))
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "width"),
+    [(TwoHeads, "first+second", 6), (convolution, "1", 3), (cosine, "3", 8), (tempered, "2", 3)],
+)
+def test_a_head_is_what_gives_the_logits(build, name: str, width: int) -> None:
+    network = build()
+    classifier = as_classifier(network, probe=IMAGES)
+    assert (classifier.head_name, classifier.features_dim) == (name, width)
+    logits, features = adaptation_mode(copy.deepcopy(classifier))(IMAGES)
+    assert features.shape == (4, width)
+    torch.testing.assert_close(classifier.head(features).softmax(1), logits.softmax(1))
+    heads = [network.get_submodule(part) for part in name.split("+")]
+    assert {*classifier.head.parameters()} == {parameter for head in heads for parameter in head.parameters()}
+    again = as_classifier(network, head=name, probe=IMAGES)
+    assert (again.head_name, again.features_dim) == (name, width)
+
+
+def test_heads_that_do_not_give_the_logits_are_none_unless_they_are_named() -> None:
+    assert as_classifier(TwoHeads(0.8), probe=IMAGES).head is None
+    assert as_classifier(TwoHeads(0.8), head="first", probe=IMAGES).features_dim == 3
+
+
 @pytest.mark.parametrize("build", [no_linear, Gated, Tokens])
 def test_a_network_without_a_linear_head_has_logits_alone(build) -> None:
     network = build()
@@ -144,8 +191,8 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("wrap", "said"),
     [
-        (lambda logits: (logits, logits), "gives a tuple for 4 images where logits"),
-        (lambda logits: {"logits": logits}, "gives a dict for"),
+        (lambda logits: (), "gives a tuple for 4 images where logits"),
+        (lambda logits: {"scores": logits}, "gives a dict for"),
         (lambda logits: logits[0], r"gives \(5,\) of torch.float32"),
         (lambda logits: logits[:, :, None], r"gives \(4, 5, 1\)"),
         (lambda logits: logits[:2], r"gives \(2, 5\)"),
@@ -163,8 +210,8 @@ def test_what_is_not_logits_is_named(wrap, said: str) -> None:
 def test_another_output_in_training_mode_is_named() -> None:
     model = Returns(lambda logits: logits)
     classifier = as_classifier(model, probe=IMAGES)
-    model.wrap = lambda logits: (logits, logits)
-    with pytest.raises(UserError, match="gives a tuple in this mode"):
+    model.wrap = lambda logits: {}
+    with pytest.raises(UserError, match="gives a dict in this mode"):
         classifier.train()(IMAGES)
 
 

@@ -3,5 +3,6 @@
 from tllib_ancon.models.checkpoints import load
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.export import export_state_dict
+from tllib_ancon.models.foundation import CosineHead
 
-__all__ = ["Classifier", "as_classifier", "export_state_dict", "load"]
+__all__ = ["Classifier", "CosineHead", "as_classifier", "export_state_dict", "load"]

@@ -5,8 +5,10 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
+from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
 from tllib_ancon.pooling import AveragePool
 
 MOST_WEIGHTS = 2**30
@@ -24,17 +27,24 @@ BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:
-    """What a classifier of this package, timm's metadata or torchvision say about a network of theirs, else None.
+    """What a classifier of this package, timm, transformers, open_clip or torchvision say about a network of theirs or
+    one that holds it, else None.
 
     All of torchvision's weights for classification were trained with ImageNet's mean and standard deviation.
     """
     own = getattr(network, "preprocessing", None)
     if isinstance(own, Preprocessing):
         return own
-    if metadata := getattr(network, "pretrained_cfg", None):
-        built_for = (getattr(module, "img_size", None) for module in network.modules())
-        side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
-        return Preprocessing(tuple(metadata["mean"]), tuple(metadata["std"]), side, metadata.get("crop_pct") or 0.875)
+    for part in network.modules():
+        if metadata := getattr(part, "pretrained_cfg", None):
+            mean, std, crop_fraction = tuple(metadata["mean"]), tuple(metadata["std"]), metadata.get("crop_pct")
+            built_for = (getattr(module, "img_size", None) for module in part.modules())
+            side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
+            return Preprocessing(mean, std, side, crop_fraction or 0.875)
+        if settings := getattr(part, "preprocess_cfg", None):
+            return preprocessing_of_open_clip(settings)
+        if takes_pixel_values(part) and (known := preprocessing_of_transformers(part)):
+            return known
     if type(network).__module__.startswith("torchvision.models."):
         return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", 224))
     return None
@@ -108,7 +118,8 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network, of which a part is known to be the head; ``head`` is its dotted name and D.
+    """A whole network, of which a part is known to be the head; ``head`` is its dotted name and D. Of several heads,
+    whose mean the logits are, the names are joined by ``+``, and the features are what enters all of them.
 
     The state dict is the network's own. While this object lives, the head has a forward hook.
     """
@@ -120,29 +131,36 @@ class NetworkClassifier(Classifier):
         self.network, self.num_classes, self.finetune = network, num_classes, finetune
         self.head_name, self.features_dim = head or (None, None)
         self.preprocessing = preprocessing_of(network)
-        self._entered = _HeadInput()
-        self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._entered)
+        self._entered = [_HeadInput() for _ in self._heads()]
+        hooked = zip(self._heads(), self._entered, strict=True)
+        self._hooks = [part.register_forward_pre_hook(entered) for part, entered in hooked]
 
     def release(self) -> nn.Module:
         """The network, without the hook; this object finds its features no more."""
-        if self._hook is not None:
-            self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         return self.network
 
     def __del__(self) -> None:
-        if "_hook" in self.__dict__:
+        if "_hooks" in self.__dict__:
             self.release()
+
+    def _heads(self) -> list[nn.Module]:
+        return [self.network.get_submodule(name) for name in (self.head_name or "").split("+") if name]
 
     @property
     def head(self) -> nn.Module | None:  # type: ignore[override]
-        return None if self.head_name is None else self.network.get_submodule(self.head_name)
+        heads = self._heads()
+        if len(heads) == 1 and not isinstance(heads[0], nn.Conv2d):
+            return heads[0]
+        return MeanHead(heads) if heads else None
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.network(images)
-        features, self._entered.features = self._entered.features, None
+        logits = logits_of(self.network, images)
+        entered = [features for hook in self._entered if (features := hook.take()) is not None]
         if not isinstance(logits, Tensor):
             raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
-        return logits, logits.new_empty(len(logits), 0) if features is None else features
+        return logits, torch.cat(entered, 1) if entered else logits.new_empty(len(logits), 0)
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.state_dict(*args, **options)
@@ -151,13 +169,31 @@ class NetworkClassifier(Classifier):
         return self.network.load_state_dict(*args, **options)
 
 
+class MeanHead(nn.Module):
+    """Heads of one network as one, (B, D) -> (B, K): the mean of what each gives for its share of the features, in
+    their order. One may be a convolution, which takes its features as one pixel."""
+
+    def __init__(self, heads: list[nn.Module]):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, features: Tensor) -> Tensor:
+        pairs = zip(self.heads, features.chunk(len(self.heads), 1), strict=True)
+        given = [head(own[:, :, None, None] if isinstance(head, nn.Conv2d) else own) for head, own in pairs]
+        return torch.stack(given).flatten(2).mean(0)
+
+
 class _HeadInput:
     """A feature hook: it holds what entered the head last. A copy holds nothing."""
 
     features: Tensor | None = None
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self.features = inputs[0]
+        self.features = inputs[0].flatten(1)
+
+    def take(self) -> Tensor | None:
+        features, self.features = self.features, None
+        return features
 
     def __reduce__(self) -> tuple[type[_HeadInput], tuple[()]]:
         return _HeadInput, ()
@@ -168,27 +204,30 @@ def as_classifier(
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; one that is a classifier is returned as it is.
 
-    The head is the ``nn.Linear`` that the network calls last, if it takes (B, D) to (B, K), or the module of the dotted
-    name ``head``; the features are what enters it. One forward pass in evaluation mode, without gradients, finds it,
-    with the images ``probe`` or black ones. Without such a layer ``features_dim`` and ``head`` of what is returned are
-    None.
+    The head is the last ``nn.Linear``, else the innermost module, that takes (B, D) or (B, D, 1, 1) to the logits, up
+    to a factor and a shift of each row, as of a temperature or a softmax; else the last two Linear whose mean does; or
+    what the dotted name ``head`` tells, or several names joined by ``+``. The features are what enters it. One forward
+    pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without such a module
+    ``features_dim`` and ``head`` of what is returned are None.
     """
     if isinstance(model, Classifier):
         return model
-    modules = dict(model.named_modules())
-    if head is not None and head not in modules:
-        raise unknown_name("module of the model", head, modules)
-    widths = {name: module.out_features for name, module in modules.items() if isinstance(module, nn.Linear)}
+    modules, named = dict(model.named_modules()), head.split("+") if head else []
+    for name in named:
+        if name not in modules:
+            raise unknown_name("module of the model", name, modules)
     images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
-    calls: list[tuple[str, int | None]] = []
+    calls: dict[str, tuple[int, Tensor] | None] = {}  # D and output, of those that are given (B, D) or (B, D, 1, 1)
 
-    def remember(name: str, _: nn.Module, inputs: tuple[Any, ...]) -> None:
-        flat = inputs and isinstance(inputs[0], Tensor) and inputs[0].ndim == 2 and len(inputs[0]) == len(images)
-        calls.append((name, inputs[0].shape[1] if flat else None))
+    def remember(name: str, _: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        shape = inputs[0].shape if inputs and isinstance(inputs[0], Tensor) else torch.Size()
+        flat = len(shape) in (2, 4) and shape[0] == len(images) and shape[1:].numel() == shape[1]
+        calls.pop(name, None)
+        calls[name] = (shape[1], output.flatten(1)) if flat and isinstance(output, Tensor) else None
 
     with ExitStack() as hooks:
-        for name in widths if head is None else [head]:
-            hooks.enter_context(modules[name].register_forward_pre_hook(partial(remember, name)))
+        for name in named or [name for name, module in modules.items() if name and [*module.parameters()]]:
+            hooks.enter_context(modules[name].register_forward_hook(partial(remember, name)))
         logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
     if not fits or not logits.is_floating_point():
@@ -196,26 +235,71 @@ def as_classifier(
             f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
             "expected; wrap it in a module that returns the logits alone"
         )
-    num_classes = logits.shape[1]
-    name, width = calls[-1] if calls else ("", None)
-    if head is not None and width is None:
-        if not calls:
-            raise UserError(f"the model does not call its module {head}, which `head` names")
+    known = {name: call for name, call in calls.items() if call is not None}
+    for name in set(named) - known.keys():
+        if name not in calls:
+            raise UserError(f"the model does not call its module {name}, which `head` names")
         raise UserError(
-            f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
+            f"what enters {name}, which `head` names, is not (B, D): name a module that comes after pooling"
         )
-    known = (name, width) if width is not None and (head is not None or widths[name] == num_classes) else None
-    return NetworkClassifier(model, num_classes, known, finetune)
+    wide = [name for name, (_, output) in known.items() if output.shape == logits.shape]
+    linear = [name for name in wide if isinstance(modules[name], nn.Linear)]
+    found = named
+    for names in [] if named else [*([name] for name in (*reversed(linear), *wide)), linear[-2:]]:
+        if not found and _same_classes(sum((known[name][1] for name in names), torch.zeros_like(logits)), logits):
+            found = names
+    heads = ("+".join(found), sum(known[name][0] for name in found)) if found else None
+    return NetworkClassifier(model, logits.shape[1], heads, finetune)
+
+
+def _same_classes(one: Tensor, other: Tensor) -> bool:
+    """Whether logits (B, K) are the same but for a common factor and a shift of each row."""
+    a, b = (logits.double() - logits.double().mean(1, keepdim=True) for logits in (one, other))
+    return bool((a * b).sum() >= (1 - 1e-5) * a.norm() * b.norm())
 
 
 def require_network(model: object) -> nn.Module:
     """The model, if it is a network; of anything else the error says what to pass in its place."""
     if isinstance(model, nn.Module):
+        if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
+            raise UserError("the model has weights on the device `meta`, shapes without values; load them first")
+        if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
+            raise UserError(
+                "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
+                "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/own_model.md shows how"
+            )
         return model
     raise UserError(
         f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; of a "
         "state dict pass the network that has loaded it, of a function the network that it makes"
     )
+
+
+def takes_pixel_values(network: nn.Module) -> bool:
+    """Whether it is an image model of transformers, or one with adapters of PEFT."""
+    return getattr(network, "main_input_name", None) == "pixel_values"
+
+
+def logits_of(network: nn.Module, images: Tensor) -> Any:
+    """What a network gives for images: of an output object or dict its ``logits``, of a tuple or list the first."""
+    output = network(pixel_values=images) if takes_pixel_values(network) else network(images)
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if named is None and isinstance(output, tuple | list) and output:
+        return output[0]
+    return output if named is None else named
+
+
+def require_weights_that_learn(model: nn.Module) -> None:
+    """Refuse a quantised model: its integers have no gradient."""
+    method = getattr(model, "quantization_method", None)
+    kinds = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
+    kinds |= {type(part).__qualname__ for part in model.modules() if ".quantized" in type(part).__module__}
+    if method or getattr(model, "is_quantized", False) or kinds:
+        what = ", ".join(map(str, [method] if method else sorted(kinds)))
+        raise UserError(
+            f"the model is quantised ({what or 'is_quantized'}): its integers have no gradient; adapt it as it was "
+            "before, and quantise what comes back"
+        )
 
 
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
@@ -225,7 +309,7 @@ def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
     network.eval()
     try:
         with torch.no_grad():
-            return network(images)
+            return logits_of(network, images)
     except Exception as error:  # any error can come out of a user's own network
         shape = tuple(images.shape)
         raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){advice}") from error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
@@ -41,7 +45,7 @@ class CosineHead(nn.Module):
             raise UserError(f"`text_embeddings` has shape {tuple(text_embeddings.shape)}; it must be (K, D)")
         self.out_features, self.in_features = text_embeddings.shape
         self.weight = nn.Parameter(functional.normalize(text_embeddings.detach().clone(), dim=1))
-        self.register_buffer("logit_scale", self.weight.new_tensor(float(logit_scale)))
+        self.register_buffer("logit_scale", torch.as_tensor(logit_scale).detach().to(self.weight, copy=True))
 
     def forward(self, features: Tensor) -> Tensor:
         return self.logit_scale * functional.normalize(features, dim=1) @ functional.normalize(self.weight, dim=1).T
@@ -86,3 +90,40 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
             if found.shape == expected.shape and float((found - expected).abs().mean()) * min(std) * 255 < LEVELS:
                 return Preprocessing(mean, std, **shared)
     raise UserError(f"{kind} does more than to resize, crop and normalise images; {advice}")
+
+
+def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
+    """What the processor does that lies in the model's folder or in the hub's cache; else it is assumed to be the
+    default one of this kind of model, at the model's size. None if that does something else."""
+    from transformers import IMAGE_PROCESSOR_MAPPING, AutoImageProcessor
+
+    config = model.config
+    try:
+        return preprocessing_of_processor(
+            AutoImageProcessor.from_pretrained(config._name_or_path, local_files_only=True)
+        )
+    except UserError:
+        return None
+    except (OSError, ValueError):
+        kinds = IMAGE_PROCESSOR_MAPPING.get(type(config), {})  # by backend
+    for kind in kinds.values():
+        with suppress(UserError):
+            known = preprocessing_of_processor(kind())
+            size = getattr(getattr(config, "vision_config", config), "image_size", None)
+            side = size if isinstance(size, int) else known.image_size
+            line = (
+                f"no processor of this {type(model).__name__} is on this machine; assumed: {kind.__name__}'s defaults"
+            )
+            line += (
+                f" at {side} pixels (mean {known.mean}, std {known.std}); else pass `evaluation_transform=processor`"
+            )
+            return replace(known, image_size=side, assumed=line)
+    return None
+
+
+def preprocessing_of_open_clip(config: Mapping[str, Any]) -> Preprocessing:
+    """What open_clip's transform of evaluated images does: its ``preprocess_cfg``, an attribute of the image tower."""
+    size, resizing = config["size"], {"shortest": KEEP_RATIO, "squash": "default"}.get(config["resize_mode"])
+    side = size if isinstance(size, int) else size[-1]
+    resample = Image.Resampling[config["interpolation"].upper()]
+    return Preprocessing(tuple(config["mean"]), tuple(config["std"]), side, 1.0, resizing, resample=resample)

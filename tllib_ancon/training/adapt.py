@@ -17,8 +17,16 @@ from torch import Tensor, nn
 from tllib_ancon.config import AdaptConfig, CertifyConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, known_domains
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, of_stage, unknown_name
-from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
+from tllib_ancon.models.classifier import (
+    Classifier,
+    as_classifier,
+    preprocessing_of,
+    require_network,
+    require_weights_that_learn,
+)
+from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, divide
@@ -97,7 +105,9 @@ def adapt(
     Args:
         model: any module from images (B, C, H, W) to logits (B, K), which stays as it is: a copy is adapted. Or a
             checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
-            settings names. Weights of another type than float32 are adapted in float32, and come back in their own
+            settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
+            Logits may be a tensor, ``logits`` of an output object or a dict, or a tuple's first; image models of
+            transformers are called with ``pixel_values``
         images: what to adapt to, N images: a folder of images, a list of their paths, an array (N, H, W, 3) of bytes
             or of numbers from 0 to 1, a :class:`~tllib_ancon.data.domain.Domain`, a map-style dataset of torch whose
             items are tensors, PIL images, or tuples or dicts that begin with one or have one as ``image`` or ``img``;
@@ -105,8 +115,10 @@ def adapt(
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped
         head: dotted name of the model's last Linear, where it is not the one that is called last
-        train_transform, evaluation_transform: item -> tensor (C, H, W). Default: for image files those of the model's
-            timm or torchvision metadata; tensors are taken as they come
+        train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
+            Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
+            tensors of other types are taken as they come. An image processor of transformers as
+            ``evaluation_transform`` alone gives its settings to both
         config: all settings at once
         **settings: or each by its name, such as ``method="gce+ancon"``, ``epochs=10``, ``seed=0``; see
             :class:`~tllib_ancon.config.AdaptConfig` and, for those of a method,
@@ -136,6 +148,7 @@ def adapt(
     if isinstance(network, torch.jit.ScriptModule):
         raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
     if network is not None:
+        require_weights_that_learn(network)
         config.refuse_beside_a_model()
     devices.join()
     if isinstance(config.start, PretrainConfig):
@@ -143,14 +156,16 @@ def adapt(
     for name in ("save_epochs", "save_logits", "save_predictions", "track"):
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
-    given = None
-    if train_transform is not None and evaluation_transform is not None:
+    given, told = None, None
+    if train_transform is None and is_processor(evaluation_transform):
+        told = preprocessing_of_processor(evaluation_transform)
+    elif train_transform is not None and evaluation_transform is not None:
         given = Transforms(train_transform, evaluation_transform)
     elif train_transform is not None or evaluation_transform is not None:
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_threads(config.threads):
-        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
+        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given, told)
         run = None if config.log is None else RunDirectory(config.log)
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress)
@@ -170,7 +185,13 @@ def adapt(
 
 
 def _opened(
-    config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Transforms | None
+    config: AdaptConfig,
+    network: nn.Module | None,
+    images: Any,
+    labels: Any,
+    head: str | None,
+    given: Transforms | None,
+    told: Preprocessing | None,
 ) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any]]:
     """The settings with every default filled in, the source model, the target, its transforms, and what the record says
     of these."""
@@ -201,12 +222,12 @@ def _opened(
                 raise unknown_name(f"source domain of {config.data}:", code, known)
         inputs.require_same_classes(start, target)
         classifier = inputs.load_classifier(config, start, target.num_classes)
-        config, transforms = inputs.choose_transforms(config, classifier.preprocessing, target, given)
+        config, transforms = inputs.choose_transforms(config, told or classifier.preprocessing, target, given)
         classifier.preprocessing = transforms.preprocessing
     else:
         assert network is not None
         copied = copy.deepcopy(network).float()
-        config, transforms = inputs.choose_transforms(config, preprocessing_of(copied), target, given)
+        config, transforms = inputs.choose_transforms(config, told or preprocessing_of(copied), target, given)
         classifier = as_classifier(copied, head, _probe(target, transforms))
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}

@@ -86,6 +86,8 @@ def choose_transforms(
     chosen |= {"horizontal_flip": not config.no_hflip, "norm_mean": known.mean, "norm_std": known.std}
     chosen |= {"resample": known.resample, "floor_crop": known.floor_crop}
     options = TransformOptions(**{name: value for name, value in chosen.items() if value is not None})
+    if known.assumed and config.norm_mean is None:
+        Progress(config.quiet).line(known.assumed)
     if assumed:
         shown = ", ".join(f"{name}={value}" for name, value in assumed.items())
         Progress(config.quiet).line(f"nothing says how this network was shown images; assumed: {shown}")

@@ -26,7 +26,8 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import SUFFIXES, as_domain, read_image_list
 from tllib_ancon.errors import UserError, reading
-from tllib_ancon.models.classifier import preprocessing_of, require_network
+from tllib_ancon.models.classifier import logits_of, preprocessing_of, require_network
+from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.self_training import processes
 from tllib_ancon.text import Shown, csv_text, showable
 from tllib_ancon.training import devices, inputs
@@ -79,8 +80,9 @@ def predict(
             :class:`~tllib_ancon.training.adapt.AdaptationResult`; it is evaluated where it is, and its mode stays. Or a
             checkpoint or run directory; or a module beside ``checkpoint``, whose weights a copy of it then has
         images: as for :func:`tllib_ancon.adapt`
-        evaluation_transform: item -> tensor (C, H, W). Default: for images that of the model's timm or torchvision
-            metadata, or of its run directory; tensors are taken as they come
+        evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
+            as PIL images. Default: for images that of the model's timm, transformers, open_clip or torchvision
+            metadata, or of its run directory; tensors of other types are taken as they come
         **settings: of :class:`~tllib_ancon.config.PredictConfig`, such as ``batch_size=64`` or ``workers=2``
 
     Raises:
@@ -101,6 +103,8 @@ def predict(
             network = own
             config.refuse_beside_a_model()
             domain, preprocessing = as_domain(images, labels=False), preprocessing_of(network)
+        if is_processor(evaluation_transform):
+            preprocessing, evaluation_transform = preprocessing_of_processor(evaluation_transform), None
         transform = evaluation_transform or inputs.choose_transforms(config, preprocessing, domain)[1].evaluation
         loader = ImageLoader(UnlabelledImages(domain, transform), config.batch_size, config.workers)
         rows = np.empty((0, 0), dtype=np.float32)
@@ -124,7 +128,7 @@ def probabilities(
             images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
             if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
                 images = images.contiguous(memory_format=torch.channels_last)
-            logits = network(images)
+            logits = logits_of(network, images)
             if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(images):
                 raise UserError("the model's output is not one row of logits an image, (B, K)")
             yield indices.numpy(), logits.float().softmax(1).cpu().numpy()

@@ -1,0 +1,209 @@
+"""Models of transformers, timm and open_clip in ``adapt`` and ``predict``: called, prepared and adapted as they are."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import tllib_ancon
+from tests.domains_on_disk import write_domain
+from tests.end_to_end.killable import differences
+from tllib_ancon.errors import UserError
+from tllib_ancon.models import CosineHead, as_classifier
+from tllib_ancon.models.classifier import preprocessing_of
+
+transformers = pytest.importorskip("transformers", minversion="5")
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
+NEIGHBOURS: dict[str, Any] = {"neighbors": 2, "expanded_neighbors": 2}
+TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+VIT = {**TINY, "image_size": 32, "patch_size": 8, "num_labels": 3}
+STAGES = {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "num_labels": 3, "image_size": 32}
+SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "patch_size": 4, "image_size": 32}
+MODELS: dict[str, tuple[str, dict[str, Any], str, int]] = {
+    "ViT": ("ViT", VIT, "classifier", 16),
+    "Dinov2": (
+        "Dinov2",
+        {**VIT, "mlp_ratio": 1},
+        "classifier",
+        32,
+    ),  # the token of the class and the mean of the others
+    "ConvNext": ("ConvNext", STAGES, "classifier", 8),
+    "Siglip": ("Siglip", {"vision_config": VIT, "text_config": TINY, "num_labels": 3}, "classifier", 16),
+    "Swin": ("Swin", {**SWIN, "num_labels": 3}, "classifier", 16),
+}
+
+
+def transformer(kind: str = "ViT") -> Any:
+    name, settings, _, _ = MODELS[kind]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**settings)
+    return getattr(transformers, f"{name}ForImageClassification")(config).eval()
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    write_domain(folder, "dark", 12, seed=0)
+    return folder / "dark"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("method", ["ancon", "shot", "nrc"])
+def test_a_classifier_of_transformers_is_adapted_with_its_head_frozen(kind: str, method: str, photos: Path) -> None:
+    model = transformer(kind)
+    _, _, head, width = MODELS[kind]
+    images = torch.randn(12, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    found = as_classifier(model, probe=images[:2])
+    assert (found.head_name, found.features_dim, found.num_classes) == (head, width, 3)
+    found.release()
+    result = tllib_ancon.adapt(model, list(images), method=method, **QUICK, **(NEIGHBOURS if method == "nrc" else {}))
+    assert type(result.model) is type(model)
+    changed = differences(model.state_dict(), result.model.state_dict())
+    assert changed
+    assert not any(head in line for line in changed)
+    with torch.no_grad():
+        expected = result.model(pixel_values=images).logits.softmax(1)
+    predicted = tllib_ancon.predict(result.model, list(images), workers=0).probabilities
+    np.testing.assert_allclose(predicted, expected.numpy(), atol=1e-6)
+
+
+def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_that_is_given(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mean = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
+    processor = transformers.CLIPImageProcessorPil(
+        size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32}, **mean
+    )
+    fresh = transformer()
+    for part in (fresh, processor):
+        part.save_pretrained(tmp_path)
+    saved = transformers.ViTForImageClassification.from_pretrained(tmp_path)
+    seen: list[Tensor] = []
+    fresh.register_forward_pre_hook(lambda _, args, named: seen.append(named["pixel_values"]), with_kwargs=True)
+    own = tllib_ancon.predict(saved, photos, workers=0)
+    given = tllib_ancon.predict(fresh, photos, workers=0, evaluation_transform=processor)
+    assert np.array_equal(own.probabilities, given.probabilities)
+    expected = processor([Image.open(path) for path in own.paths], return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(torch.cat(seen), expected, rtol=0, atol=1e-6)
+    quick = {**QUICK, "quiet": False}
+    results = [
+        tllib_ancon.adapt(saved, photos, **quick),
+        tllib_ancon.adapt(transformers.ViTForImageClassification.from_pretrained(tmp_path), photos, **quick),
+        tllib_ancon.adapt(fresh, photos, evaluation_transform=processor, **quick),
+    ]
+    assert "assumed" not in capsys.readouterr().err
+    weights = [result.model.state_dict() for result in results]
+    assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []
+    with pytest.raises(UserError, match="`train_transform`"):
+        tllib_ancon.adapt(fresh, photos, evaluation_transform=transformers.Siglip2ImageProcessor(), **QUICK)
+
+
+def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = transformer()
+    tllib_ancon.adapt(model, photos, **{**QUICK, "quiet": False})
+    told = capsys.readouterr().err
+    assert "no processor of this ViTForImageClassification is on this machine; assumed: ViTImageProcessor" in told
+    assert (
+        "at 32 pixels (mean (0.5, 0.5, 0.5), std (0.5, 0.5, 0.5)); else pass `evaluation_transform=processor`" in told
+    )
+    settings = {**MODELS["Siglip"][1], "vision_config": VIT}
+    clip = transformers.CLIPForImageClassification(transformers.CLIPConfig(**settings))
+    assert preprocessing_of(clip).mean == (0.48145466, 0.4578275, 0.40821073)
+    tllib_ancon.adapt(model, list(torch.zeros(8, 3, 32, 32)), **{**QUICK, "quiet": False})
+    assert "assumed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back(kind: torch.dtype, photos: Path) -> None:
+    model = transformer().to(kind)
+    result = tllib_ancon.adapt(model, photos, **QUICK)
+    assert result.model.dtype == kind
+    assert differences(model.state_dict(), result.model.state_dict())
+    assert tllib_ancon.predict(result.model, photos, workers=0).probabilities.shape == (12, 3)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, wrap: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc, self.wrap = nn.Linear(3, 5), wrap
+
+    def forward(self, images: Tensor) -> Any:
+        return self.wrap(self.fc(images.mean((2, 3))))
+
+
+WRAPS = {
+    "object": lambda logits: SimpleNamespace(logits=logits),
+    "dict": lambda logits: {"loss": None, "logits": logits},
+    "tuple": lambda logits: (logits, None),
+    "list": lambda logits: [logits],
+}
+
+
+@pytest.mark.parametrize("name", WRAPS)
+def test_what_an_output_may_be(name: str) -> None:
+    images = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    expected, found = (
+        tllib_ancon.adapt(Wrapped(wrap), list(images), method="shot", adapted="all", **QUICK)
+        for wrap in (lambda logits: logits, WRAPS[name])
+    )
+    assert differences(expected.model.state_dict(), found.model.state_dict()) == []
+    one, other = (tllib_ancon.predict(result.model, list(images), workers=0) for result in (expected, found))
+    assert np.array_equal(one.probabilities, other.probabilities)
+
+
+def test_clip_with_the_texts_of_its_classes_is_adapted(photos: Path) -> None:
+    open_clip = pytest.importorskip("open_clip")
+    torch.manual_seed(0)
+    vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8}
+    text = {"context_length": 4, "vocab_size": 8, "width": 16, "heads": 2, "layers": 1}
+    clip = open_clip.CLIP(16, open_clip.CLIPVisionCfg(**vision), open_clip.CLIPTextCfg(**text)).eval()
+    texts = clip.encode_text(torch.eye(3, 4, dtype=torch.long))
+    clip.visual.preprocess_cfg = {
+        "size": (32, 32),
+        "mode": "RGB",
+        "mean": (0.1, 0.2, 0.3),
+        "std": (0.4, 0.5, 0.6),
+        "fill_color": 0,
+        "interpolation": "bicubic",
+        "resize_mode": "shortest",
+    }
+    for model in (clip, transformers.CLIPModel(transformers.CLIPConfig(vision_config=VIT, text_config=TINY))):
+        with pytest.raises(UserError, match="gives embeddings of images and texts, no logits"):
+            tllib_ancon.adapt(model, photos, **QUICK)
+    zero_shot = nn.Sequential(clip.visual, CosineHead(texts, clip.logit_scale.exp()))
+    theirs = open_clip.image_transform(32, False, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    expected = tllib_ancon.predict(zero_shot, photos, workers=0, evaluation_transform=theirs)
+    found = tllib_ancon.predict(zero_shot, photos, workers=0)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
+    result = tllib_ancon.adapt(zero_shot, photos, method="nrc", **NEIGHBOURS, **QUICK)
+    assert differences(zero_shot.state_dict(), result.model.state_dict())
+    assert torch.equal(result.model[1].weight, zero_shot[1].weight)
+
+
+def test_what_cannot_be_adapted_says_why(photos: Path) -> None:
+    with torch.device("meta"):
+        empty = nn.Linear(3, 5)
+    for use in (tllib_ancon.adapt, tllib_ancon.predict):
+        with pytest.raises(UserError, match="on the device `meta`"):
+            use(nn.Sequential(empty), photos)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    images = list(torch.randn(8, 3, 8, 8))
+    named, integers = (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)) for _ in range(2))
+    named.quantization_method = "bitsandbytes"
+    integers[1].weight = nn.Parameter(integers[1].weight.detach().to(torch.int8), requires_grad=False)
+    quantised = {"bitsandbytes": named, "torch.int8": integers}
+    if "qnnpack" in torch.backends.quantized.supported_engines:
+        torch.backends.quantized.engine = "qnnpack"
+        quantised["Linear"] = torch.ao.quantization.quantize_dynamic(plain)
+    for what, model in quantised.items():
+        with pytest.raises(UserError, match=rf"quantised \({what}.*have no gradient"):
+            tllib_ancon.adapt(model, images, **QUICK)
