@@ -33,6 +33,7 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import csv_text
 from tllib_ancon.training import inputs
+from tllib_ancon.training.card import write_card
 from tllib_ancon.training.devices import device, using_threads
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict, probabilities
@@ -208,6 +209,7 @@ class ModelPair:
         self.directory.save(CERTIFIED, self.model(certificate["returned"]).state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         self.directory.write_json(CERTIFICATE, certificate)
+        write_card(self.directory)
         return certificate
 
     def compare(self) -> Comparison:

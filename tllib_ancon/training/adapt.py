@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub import HfApi
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
@@ -30,9 +32,11 @@ from tllib_ancon.models.foundation import is_processor, preprocessing_of_process
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, divide
+from tllib_ancon.training.card import card_of, save, write_card
+from tllib_ancon.training.files import read_bytes
 from tllib_ancon.training.inputs import Transform, Transforms
 from tllib_ancon.training.progress import Progress, Tracker, result_summary
-from tllib_ancon.training.run import CHECKPOINTS, CONFIG, RESULT, RunDirectory
+from tllib_ancon.training.run import CARD, CHECKPOINTS, CONFIG, RESULT, RunDirectory
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -56,6 +60,7 @@ class AdaptationResult(Shown):
     selected_epoch: int
     summary: Mapping[str, Any]
     config: AdaptConfig
+    _recorded: Mapping[str, Any] = field(kw_only=True)  # what ``config.json`` holds
     _origin: tuple[nn.Module | None, Domain, Transform] = field(kw_only=True)  # model that was given, images, transform
 
     def __repr__(self) -> str:
@@ -87,6 +92,26 @@ class AdaptationResult(Shown):
             session.answer_all(known(labels, session.comparison))
             pair.conclude(session)
         return session
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model as its own library does, by ``save_pretrained`` of transformers or PyTorchModelHubMixin or by
+        timm, with a model card: the run's ``README.md``, or one made of the numbers here."""
+        kept = None if self.config.log is None else Path(self.config.log, CARD)
+        card = card_of(self._recorded, self.summary, None) if kept is None else read_bytes(kept).decode()
+        save(self.model, card, Path(folder))
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None, endpoint: str | None = None
+    ) -> str:
+        """Upload what :meth:`save_pretrained` writes to a repository of Hugging Face's hub, which is made where there
+        is none; returns the address of the commit. ``token`` and ``endpoint`` are by default those of huggingface_hub.
+        """
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            hub = HfApi(endpoint, token)
+            repository = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            message = f"Adapted by tllib-ancon, {self.config.method}"
+            return str(hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message))
 
 
 def adapt(
@@ -175,13 +200,17 @@ def adapt(
             progress.tracker = Tracker(config.track, Path(str(config.log)), settings)
         summary = adaptation.make(settings, config.overwrite)
         adapted = adaptation.adapted()
+        if run is not None:
+            write_card(run)
     if network is not None:  # weights come back in the types in which they were given, and what was frozen is
         tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, network))
         for tensor, given_tensor in zip(tensors, like, strict=True):
             tensor.data = tensor.data.to(given_tensor.dtype)
             tensor.requires_grad_(given_tensor.requires_grad)
     origin = (network, target.without_labels(), transforms.evaluation)
-    return AdaptationResult(adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _origin=origin)
+    return AdaptationResult(
+        adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
+    )
 
 
 def _opened(

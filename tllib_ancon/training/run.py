@@ -35,7 +35,7 @@ from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sea
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
-CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
+CERTIFICATE, CERTIFIED, CARD = "certificate.json", "certified.pth", "README.md"
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
@@ -231,7 +231,7 @@ class RunDirectory:
         if not self.path.is_dir():
             return
         self.claim()
-        names = (RESULT, CERTIFICATE, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
+        names = (RESULT, CERTIFICATE, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
         for path in (*(self.path / name for name in names), *(self.path / LOGITS).glob("*.npz")):
             path.unlink(missing_ok=True)
         (self.part_of / RESULT).unlink(missing_ok=True)

@@ -1,0 +1,78 @@
+"""The model card of an adaptation, and the folder that a model hub takes: the model as its own library saves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import timm
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from torch import nn
+
+from tllib_ancon import methods
+from tllib_ancon.certifying.session import in_words
+from tllib_ancon.errors import UserError
+from tllib_ancon.text import showable
+from tllib_ancon.training.devices import on_main
+from tllib_ancon.training.files import read_bytes, write_bytes
+from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
+
+MEASURES = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")}
+SETTINGS = ("method", "criterion", "adapted", "epochs", "batch_size", "lr", "seed")
+
+
+def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate: Mapping[str, Any] | None) -> str:
+    """The model card of a run, by its ``config.json``, ``result.json`` and, where there is one, certificate."""
+    (name, images), *_ = recorded["inputs"]["images"].items()
+    title, name = f"{showable(name)} by {summary['method']}", showable(name)
+    start, selected, criterion = summary["start"], summary["selected"], summary["criterion"]
+    shown = {criterion: (f"{criterion}, without labels", ".4f"), **MEASURES}
+    rows = [
+        f"| {told} | {start[key]:{form}} | {selected[key]:{form}} |"
+        for key, (told, form) in shown.items()
+        if key in start and key in selected
+    ]
+    found = [EvalResult("image-classification", name, name, key, selected[key]) for key in MEASURES if key in selected]
+    data = ModelCardData(
+        library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
+        pipeline_tag="image-classification",
+        tags=["domain-adaptation", "anchored-confidence"],
+        model_name=title,
+        eval_results=found or None,
+    )
+    settings = {key: recorded[key] for key in (*SETTINGS, *methods.settings(recorded["method"])) if key in recorded}
+    lines = [
+        f"---\n{data.to_yaml()}\n---\n\n# {title}\n",
+        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {name} without labels; its "
+        f"weights are those of epoch {summary['selected_epoch']}.\n",
+        "|  | source model | this model |\n|---|---|---|",
+        *rows,
+        f"\nClasses: {', '.join(map(showable, recorded['inputs']['classes']))}.\n",
+        f"```json\n{json.dumps(settings, indent=2)}\n```",
+        *([] if certificate is None else ["\n## Certificate\n", *in_words(dict(certificate))]),
+    ]
+    return str(ModelCard("\n".join(lines) + "\n"))
+
+
+@on_main
+def write_card(run: RunDirectory) -> None:
+    """Write the model card of a finished run into its directory."""
+    certificate = run.path / CERTIFICATE
+    found = json.loads(read_bytes(certificate)) if certificate.is_file() else None
+    write_bytes(run.path / CARD, card_of(run.config(), run.result(), found).encode())
+
+
+def save(model: nn.Module, card: str, folder: Path) -> None:
+    """Write a model and its card as the model's own library does: transformers, timm, or a class with
+    ``PyTorchModelHubMixin``."""
+    own = getattr(model, "save_pretrained", None)
+    if own is None and not hasattr(model, "pretrained_cfg"):
+        raise UserError(
+            f"{type(model).__name__} has no `save_pretrained`, as models of transformers, timm and "
+            "huggingface_hub.PyTorchModelHubMixin do; tllib-ancon export writes its weights, or a program"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CARD).write_text(card, encoding="utf-8")  # first: a mixin writes one where there is none
+    own(folder) if own is not None else timm.models.save_for_hf(model, str(folder), safe_serialization=True)
