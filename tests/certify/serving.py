@@ -50,7 +50,8 @@ class Visitor:
 @contextmanager
 def served(session: Session, read: Callable[[int], Image.Image] = example_image) -> Iterator[Visitor]:
     addresses: Queue[str] = Queue()
-    thread = threading.Thread(target=serve, args=(session, read, 0, addresses.put), daemon=True)
+    session.image = read
+    thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)
     thread.start()
     visitor = Visitor(addresses.get(timeout=20))
     try:

@@ -53,21 +53,15 @@ FLOOR, CEILING = -3.0, 9.0
 """Of the powers of ten that the curves show, so that certainty has a number."""
 
 
-def serve(
-    session: Session,
-    read: Callable[[int], Any] | None = None,
-    port: int = PORT,
-    say: Callable[[str], None] = print,
-) -> None:
-    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``read`` gives
-    the PIL image at a position, by default ``session.image`` or from the file of that name; ``say`` is called with the
-    address."""
+def serve(session: Session, port: int = PORT, say: Callable[[str], None] = print) -> None:
+    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. Images come
+    from ``session.image``, or the files of their names; ``say`` is called with the address."""
 
     def finish() -> None:
         server.should_exit = True
 
     token = secrets.token_urlsafe(16)
-    read = read or session.image or (lambda position: load_image(session.comparison.names[position]))
+    read = session.image or (lambda position: load_image(session.comparison.names[position]))
     app = create_app(session, token, read, finish)
     silent = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2, server_header=False)
     server = uvicorn.Server(silent)

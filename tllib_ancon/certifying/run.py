@@ -25,7 +25,6 @@ from tllib_ancon.certifying.session import (
 )
 from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET
@@ -36,8 +35,7 @@ from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.devices import device, using_threads
 from tllib_ancon.training.files import sha256, write_bytes
-from tllib_ancon.training.predict import predict, probabilities
-from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.predict import predict
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
 
@@ -131,9 +129,7 @@ def certify(
 
 def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
     """The answers that (N,) labels are, by the position of the image."""
-    if given is None:
-        return {}
-    labels = np.asarray(given)
+    labels = np.full(len(comparison), -1) if given is None else np.asarray(given)
     if labels.shape != (len(comparison),) or labels.dtype.kind not in "iu":
         raise UserError(f"`labels` have shape {labels.shape}; give an integer for each of {len(comparison):,} images")
     return {position: int(label) for position, label in enumerate(labels) if label >= 0}
@@ -209,7 +205,7 @@ class ModelPair:
         self.directory.save(CERTIFIED, self.model(certificate["returned"]).state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         self.directory.write_json(CERTIFICATE, certificate)
-        write_card(self.directory)
+        write_card(self.directory, self.directory.result())
         return certificate
 
     def compare(self) -> Comparison:
@@ -233,17 +229,10 @@ class ModelPair:
         return inputs.load_classifier(self.settings, found, self._num_classes)
 
     def _predicted(self, which: str) -> Classes:
-        model = self.model(which).to(device())
-        transform = self.transform
-        if transform is None:
-            transform = inputs.choose_transforms(self.settings, model.preprocessing, self.images)[1].evaluation
-        images, settings = UnlabelledImages(self.images, transform), self.settings
-        loader, classes = ImageLoader(images, settings.batch_size, settings.workers), []
-        with Progress(settings.quiet).bar(Path(self.checkpoints[which]).name, len(loader)) as bar:
-            for _, rows in probabilities(model, loader):
-                classes.append(rows.argmax(1))
-                bar.update()
-        return np.concatenate(classes)
+        model, settings = self.model(which).to(device()), self.settings
+        chosen = self.transform or inputs.choose_transforms(settings, model.preprocessing, self.images)[1].evaluation
+        loading = {name: getattr(settings, name) for name in ("batch_size", "workers", "quiet")}
+        return predict(model, self.images, evaluation_transform=chosen, **loading).labels
 
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:

@@ -201,7 +201,7 @@ def adapt(
         summary = adaptation.make(settings, config.overwrite)
         adapted = adaptation.adapted()
         if run is not None:
-            write_card(run)
+            write_card(run, summary)
     if network is not None:  # weights come back in the types in which they were given, and what was frozen is
         tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, network))
         for tensor, given_tensor in zip(tensors, like, strict=True):

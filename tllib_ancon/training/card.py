@@ -57,11 +57,11 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
 
 
 @on_main
-def write_card(run: RunDirectory) -> None:
-    """Write the model card of a finished run into its directory."""
+def write_card(run: RunDirectory, summary: Mapping[str, Any]) -> None:
+    """Write the model card of a finished run with this result into its directory."""
     certificate = run.path / CERTIFICATE
     found = json.loads(read_bytes(certificate)) if certificate.is_file() else None
-    write_bytes(run.path / CARD, card_of(run.config(), run.result(), found).encode())
+    write_bytes(run.path / CARD, card_of(run.config(), summary, found).encode())
 
 
 def save(model: nn.Module, card: str, folder: Path) -> None:

@@ -215,20 +215,16 @@ class TrainedModel:
         return names
 
     @property
+    def network(self) -> dict[str, Any] | None:
+        """What the run recorded of a whole network, by :func:`network_record`."""
+        recorded = self.recorded or {}
+        old = {"library": OWN, "name": recorded.get("inputs", {}).get("model")}  # of version 0.1, made in Python
+        return recorded.get("network") or (old if old["name"] else None)
+
+    @property
     def is_whole(self) -> bool:
         """Whether its network is one that was given as an object, or that a record builds."""
         return self.given is not None or self.network is not None
-
-    @property
-    def network(self) -> Mapping[str, Any] | None:
-        """What the run recorded of a whole network, by :func:`network_record`."""
-        return _network_of(self.recorded or {})
-
-
-def _network_of(recorded: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    old = {"library": OWN, "name": recorded.get("inputs", {}).get("model")}  # of version 0.1, made in Python
-    found: Mapping[str, Any] | None = recorded.get("network") or (old if old["name"] else None)
-    return found
 
 
 def network_record(classifier: Any, images: Tensor, transforms: Transforms, taken: bool) -> dict[str, Any]:
@@ -322,11 +318,9 @@ def _whole(start: TrainedModel, num_classes: int) -> Classifier:
     model = as_classifier(network, record.get("head"), probe)
     if num_classes not in (0, model.num_classes):
         raise UserError(f"checkpoint {start.checkpoint} has {model.num_classes} classes, the dataset has {num_classes}")
-    if "preprocessing" in record:
-        known: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in (record["preprocessing"] or {}).items()
-        }
-        model.preprocessing = Preprocessing(**known) if known else None
+    if known := record.get("preprocessing", model.preprocessing and asdict(model.preprocessing)):
+        known = Preprocessing(**{**known, "mean": tuple(known["mean"]), "std": tuple(known["std"])})
+    model.preprocessing = known
     return model
 
 

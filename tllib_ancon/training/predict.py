@@ -108,9 +108,11 @@ def predict(
         transform = evaluation_transform or inputs.choose_transforms(config, preprocessing, domain)[1].evaluation
         loader = ImageLoader(UnlabelledImages(domain, transform), config.batch_size, config.workers)
         rows = np.empty((0, 0), dtype=np.float32)
-        for indices, values in probabilities(network, loader):  # into one array: small ones keep the batches' memory
-            rows = rows if len(rows) else np.empty((len(domain), values.shape[1]), dtype=np.float32)
-            rows[indices] = values
+        with Progress(config.quiet).bar("predicting", len(loader)) as bar:
+            for indices, values in probabilities(network, loader):  # into one array: small ones keep batches' memory
+                rows = rows if len(rows) else np.empty((len(domain), values.shape[1]), dtype=np.float32)
+                rows[indices] = values
+                bar.update()
     return Predictions(rows, np.asarray(domain.positions, dtype=np.int64), domain.paths)
 
 
