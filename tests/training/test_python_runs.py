@@ -59,7 +59,25 @@ def own() -> nn.Module:
     return network
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {"timm": transformer, "torchvision": headed, "own": own}
+def of_transformers() -> Any:
+    transformers = pytest.importorskip("transformers")
+    settings = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=CLASSES)
+    network = transformers.ResNetForImageClassification(settings)
+    network.classifier[1].weight.data *= 50  # so that images are of several classes
+    return network
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "timm": transformer,
+    "torchvision": headed,
+    "transformers": of_transformers,
+    "own": own,
+}
+
+
+def sizes(name: str) -> dict[str, Any]:
+    """How images are prepared, as far as the network's library does not tell."""
+    return SIZED if name in ("own", "transformers") else {"image_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +96,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(request: pytest.FixtureRequest, folder: Path) -> tuple[str, nn.Module, tllib_ancon.AdaptationResult]:
     torch.manual_seed(0)
     model = NETWORKS[request.param]()
-    more = SIZED if request.param == "own" else {"image_size": 32}
     photos = sorted(map(str, (folder / "photos").iterdir())) if request.param == "torchvision" else folder / "photos"
     log = str(folder / request.param)
-    return request.param, model, tllib_ancon.adapt(model, photos, labels=LABELS, **QUICK, **more, log=log)
+    return (
+        request.param,
+        model,
+        tllib_ancon.adapt(model, photos, labels=LABELS, **QUICK, **sizes(request.param), log=log),
+    )
 
 
 @pytest.fixture
@@ -108,7 +129,7 @@ def test_every_command_goes_on_from_its_directory(
     assert main(["export", name, "--format", "state-dict", "--out", str(exported), *flags]) == 0
     network = model if flags else name
     predictions = tllib_ancon.predict(network, "photos", workers=0, checkpoint=name if flags else None)
-    expected = tllib_ancon.predict(result.model, "photos", workers=0, **(SIZED if flags else {"image_size": 32}))
+    expected = tllib_ancon.predict(result.model, "photos", workers=0, **sizes(name))
     np.testing.assert_array_equal(predictions.probabilities, expected.probabilities)
     written = np.load(tmp_path / "out.npz")
     order = np.argsort(written["paths"])
@@ -161,7 +182,7 @@ def test_the_session_is_one_for_python_and_the_command(
 def test_certifying_without_a_directory(made: tuple[str, nn.Module, Any], folder: Path) -> None:
     """From two models and images, and from a result that was kept nowhere."""
     name, model, kept = made
-    settings = {"workers": 0, **(SIZED if name == "own" else {"image_size": 32})}
+    settings = {"workers": 0, **sizes(name)}
     result = tllib_ancon.adapt(model, folder / "photos", **{**QUICK, **settings})
     sessions = (
         tllib_ancon.certify(model, result.model, folder / "photos", labels=LABELS, **settings),
