@@ -1,4 +1,5 @@
 import math
+import re
 from itertools import product
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from PIL import Image
 from scipy import ndimage
 
 from benchmarks.cifar10_c import __main__ as benchmark
+from benchmarks.cifar10_c import own_network
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, corrupted
 from benchmarks.cifar10_c.networks import ResNet, load
 from tests.conftest import SHARED
@@ -114,3 +116,40 @@ def test_the_table_is_of_a_stored_network(tmp_path: Path, images: np.ndarray, fr
 def test_a_public_network_is_as_accurate_as_published() -> None:
     source, _ = benchmark.accuracies(CIFAR10, ["resnet20"], 1000, [5], "none")
     assert source == pytest.approx(91.73, abs=1.5)
+
+
+@pytest.fixture
+def stored(tmp_path: Path, images: np.ndarray) -> Path:
+    """A folder with 24 pictures and a network of random weights under the names of the public ones."""
+    np.savez(tmp_path / "test.npz", x=images, y=np.zeros(len(images), np.int64))
+    torch.manual_seed(0)
+    weights = {f"module.{name}": value for name, value in ResNet(1, 10).state_dict().items()}
+    torch.save({"state_dict": weights}, tmp_path / "resnet20-12fca82f.th")
+    return tmp_path
+
+
+def test_the_table_of_own_network(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--images", "20", "--epochs", "1", "--seeds", "0", "1", "--methods", "adabn", "ancon"]
+    assert own_network.main([str(stored), *quick]) == 0
+    header, _, *rows = capsys.readouterr().out.strip().splitlines()
+    assert header == "| pictures | the network as it is | adabn | ancon |"
+    assert [row.split(" | ")[0][2:] for row in rows] == [*own_network.SHIFTS]
+
+
+def test_the_shifts_of_own_network(images: np.ndarray) -> None:
+    jpeg, dark = (np.stack([shift(image) for image in images]) for shift in own_network.SHIFTS.values())
+    assert 1 < np.abs(jpeg.astype(int) - images).mean() < 40
+    assert 7 < images.mean() / dark.mean() < 9
+
+
+def test_the_ten_lines_of_the_page(stored: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own_model.md").read_text()
+    (code,) = re.findall(r"```python\n(from benchmarks.cifar10_c.*?)```", page, re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    (stored / "photos").mkdir()
+    for number, picture in enumerate(images):
+        Image.fromarray(picture).save(stored / "photos" / f"{number:02d}.jpg")
+    monkeypatch.chdir(stored)
+    exec(code, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[-24:]] == [f"photos/{number:02d}.jpg" for number in range(24)]
