@@ -98,7 +98,7 @@ class DataConfig(Settings):
     label_column: Annotated[str | None, Flag(metavar="NAME")] = None
     """column of hf:NAME that holds the class labels; by default the only column of labels"""
     allow_download: Annotated[bool, Flag(decides=False)] = False
-    """download hf:NAME from the hub if it is not in the cache"""
+    """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
 
 
 class ModelConfig(Settings):
@@ -108,7 +108,8 @@ class ModelConfig(Settings):
 
     arch: Annotated[str | None, Flag("-a", common=True)] = None
     """network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
-    shot_lenet; by default the model's, or resnet18"""
+    shot_lenet; a model with its weights: hf:NAME, an image classifier of transformers, or open_clip:NAME/WEIGHTS, which
+    starts zero-shot, each by its name on the hub or a folder; by default the model's, or resnet18"""
     arch_option: Annotated[tuple[str, ...] | None, Flag(metavar="KEY=VALUE")] = None
     """options of the model of timm, such as pad_type=same"""
     bottleneck_dim: Annotated[Width | None, Flag(metavar="D")] = None
@@ -197,6 +198,12 @@ class StartConfig(NetworkConfig):
     head"""
     override: bool = False
     """accept settings of the model and its images that contradict the run that trained it"""
+    class_names: Annotated[str | None, Flag(metavar="FILE")] = None
+    """names of the model's classes, one a line in the order of the labels; needed for open_clip:NAME; by default those
+    of the model's run or of hf:NAME"""
+    prompts: Literal[1, 7, 80] = 1
+    """texts for each class of open_clip:NAME, of which the mean counts; 1: a photo of a ...; 7 and 80: open_clip's for
+    ImageNet"""
 
     def refuse_beside_a_model(self) -> None:
         """Refuse the settings that say which network it is and from what it starts, where a module is given."""

@@ -83,7 +83,8 @@ class Command:
         is refused begins with the file if it comes from there."""
         flags = self.flags
         given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
-        if missing := [flags.shown(name) for name in flags.needed if name != "data" and not given.get(name)]:
+        optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too
+        if missing := [flags.shown(name) for name in flags.needed if name not in optional and not given.get(name)]:
             needed = f"the following arguments are required: {', '.join(missing)}"
             raise UserError(f"{needed}; tllib-ancon {args.chosen} --help tells its arguments")
         try:
@@ -250,7 +251,7 @@ def evaluate(config: EvaluateConfig) -> None:
 
     if config.select is not None:
         return devices.on_main(select)(config)
-    missing = [name for name in ("root", "target", "checkpoint") if not getattr(config, name)]
+    missing = [name for name in ("root", "target") if not getattr(config, name)]
     if missing:
         raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
     if config.out is not None:
@@ -258,7 +259,7 @@ def evaluate(config: EvaluateConfig) -> None:
     with devices.using_threads(config.threads):
         if config.json_file:
             new_file(config.json_file, setting="json")
-        start = inputs.find_model(str(config.checkpoint), config.model)
+        start = inputs.starting_model(config)
         settings = inputs.inherited(config, start)
         target = inputs.open_images(settings, config.target, "test", start.classes)
         inputs.require_same_classes(start, target)

@@ -151,7 +151,7 @@ def _shown(value: Any) -> str:
 
 def _number(kind: Any) -> type[float] | type[int] | None:
     """The kind of number that a type is made of: ``tuple[float, float] | None`` -> ``float``"""
-    parts = list(parts_of(kind))
+    parts = [part if isinstance(part, type) else type(part) for part in parts_of(kind)]
     return float if float in parts else int if int in parts else None
 
 

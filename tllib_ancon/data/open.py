@@ -410,6 +410,14 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.strip()
 
 
+def read_class_names(file: Path) -> list[str]:
+    """The names in a file of one a line, in the order of the labels."""
+    classes = [line for _, line in _lines(file)]
+    if len({*classes}) != len(classes) or not classes:
+        raise UserError(f"{file}: expected one distinct class name a line, in the order of the labels")
+    return classes
+
+
 def read_image_list(
     list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
 ) -> ImageList:
@@ -471,10 +479,8 @@ def _open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Do
             raise unknown_name(f"domain of {tree.root}:", code, known)
     order: dict[str, int] = {}
     if class_file.is_file():
-        classes = [line for _, line in _lines(class_file)]
+        classes = read_class_names(class_file)
         order = {name: label for label, name in enumerate(classes)}
-        if len(order) != len(classes) or not classes:
-            raise UserError(f"{class_file}: expected one distinct class name a line, in the order of the labels")
         if num_classes not in (None, len(classes)):
             raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
     lists = [read_image_list(file, tree.root, len(order) or num_classes, tree.allow_outside) for file in files]

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier, output_of
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, logits_of, output_of
 
 METADATA = "metadata.json"
 """Name of the entry with the metadata in a file of ``torch.export`` or TorchScript."""
@@ -106,4 +106,4 @@ class _Logits(nn.Module):
         output_of(self, images)
 
     def forward(self, images: Tensor) -> Any:
-        return self.network(images)
+        return logits_of(self.network, images)

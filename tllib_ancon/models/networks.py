@@ -141,6 +141,8 @@ def library_of(name: str) -> tuple[str | None, str]:
     weights in timm may follow, as in ``resnet50.a1_in1k``."""
     if name in HEADLESS:
         return None, name
+    if ":" in name:
+        raise UserError(f"`arch` {name} comes with its own weights and head; adapt, evaluate or predict with it alone")
     prefix, slash, bare = name.rpartition("/")
     library = prefix + slash or (TORCHVISION if name in RESNETS else TIMM)
     if library not in (TIMM, TORCHVISION):

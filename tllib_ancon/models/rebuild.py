@@ -17,6 +17,7 @@ from torchvision import models
 
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.classifier import Classifier, as_classifier, output_of, require_network
+from tllib_ancon.models.hub import ZeroShotClassifier
 from tllib_ancon.models.networks import create_network
 from tllib_ancon.models.state_dicts import load_into
 
@@ -51,11 +52,14 @@ def recipe_of(classifier: Classifier, network: nn.Module, images: Tensor) -> Rec
 def build(recipe: Mapping[str, Any]) -> nn.Module:
     """The network of a recipe, with random weights. Nothing is downloaded, and no code but the library's is run."""
     library, name, options = recipe["library"], recipe["name"], dict(recipe["options"])
-    if library == "transformers":
-        try:
+    try:
+        if library == "open_clip":
+            return ZeroShotClassifier(**options)
+        if library == "transformers":
             import transformers
-        except ImportError:
-            raise UserError(f"{name} needs transformers: pip install 'tllib-ancon[foundation]'") from None
+    except ImportError:
+        raise UserError(f"{name} needs {library}: pip install 'tllib-ancon[foundation]'") from None
+    if library == "transformers":
         made = getattr(transformers, name, None)
         if not isinstance(made, type) or not issubclass(made, transformers.PreTrainedModel):
             raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
@@ -81,7 +85,9 @@ def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size]
     """Recipes that may build a network, by what its library wrote on it."""
     library = type(network).__module__.partition(".")[0]
     options: dict[str, Any] = {"num_classes": num_classes}
-    if library == "transformers":
+    if isinstance(network, ZeroShotClassifier):
+        yield {"library": "open_clip", "name": "ZeroShotClassifier", "options": network.options}
+    elif library == "transformers":
         yield {"library": library, "name": type(network).__name__, "options": network.config.to_dict()}
     elif library == "torchvision":
         for name in models.list_models(module=models):

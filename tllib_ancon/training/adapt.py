@@ -226,9 +226,7 @@ def _opened(
     of these."""
     start = None
     if network is None:
-        if config.checkpoint is None:
-            raise UserError("no model to adapt: pass `model`, or `checkpoint`")
-        start = inputs.find_model(str(config.checkpoint), config.model)
+        start = inputs.starting_model(config)
         own = None if config.log is None else os.path.realpath(RunDirectory(config.log).checkpoints)
         if own == os.path.realpath(Path(start.checkpoint).parent):
             raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")

@@ -17,7 +17,7 @@ from tllib_ancon import evaluation
 from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
-from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
+from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain, read_class_names
 from tllib_ancon.data.transforms import (
     ImageTransform,
     Preprocessing,
@@ -29,6 +29,7 @@ from tllib_ancon.data.transforms import (
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET, load
 from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.hub import load_named
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.rebuild import OWN, build, imported, recipe_of
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
@@ -207,11 +208,12 @@ class TrainedModel:
     recorded: Mapping[str, Any] | None = None
     notes: list[str] = field(default_factory=list)  # said once the model is loaded
     given: nn.Module | None = None  # the network that takes the checkpoint's weights, where nothing builds it
+    names: list[str] | None = None  # of the classes, where no run tells them
 
     @property
     def classes(self) -> list[str] | None:
-        """The class names that the run recorded, in the order of the labels."""
-        names: list[str] | None = (self.recorded or {}).get("inputs", {}).get("classes")
+        """The names that are given or that the run recorded, in the order of the labels."""
+        names: list[str] | None = self.names or (self.recorded or {}).get("inputs", {}).get("classes")
         return names
 
     @property
@@ -237,6 +239,17 @@ def network_record(classifier: Any, images: Tensor, transforms: Transforms, take
         "images": list(images.shape[1:]),
         "preprocessing": known and asdict(known),
     }
+
+
+def starting_model(config: AdaptConfig | PredictConfig) -> TrainedModel:
+    """The trained model that a configuration names: a checkpoint's, else one of transformers or open_clip."""
+    names = None if config.class_names is None else read_class_names(Path(config.class_names))
+    if config.checkpoint is not None:
+        return replace(find_model(config.checkpoint, config.model), names=names)
+    if ":" not in str(config.arch):
+        raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
+    network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
+    return TrainedModel(str(config.arch), given=network, names=names)
 
 
 def find_model(checkpoint: str, model: str | nn.Module | None = None) -> TrainedModel:
@@ -276,8 +289,9 @@ def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
     """The configuration with what the model's run knows of model and images, which it must not contradict; of a
     checkpoint without a run one line says what is assumed."""
     if start.is_whole:
-        config.refuse_of_a_network()
-        kept = {name: setting.default for name, setting in settings_of(ModelConfig).items()}
+        own = {"arch": start.checkpoint} if start.checkpoint == config.arch else {}
+        config.replace(**dict.fromkeys(own)).refuse_of_a_network()
+        kept = {**{name: setting.default for name, setting in settings_of(ModelConfig).items()}, **own}
         return config.inherit(start.recorded, start.checkpoint).replace(**kept)
     if start.recorded is None and start.checkpoint != IMAGENET and not config.quiet:
         assumed = [f"{name} {ASSUMED[name]}" for name in INHERITED if getattr(config, name) is None and name in ASSUMED]
@@ -312,8 +326,9 @@ def _whole(start: TrainedModel, num_classes: int) -> Classifier:
     """The network that was given, or that its record builds, with the weights of the checkpoint."""
     record = start.network or {}
     network = build(record) if start.given is None else copy.deepcopy(start.given).float()
-    state = without_prefix(load_state_dict(start.checkpoint), network)
-    load_into(network, state, f"checkpoint {start.checkpoint}")
+    if Path(start.checkpoint).is_file():
+        state = without_prefix(load_state_dict(start.checkpoint), network)
+        load_into(network, state, f"checkpoint {start.checkpoint}")
     probe = torch.zeros(2, *record["images"]) if "images" in record else None
     model = as_classifier(network, record.get("head"), probe)
     if num_classes not in (0, model.num_classes):
@@ -327,10 +342,11 @@ def _whole(start: TrainedModel, num_classes: int) -> Classifier:
 def require_same_classes(start: TrainedModel, domain: Domain) -> None:
     """Refuse a model of one of our runs whose classes are others than the domain's, or in another order."""
     for label, (there, here) in enumerate(zip(start.classes or (), domain.classes, strict=False)):
-        if str(label) not in (there, here) and there != here:
+        known = start.recorded is not None or there in domain.classes  # else it may be another word for the same
+        if str(label) not in (there, here) and there != here and known:
             raise UserError(
-                f"checkpoint {start.checkpoint} is of another dataset: its run {start.run} was trained with {there!r} "
-                f"as class {label}, which is {here!r} in domain {domain.name}"
+                f"checkpoint {start.checkpoint} is of another dataset: it was trained with {there!r} as class {label}, "
+                f"which is {here!r} in domain {domain.name}"
             )
     folders = (start.recorded or {}).get("inputs", {}).get("class_folders", {})
     require_same_order(class_folders(domain.paths, domain.labels), folders, domain.name, f"the run {start.run}")

@@ -189,7 +189,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     """
     with devices.using_threads(config.threads):
         out = _output(config)
-        start = inputs.find_model(str(config.checkpoint), config.model)
+        start = inputs.starting_model(config)
         domain = _images(config, start.classes)
         settings = inputs.inherited(config, start)
         model = inputs.load_classifier(settings, start)

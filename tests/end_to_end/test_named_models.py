@@ -1,0 +1,257 @@
+"""Image classifiers of transformers and zero-shot models of open_clip, by their names on the command line."""
+
+import csv
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from tests.domains_on_disk import CLASSES, write_domain
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.hub import load_named
+
+transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
+open_clip = pytest.importorskip("open_clip", reason="the extra foundation is not installed")
+TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+CLIP: dict[str, Any] = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8, "head_width": 32},
+    "text_cfg": TEXT,
+}
+MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
+NAMES = dict(enumerate(CLASSES))
+DATA = ["-d", "ImageFolder", "-t", "dark", "-j", "0", "--quiet"]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``data/dark/<class>/*`` of twelve images, beside which the models lie."""
+    (tmp_path / "data").mkdir()
+    write_domain(tmp_path / "data", "dark", 12, seed=1, side=40)
+    (tmp_path / "names.txt").write_text("\n".join(CLASSES))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def vit(folder: Path, **settings: Any) -> nn.Module:
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.ViTConfig(**{**size, "image_size": 32, "patch_size": 8, "id2label": NAMES, **settings})
+    model = transformers.ViTForImageClassification(config)
+    model.classifier.weight.data *= 100  # so that images are of several classes
+    model.save_pretrained(folder)
+    size = {"height": 32, "width": 32}
+    transformers.ViTImageProcessor(size=size, image_mean=MEAN, image_std=STD).save_pretrained(folder)
+    return model.eval()
+
+
+def convnext(folder: Path) -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.ConvNextConfig(hidden_sizes=[4, 8], depths=[1, 1], num_stages=2, id2label=NAMES)
+    model = transformers.ConvNextForImageClassification(config)
+    model.classifier.weight.data *= 100
+    model.save_pretrained(folder)
+    size = {"shortest_edge": 32}
+    transformers.ConvNextImageProcessor(size=size, image_mean=MEAN, image_std=STD).save_pretrained(folder)
+    return model.eval()
+
+
+def clip(folder: Path) -> nn.Module:
+    torch.manual_seed(0)
+    model = open_clip.CLIP(**CLIP)
+    folder.mkdir()
+    cfg = {"mean": MEAN, "std": STD, "interpolation": "bilinear", "resize_mode": "squash"}
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": CLIP, "preprocess_cfg": cfg}))
+    torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
+    return model.eval()
+
+
+def rows(path: str) -> dict[str, list[float]]:
+    """File -> the probabilities of the classes in the order of their names."""
+    with open(path, newline="") as file:
+        found = {row["path"]: [float(row[f"probability_{name}"]) for name in CLASSES] for row in csv.DictReader(file)}
+    return found
+
+
+def told(images: list[str], prepare: Callable[[Image.Image], Tensor], logits: Callable[[Tensor], Tensor]) -> Any:
+    """The probabilities by the library's own processing and model."""
+    batch = torch.stack([prepare(Image.open(path)) for path in images])
+    with torch.no_grad():
+        return logits(batch).softmax(1).numpy()
+
+
+@pytest.mark.parametrize("make", [vit, convnext], ids=["vit", "convnext"])
+def test_a_folder_of_transformers_is_the_source_model(make: Callable[[Path], Any], data: Path, capsys) -> None:
+    model = make(data / "model")
+    assert main(["predict", "data", "-a", "hf:model", "-j", "0", "--probabilities", "--out", "start.csv"]) == 0
+    processor = transformers.AutoImageProcessor.from_pretrained("model")
+    found = rows("start.csv")
+    expected = told(
+        list(found), lambda image: processor(image, return_tensors="pt")["pixel_values"][0], lambda x: model(x).logits
+    )
+    assert len({*expected.argmax(1)}) > 1
+    np.testing.assert_allclose(list(found.values()), expected, atol=0.06)  # they resize by other code
+    assert main(["adapt", "data", *DATA, "-a", "hf:model", "--epochs", "1", "--lr", "0.1", "--log", "run"]) == 0
+    for path in (data / "model").iterdir():  # the run does not need it any more
+        path.unlink()
+    goes_on(data, capsys)
+    recorded = json.loads((data / "run" / "config.json").read_text())
+    assert (recorded["arch"], recorded["inputs"]["classes"]) == ("hf:model", list(CLASSES))
+    start = torch.load("run/checkpoints/source.pth", weights_only=True)
+    assert all(torch.equal(start[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def goes_on(data: Path, capsys) -> None:
+    """Every command takes the run directory, and all say the same."""
+    words = ["predict", "data", "--checkpoint", "run", "-j", "0", "--quiet", "--probabilities", "--out", "run.csv"]
+    assert main(words) == 0
+    found = rows("run.csv")
+    classes = [Path(path).parent.name for path in found]
+    right = np.mean([CLASSES[np.argmax(row)] == name for row, name in zip(found.values(), classes, strict=True)])
+    assert main(["evaluate", "data", *DATA, "--checkpoint", "run", "--json", "scores.json"]) == 0
+    assert json.loads((data / "scores.json").read_text())["accuracy"] == pytest.approx(100 * right)
+    last = json.loads((data / "run" / "result.json").read_text())["selected"]
+    assert last["accuracy"] == pytest.approx(100 * right)
+    assert main(["export", "run", "--format", "torch-export", "--out", "model.pt2"]) == 0
+    program = torch.export.load(data / "model.pt2").module()
+    assert program(torch.zeros(3, 3, 32, 32)).shape == (3, 3)
+    assert main(["certify", "run", "--labels", "data/image_list/dark.txt"]) == 0, capsys.readouterr().err
+    again = ["--checkpoint", "run", "--epochs", "1", "--log", "again"]
+    assert main(["adapt", "data", *DATA, *again]) == 0
+
+
+TEMPLATES = {
+    1: ["a photo of a {}."],
+    7: open_clip.SIMPLE_IMAGENET_TEMPLATES,
+    80: open_clip.OPENAI_IMAGENET_TEMPLATES,
+}
+
+
+@pytest.mark.parametrize("prompts", TEMPLATES)
+def test_open_clip_starts_zero_shot(prompts: int, data: Path, capsys) -> None:
+    model: Any = clip(data / "model")
+    spoken = ["red", "dark green", "blue"]
+    (data / "names.txt").write_text("red\ndark_green\nblue\n")
+    chosen = ["-a", "open_clip:model", "--class-names", "names.txt", "--prompts", str(prompts)]
+    words = ["predict", "data", *chosen, "-j", "0", "--probabilities", "--out", "start.npz"]
+    assert main(words) == 0, capsys.readouterr().err
+    texts = [[one.format(name) if isinstance(one, str) else one(name) for one in TEMPLATES[prompts]] for name in spoken]
+    with torch.no_grad():
+        each = [nn.functional.normalize(model.encode_text(open_clip.tokenize(of_class)), dim=1) for of_class in texts]
+    embeddings = nn.functional.normalize(torch.stack([one.mean(0) for one in each]), dim=1)
+    prepare = open_clip.image_transform(
+        *(32, False), mean=MEAN, std=STD, resize_mode="squash", interpolation="bilinear"
+    )
+    written = np.load("start.npz")
+    assert written["classes"].tolist() == ["red", "dark_green", "blue"]
+    expected = told(
+        written["paths"].tolist(),
+        prepare,
+        lambda x: model.logit_scale.exp() * model.encode_image(x, normalize=True) @ embeddings.T,
+    )
+    np.testing.assert_allclose(written["probabilities"], expected, atol=1e-5)
+
+
+def test_a_zero_shot_run_goes_on_from_its_directory(data: Path, capsys) -> None:
+    model = clip(data / "model")
+    open_clip.add_model_config(data / "model")  # a folder of configurations, by their names
+    (data / "tiny-for-a-test.json").write_text(json.dumps(CLIP))
+    open_clip.add_model_config(data / "tiny-for-a-test.json")
+    arch = f"open_clip:tiny-for-a-test/{data / 'model' / 'open_clip_pytorch_model.bin'}"
+    words = ["adapt", "data", *DATA, "-a", arch, "--class-names", "names.txt", "--lr", "0.1", "--epochs", "1"]
+    assert main([*words, "--log", "run"]) == 0
+    (data / "model" / "open_clip_pytorch_model.bin").unlink()
+    (data / "names.txt").unlink()
+    goes_on(data, capsys)
+    start = torch.load("run/checkpoints/source.pth", weights_only=True)
+    best = torch.load("run/checkpoints/best.pth", weights_only=True)
+    assert torch.equal(start["visual.conv1.weight"], model.visual.conv1.weight)
+    assert torch.equal(start["head.weight"], best["head.weight"])
+    assert not torch.equal(start["visual.conv1.weight"], best["visual.conv1.weight"])
+    assert not any("transformer.resblocks" in name and not name.startswith("visual.") for name in best)
+
+
+REFUSED = [
+    (["-a", "open_clip:clip"], "pass a file of them as --class-names"),
+    (["-a", "open_clip:clip", "--class-names", "two.txt"], "has other class folders than the classes, 'blue' first"),
+    (["-a", "open_clip:clip", "--class-names", "nowhere.txt"], "nowhere.txt"),
+    (["-a", "open_clip:clip", "--class-names", "twice.txt"], "expected one distinct class name a line"),
+    (
+        ["-a", "open_clip:ViT-B-32", "--class-names", "names.txt"],
+        "tag of weights of ViT-B-32 ''. Valid names: common",
+    ),
+    (["-a", "open_clip:ViT-B-33/names.txt", "--class-names", "names.txt"], "did you mean 'ViT-B-32'?"),
+    (["-a", "open_clip:ViT-B-32/names.txt", "--class-names", "names.txt"], "cannot be loaded ("),
+    (["-a", "open_clip:nobody/nothing", "--class-names", "names.txt"], "--allow-download asks the hub for it"),
+    (["-a", "open_clip:ViT-B-32/openai", "--class-names", "names.txt"], "--allow-download asks the hub for it"),
+    (["-a", "open_clip:clip", "--prompts", "8"], "unknown value of --prompts: '8'"),
+    (["-a", "timms:resnet18"], "unknown library of an architecture 'timms:'"),
+    (["-a", "hf:nobody/nothing"], "--allow-download asks the hub for it"),
+    (["-a", "hf:clip"], "hf:clip cannot be loaded ("),
+    (["-a", "hf:headless"], "hf:headless holds no image classifier: it has no classifier.bias"),
+    (["-a", "hf:vit", "--scratch"], "--scratch is for checkpoints"),
+    (["-a", "hf:vit", "--class-names", "two.txt"], "has other class folders than the classes, 'blue' first"),
+    (["-a", "hf:nameless"], "has 2 classes, the dataset has 3"),
+    (["-a", "hf:sizeless"], "hf:sizeless: ViTImageProcessor has no size with"),
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    clip(folder / "clip")
+    vit(folder / "vit")
+    vit(folder / "nameless", id2label={0: "LABEL_0", 1: "LABEL_1"})
+    vit(folder / "headless").vit.save_pretrained(folder / "headless")
+    vit(folder / "sizeless")
+    processor = {"image_processor_type": "ViTImageProcessor", "size": {"longest_edge": 32}}
+    (folder / "sizeless" / "preprocessor_config.json").write_text(json.dumps(processor))
+    (folder / "two.txt").write_text("red\ngreen\n")
+    (folder / "twice.txt").write_text("red\ngreen\nred\n")
+    (folder / "names.txt").write_text("\n".join(CLASSES))
+    (folder / "data").mkdir()
+    write_domain(folder / "data", "dark", 12, seed=1, side=40)
+    return folder
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
+def test_what_cannot_be_used_is_refused_in_one_line(
+    words: list[str], message: str, models: Path, monkeypatch: pytest.MonkeyPatch, capsys, caplog
+) -> None:
+    monkeypatch.chdir(models)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("it asks for an address"))
+    assert main(["adapt", "data", *DATA, *words, "--log", "never"]) == 2
+    error = capsys.readouterr().err
+    assert message in error.splitlines()[-1]
+    assert "ERROR" not in caplog.text
+    assert "Traceback" not in error
+    assert not (models / "never").exists()
+
+
+def test_pretrain_takes_no_network_with_a_head_of_its_own(models: Path, capsys) -> None:
+    words = ["pretrain", str(models / "data"), "-d", "ImageFolder", "-s", "dark", "-a", f"hf:{models / 'vit'}"]
+    assert main([*words, "--log", str(models / "never")]) == 2
+    assert "comes with its own weights and head" in capsys.readouterr().err
+
+
+def test_other_words_for_the_classes_are_fine_in_their_order(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(models)
+    words = ["evaluate", "data", "-d", "ImageList", "-t", "dark", "-j", "0", "-a", "open_clip:clip", "--quiet"]
+    for name, status in (("rose red\nleaf green\nsky blue", 0), ("green\nred\nblue", 2)):
+        (models / "words.txt").write_text(name)
+        assert main([*words, "--class-names", "words.txt"]) == status
+
+
+def test_without_the_library_it_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    with pytest.raises(UserError, match=r"needs open_clip: pip install 'tllib-ancon\[foundation\]'"):
+        load_named("open_clip:clip", ["red"])
