@@ -201,9 +201,9 @@ class StartConfig(NetworkConfig):
     class_names: Annotated[str | None, Flag(metavar="FILE")] = None
     """names of the model's classes, one a line in the order of the labels; needed for open_clip:NAME; by default those
     of the model's run or of hf:NAME"""
-    prompts: Literal[1, 7, 80] = 1
-    """texts for each class of open_clip:NAME, of which the mean counts; 1: a photo of a ...; 7 and 80: open_clip's for
-    ImageNet"""
+    prompts: Literal[1, 7, 80] | None = None
+    """texts for each class of open_clip:NAME, of which the mean counts; 7 and 80: open_clip's for ImageNet; by default
+    1, a photo of a ..."""
 
     def refuse_beside_a_model(self) -> None:
         """Refuse the settings that say which network it is and from what it starts, where a module is given."""

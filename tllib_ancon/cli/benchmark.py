@@ -93,7 +93,7 @@ def override_flags() -> dict[str, Flags]:
     first, second = settings_of(PretrainConfig), settings_of(AdaptConfig)
     first = {name: field for name, field in first.items() if name not in plans.DECIDED}
     both = {name: field for name, field in first.items() if flag_of(field).per_stage and name in second}
-    adapt = second_stage(decided=(*plans.DECIDED, "checkpoint", "model", "override"))
+    adapt = second_stage(plans.DECIDED)
     return {"source": Flags(first), "adapt": adapt, "both": Flags(both, spellings=lambda name: (f"both-{name}",))}
 
 

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag
-from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.config import AdaptConfig, PretrainConfig, StartConfig
 from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, range_of, settings_of
 
 
@@ -104,14 +104,14 @@ class Flags:
         return flag_of(setting).metavar or (f"{{{choices}}}" if choices else by_type)
 
 
-def second_stage(decided: Sequence[str] = ("checkpoint", "model", "override", "log", "source", "target")) -> Flags:
+def second_stage(decided: Sequence[str] = ("log", "source", "target")) -> Flags:
     """The flags of an adaptation on a command whose bare flags are those of the stage before it, but for settings that
-    the command decides."""
+    the command decides: these, and from which model it starts."""
     first = settings_of(PretrainConfig)
     own = {
         name: setting
         for name, setting in {**settings_of(AdaptConfig), **methods.settings()}.items()
-        if name not in decided and (name not in first or flag_of(first[name]).per_stage)
+        if name not in (*decided, *settings_of(StartConfig)) and (name not in first or flag_of(first[name]).per_stage)
     }
 
     def spellings(name: str) -> tuple[str, ...]:

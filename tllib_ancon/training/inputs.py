@@ -248,7 +248,7 @@ def starting_model(config: AdaptConfig | PredictConfig) -> TrainedModel:
         return replace(find_model(config.checkpoint, config.model), names=names)
     if ":" not in str(config.arch):
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
-    network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
+    network, names = load_named(str(config.arch), names, config.prompts or 1, config.allow_download)
     return TrainedModel(str(config.arch), given=network, names=names)
 
 
