@@ -200,7 +200,7 @@ def test_what_cannot_be_adapted_says_why(photos: Path) -> None:
     named, integers = (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)) for _ in range(2))
     named.quantization_method = "bitsandbytes"
     integers[1].weight = nn.Parameter(integers[1].weight.detach().to(torch.int8), requires_grad=False)
-    quantised = {"bitsandbytes": named, "torch.int8": integers}
+    quantised = {"quantization_method": named, "torch.int8": integers}
     if "qnnpack" in torch.backends.quantized.supported_engines:
         torch.backends.quantized.engine = "qnnpack"
         quantised["Linear"] = torch.ao.quantization.quantize_dynamic(plain)

@@ -248,10 +248,9 @@ def as_classifier(
         )
     wide = [name for name, (_, output) in known.items() if output.shape == logits.shape]
     linear = [name for name in wide if isinstance(modules[name], nn.Linear)]
-    found = named
-    for names in [] if named else [*([name] for name in (*reversed(linear), *wide)), linear[-2:]]:
-        if not found and _same_classes(sum((known[name][1] for name in names), torch.zeros_like(logits)), logits):
-            found = names
+    tried = [*([name] for name in (*reversed(linear), *wide)), linear[-2:]]
+    sums = ((names, torch.stack([known[name][1] for name in names]).sum(0)) for names in tried if names)
+    found = named or next((names for names, total in sums if _same_classes(total, logits)), [])
     heads = ("+".join(found), sum(known[name][0] for name in found)) if found else None
     return NetworkClassifier(model, logits.shape[1], heads, finetune)
 
@@ -262,21 +261,32 @@ def _same_classes(one: Tensor, other: Tensor) -> bool:
     return bool((a * b).sum() >= (1 - 1e-5) * a.norm() * b.norm())
 
 
-def require_network(model: object) -> nn.Module:
-    """The model, if it is a network; of anything else the error says what to pass in its place."""
-    if isinstance(model, nn.Module):
-        if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
-            raise UserError("the model has weights on the device `meta`, shapes without values; load them first")
-        if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
-            raise UserError(
-                "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
-                "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/own_model.md shows how"
-            )
-        return model
-    raise UserError(
-        f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; of a "
-        "state dict pass the network that has loaded it, of a function the network that it makes"
-    )
+def require_network(model: object, learns: bool = False) -> nn.Module:
+    """The model, if it is a network that has weights and gives logits, with ``learns`` one that can be trained; of
+    anything else the error says what to pass in its place."""
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
+            "of a state dict pass the network that has loaded it, of a function the network that it makes"
+        )
+    if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
+        raise UserError("the model has weights on the device `meta`, shapes without values; load them first")
+    if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
+        raise UserError(
+            "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
+            "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/own_model.md shows how"
+        )
+    if learns and isinstance(model, torch.jit.ScriptModule):
+        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
+    integers = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
+    integers |= {type(part).__qualname__ for part in model.modules() if ".quantized" in type(part).__module__}
+    integers |= {name for name in ("quantization_method", "is_quantized") if getattr(model, name, None)}
+    if learns and integers:
+        raise UserError(
+            f"the model is quantised ({', '.join(sorted(integers))}): its integers have no gradient; adapt it as it "
+            "was before, and quantise what comes back"
+        )
+    return model
 
 
 def takes_pixel_values(network: nn.Module) -> bool:
@@ -291,19 +301,6 @@ def logits_of(network: nn.Module, images: Tensor) -> Any:
     if named is None and isinstance(output, tuple | list) and output:
         return output[0]
     return output if named is None else named
-
-
-def require_weights_that_learn(model: nn.Module) -> None:
-    """Refuse a quantised model: its integers have no gradient."""
-    method = getattr(model, "quantization_method", None)
-    kinds = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
-    kinds |= {type(part).__qualname__ for part in model.modules() if ".quantized" in type(part).__module__}
-    if method or getattr(model, "is_quantized", False) or kinds:
-        what = ", ".join(map(str, [method] if method else sorted(kinds)))
-        raise UserError(
-            f"the model is quantised ({what or 'is_quantized'}): its integers have no gradient; adapt it as it was "
-            "before, and quantise what comes back"
-        )
 
 
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:

@@ -19,22 +19,15 @@ from torch import Tensor, nn
 from tllib_ancon.config import AdaptConfig, CertifyConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, known_domains
-from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, of_stage, unknown_name
-from tllib_ancon.models.classifier import (
-    Classifier,
-    as_classifier,
-    preprocessing_of,
-    require_network,
-    require_weights_that_learn,
-)
+from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, divide
 from tllib_ancon.training.card import card_of, save, write_card
 from tllib_ancon.training.files import read_bytes
-from tllib_ancon.training.inputs import Transform, Transforms
+from tllib_ancon.training.inputs import Given, Transform, Transforms
 from tllib_ancon.training.progress import Progress, Tracker, result_summary
 from tllib_ancon.training.run import CARD, CHECKPOINTS, CONFIG, RESULT, RunDirectory
 
@@ -169,11 +162,8 @@ def adapt(
     config = AdaptConfig(**settings) if config is None else config
     if isinstance(model, str | Path):
         config, model = config.replace(checkpoint=str(model)), None
-    network = None if model is None else require_network(model)
-    if isinstance(network, torch.jit.ScriptModule):
-        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
+    network = None if model is None else require_network(model, learns=True)
     if network is not None:
-        require_weights_that_learn(network)
         config.refuse_beside_a_model()
     devices.join()
     if isinstance(config.start, PretrainConfig):
@@ -181,16 +171,16 @@ def adapt(
     for name in ("save_epochs", "save_logits", "save_predictions", "track"):
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
-    given, told = None, None
+    given: Given = None
     if train_transform is None and is_processor(evaluation_transform):
-        told = preprocessing_of_processor(evaluation_transform)
+        given = preprocessing_of_processor(evaluation_transform)
     elif train_transform is not None and evaluation_transform is not None:
         given = Transforms(train_transform, evaluation_transform)
     elif train_transform is not None or evaluation_transform is not None:
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_threads(config.threads):
-        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given, told)
+        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
         run = None if config.log is None else RunDirectory(config.log)
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress)
@@ -214,13 +204,7 @@ def adapt(
 
 
 def _opened(
-    config: AdaptConfig,
-    network: nn.Module | None,
-    images: Any,
-    labels: Any,
-    head: str | None,
-    given: Transforms | None,
-    told: Preprocessing | None,
+    config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Given
 ) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any]]:
     """The settings with every default filled in, the source model, the target, its transforms, and what the record says
     of these."""
@@ -249,19 +233,20 @@ def _opened(
                 raise unknown_name(f"source domain of {config.data}:", code, known)
         inputs.require_same_classes(start, target)
         classifier = inputs.load_classifier(config, start, target.num_classes)
-        config, transforms = inputs.choose_transforms(config, told or classifier.preprocessing, target, given)
+        config, transforms = inputs.choose_transforms(config, classifier.preprocessing, target, given)
         classifier.preprocessing = transforms.preprocessing
     else:
         assert network is not None
         copied = copy.deepcopy(network).float()
-        config, transforms = inputs.choose_transforms(config, told or preprocessing_of(copied), target, given)
+        config, transforms = inputs.choose_transforms(config, preprocessing_of(copied), target, given)
         classifier = as_classifier(copied, head, _probe(target, transforms))
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}
     target = inputs.with_classes(target, classifier.num_classes)
     recorded = {"inputs": {**inputs.fingerprints(config, target), **record}}
     if config.log is not None and (start is None or start.is_whole):
-        recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, given is None)
+        taken = not isinstance(given, Transforms)
+        recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, taken)
     return config, classifier, inputs.cached(config, transforms, target), transforms, recorded
 
 

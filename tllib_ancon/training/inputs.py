@@ -61,13 +61,19 @@ class Transforms:
     preprocessing: Preprocessing | None = None
 
 
+Given = Transforms | Preprocessing | None
+"""What a user passes in place of what the network's metadata tell: transforms, or the settings of a processor."""
+
+
 def choose_transforms(
-    config: SizedConfig, preprocessing: Preprocessing | None, images: Domain, given: Transforms | None = None
+    config: SizedConfig, preprocessing: Preprocessing | None, images: Domain, given: Given = None
 ) -> tuple[SizedConfig, Transforms]:
     """The configuration with what is not given of its images, and their transforms: the given ones; none for tensors;
     else those that the network's metadata or the configuration tell. Of a network of which nothing is known a line says
     what is assumed: all of an image is resized to ``image_size``; in training a small one is shifted, a large one
     cropped."""
+    if isinstance(given, Preprocessing):
+        preprocessing, given = given, None
     if given is not None or images.holds_tensors:
         config, known = with_preprocessing(config, preprocessing)
         return config, replace(given or Transforms(nn.Identity(), nn.Identity()), preprocessing=known)
