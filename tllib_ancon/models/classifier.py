@@ -204,11 +204,11 @@ def as_classifier(
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; one that is a classifier is returned as it is.
 
-    The head is the last ``nn.Linear``, else the innermost module, that takes (B, D), a convolution (B, D, 1, 1), to the
-    logits, up to a factor and a shift of each row, as of a temperature or a softmax; else the last two Linear whose
-    mean does; or what the dotted name ``head`` tells, or several names joined by ``+``. The features are what enters
-    it. One forward pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones.
-    Without such a module ``features_dim`` and ``head`` of what is returned are None.
+    The head is the innermost module with weights that takes (B, D), a convolution (B, D, 1, 1), to the logits, up to a
+    factor and a shift of each row, as of a temperature or a softmax; else the last two Linear whose mean does; or what
+    the dotted name ``head`` tells, or several names joined by ``+``. The features are what enters it. One forward pass
+    in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without such a module
+    ``features_dim`` and ``head`` of what is returned are None.
     """
     if isinstance(model, Classifier):
         return model
@@ -217,9 +217,7 @@ def as_classifier(
         if name not in modules:
             raise unknown_name("module of the model", name, modules)
     images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
-    learns = {
-        name for name, module in modules.items() if [*module.parameters()] and not isinstance(module, BATCH_NORMS)
-    }
+    weighted = {name for name, module in modules.items() if name and [*module.parameters()]}
     calls: dict[str, tuple[int, Tensor] | None] = {}  # D and output, of those that are given (B, D) or (B, D, 1, 1)
 
     def remember(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -230,7 +228,7 @@ def as_classifier(
         calls[name] = (shape[1], output.flatten(1)) if whole else None
 
     with ExitStack() as hooks:
-        for name in named or learns - {""}:
+        for name in named or weighted:
             hooks.enter_context(modules[name].register_forward_hook(partial(remember, name)))
         logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
@@ -248,7 +246,7 @@ def as_classifier(
         )
     wide = [name for name, (_, output) in known.items() if output.shape == logits.shape]
     linear = [name for name in wide if isinstance(modules[name], nn.Linear)]
-    tried = [*([name] for name in (*reversed(linear), *wide)), linear[-2:]]
+    tried = [*([name] for name in wide), linear[-2:]]
     sums = ((names, torch.stack([known[name][1] for name in names]).sum(0)) for names in tried if names)
     found = named or next((names for names, total in sums if _same_classes(total, logits)), [])
     heads = ("+".join(found), sum(known[name][0] for name in found)) if found else None

@@ -132,7 +132,7 @@ def adapt(
             or a Hugging Face dataset. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped
-        head: dotted name of the model's last Linear, where it is not the one that is called last
+        head: dotted name of the model's head, where it is not the layer that gives the logits; two joined by ``+``
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers as
