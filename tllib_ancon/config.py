@@ -31,6 +31,9 @@ LARGEST_FILE = 10**6
 """Bytes of a file of settings."""
 
 USUAL_BATCH = 64
+RATES = {"sgd": 0.01, "adamw": 5e-4}
+"""Optimiser -> learning rate of new layers by default."""
+
 STANDARD_OUTPUT = "-"
 """The file that stands for standard output."""
 
@@ -240,7 +243,7 @@ class StartConfig(NetworkConfig):
 
 
 class OptimizationConfig(Settings):
-    """SGD, its schedule and the length of a training."""
+    """The optimiser, its schedule and the length of a training."""
 
     FLAG = Flag(group="optimization", per_stage=True)
 
@@ -248,16 +251,23 @@ class OptimizationConfig(Settings):
     """images in a step, in each process; by default 64, or all where there are fewer"""
     epochs: Annotated[int, Flag(common=True)] = Field(30, ge=1)
     """passes over the images"""
-    lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(0.01, gt=0)
-    """learning rate of new layers; a pre-trained backbone learns at a tenth of it"""
+    optimizer: Literal["sgd", "adamw"] = UNREAD
+    """by default adamw for a network that normalises by layer-norm and not by batch-norm, as transformers do, else
+    sgd"""
+    lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(UNREAD, gt=0)
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; by default 0.01, 0.0005 with
+    optimizer=adamw, else 0.001 with batch_norm=source"""
+    layer_decay: Share = 1.0
+    """factor of the learning rate from each block of the network to the one before it, such as 0.75; 1: all learn at
+    the same"""
     lr_gamma: float = Field(10.0, ge=0)
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: float = Field(0.75, ge=0)
     """exponent of the learning rate's decay"""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Nesterov momentum of SGD"""
+    """Nesterov momentum of SGD; of AdamW the decay of the mean gradient"""
     weight_decay: Annotated[float, Flag("--wd")] = Field(1e-3, ge=0)
-    """weight decay of SGD"""
+    """weight decay; AdamW spares norms and biases"""
     hold_out: float = Field(0.1, ge=0, lt=1)
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
     mixed_precision: Literal["no", "fp16", "bf16"] = "no"
@@ -267,7 +277,7 @@ class OptimizationConfig(Settings):
     compile: bool = False
     """compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler"""
     fused: bool = False
-    """make a step of SGD in one kernel, where the device has it"""
+    """make a step of the optimiser in one kernel, where the device has it"""
 
 
 class RunConfig(Settings):
@@ -322,7 +332,10 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     batch_size: int = redefined(OptimizationConfig, "batch_size", erm=64, cdan=32, mdd=32)
     """images in a step, in each process"""
     epochs: int = redefined(OptimizationConfig, "epochs", erm=50, cdan=20, mdd=20)
-    lr: float = redefined(OptimizationConfig, "lr", erm=0.01, cdan=0.01, mdd=0.004)
+    optimizer: Literal["sgd", "adamw"] = redefined(OptimizationConfig, "optimizer", "sgd")
+    """how the network is trained"""
+    lr: float = redefined(OptimizationConfig, "lr", erm=RATES["sgd"], cdan=0.01, mdd=0.004)
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0005 with optimizer=adamw"""
     lr_gamma: float = redefined(OptimizationConfig, "lr_gamma", erm=10.0, cdan=1e-3, mdd=2e-4)
     weight_decay: float = redefined(OptimizationConfig, "weight_decay", erm=1e-3, cdan=1e-3, mdd=5e-4)
     hold_out: float = redefined(OptimizationConfig, "hold_out", erm=0.1)
@@ -365,6 +378,8 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
                 owners = " and ".join(by_method)
                 raise UserError(f"`{name}` is an option of `method={owners}`, not of {method}; leave it out")
             defaults[name] = by_method.get(method)
+        if given.get("optimizer") == "adamw":
+            defaults["lr"] = RATES["adamw"]
         super().__init__(**{**defaults, **given})
 
     @model_validator(mode="after")
@@ -411,7 +426,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     criterion: Criterion = "infomax"
     """criterion that selects the epoch, without labels; last or none: the last epoch, and no image is held out; last is
     the default of ancon-auto"""
-    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] | None = None
+    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
     """parameters that are trained; as-given: those that require gradients, the default for a model of which some do
     not; else by default by the method, all-but-head for most; all but as-given also train what was frozen"""
     dropout: bool = False
@@ -452,8 +467,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
             if name not in readable:
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings(method)})
         defaults = {**methods.training_defaults(method), "adapted": None}
-        if given.get("batch_norm") == "source":
-            defaults["lr"] = 0.001  # a network that normalises by statistics of other images diverges at 0.01
         if isinstance(start, PretrainConfig):
             defaults |= {name: getattr(start, name) for name in shared() if name not in OF_THE_FIRST_STAGE}
         defaults["options"] = methods.resolve(method, options, given.get("data") or defaults.get("data"))
@@ -469,10 +482,16 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
         return self
 
-    def settle(self, frozen: bool = False) -> AdaptConfig:
-        """The same settings with those that were left to the network, of which a part may be frozen."""
+    def settle(self, frozen: bool = False, layer_norm: bool = False) -> AdaptConfig:
+        """The same settings with those that were left to the network, of which a part may be frozen, and which may
+        normalise by layer-norm alone."""
         by_method = methods.training_defaults(self.method).get("adapted", "all-but-head")
-        return self.replace(adapted=self.adapted or ("as-given" if frozen else by_method))
+        optimizer = self.optimizer or ("adamw" if layer_norm else "sgd")
+        rate = RATES[optimizer]
+        if (optimizer, self.batch_norm) == ("sgd", "source"):
+            rate = 0.001  # a network that normalises by statistics of other images diverges at 0.01
+        adapted = self.adapted or ("as-given" if frozen else by_method)
+        return self.replace(adapted=adapted, optimizer=optimizer, lr=self.lr or rate)
 
     @property
     def held_out_share(self) -> float:

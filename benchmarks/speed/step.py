@@ -24,7 +24,7 @@ from tllib_ancon.config import AdaptConfig
 from tllib_ancon.models.classifier import adaptation_mode, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training.devices import DATA_PARALLEL
-from tllib_ancon.training.loop import create_sgd
+from tllib_ancon.training.loop import create_optimizer
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10
 STEPS = 10
@@ -49,7 +49,7 @@ class TrainingStep:
         self.model: Any = model.to(device, memory_format=layout)
         choose_adapted_parameters(model, "all-but-head")
         adaptation_mode(model)
-        self.optimizer = create_sgd(model.get_parameters(1e-3), AdaptConfig())
+        self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
         method_of = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256)
         self.method = method_of.to(device)
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)

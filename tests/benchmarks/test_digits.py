@@ -31,7 +31,7 @@ def of(command: str, commands: list[list[str]]) -> list[Any]:
 def test_shots_protocol_is_kept(commands) -> None:
     sources, adaptations, evaluations = (of(command, commands) for command in ("pretrain", "adapt", "evaluate"))
     assert (len(sources), len(adaptations), len(evaluations)) == (3 * 2, 3 * 2 * 6, 3 * 2 * (1 + 6))
-    for args in (*sources, *adaptations):
+    for args in (*sources, *(one.settle() for one in adaptations)):
         assert (args.epochs, args.hold_out, args.batch_size, args.scratch, args.no_hflip) == (30, 0, 64, True, True)
         assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
     for args in sources:

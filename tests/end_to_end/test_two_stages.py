@@ -49,7 +49,7 @@ def test_in_python_a_second_stage_takes_what_both_share_from_the_first() -> None
     first = PretrainConfig(root="r", data="ImageList", source=["a"], target=["b"], seed=3, lr=0.5, arch="resnet50")
     second = AdaptConfig(start=first, method="aad", workers=0, log="both")
     assert (second.root, second.data, second.target, second.seed, second.workers) == ("r", "ImageList", ("b",), 3, 0)
-    assert (second.lr, second.arch, second.log) == (0.01, None, "both")
+    assert (second.settle().lr, second.arch, second.log) == (0.01, None, "both")
     words = ["r", "-d", "ImageList", "-s", "a", "-t", "b", "-a", "resnet50", "-j", "0", "--log", "both"]
     args = parse(["run", *words, "--seed", "3", "--lr", "0.5", "--method", "aad"])
     assert args.command.configured(args) == second.replace(start=first.replace(workers=0, log="both"))

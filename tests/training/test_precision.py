@@ -18,7 +18,7 @@ from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.self_training import AnchoredConfidence, aad, elr, ensemble, nrc
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.inputs import Transforms
-from tllib_ancon.training.loop import create_sgd
+from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
 
 
@@ -69,12 +69,14 @@ def test_fused_is_the_fused_kernel_and_refused_where_there_is_none(monkeypatch: 
         raise RuntimeError("`fused=True` requires all the params to be on supported devices")
 
     groups = [{"params": [nn.Parameter(torch.zeros(3))], "lr": 0.1}]
-    assert create_sgd(groups, AdaptConfig(fused=True)).param_groups[0]["fused"]
+    for name in ("sgd", "adamw"):
+        fused = create_optimizer(groups, AdaptConfig(fused=True, optimizer=name), nn.Module())
+        assert fused.param_groups[0]["fused"]
     monkeypatch.setattr(torch.optim.SGD, "__init__", no_kernel)
-    with pytest.raises(UserError, match=r"no fused SGD .*leave out `fused`"):
-        create_sgd(groups, AdaptConfig(fused=True))
+    with pytest.raises(UserError, match=r"no fused optimiser .*leave out `fused`"):
+        create_optimizer(groups, AdaptConfig(fused=True), nn.Module())
     with pytest.raises(RuntimeError):
-        create_sgd(groups, AdaptConfig())
+        create_optimizer(groups, AdaptConfig(), nn.Module())
 
 
 def test_a_run_in_bfloat16_has_votes_and_weights_in_float32_and_evaluates_in_bfloat16(tmp_path: Path, plain) -> None:

@@ -14,7 +14,7 @@ from tests.training.small import EPOCHS, adapt, network, without
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.adapting import Adaptation, Restoration
-from tllib_ancon.training.loop import create_sgd, power_decay
+from tllib_ancon.training.loop import create_optimizer, power_decay
 
 
 def distance(one: nn.Module, other: nn.Module) -> float:
@@ -34,7 +34,7 @@ def test_the_restoration_is_its_equation(share: float) -> None:
 
 
 def test_a_warm_up_rises_to_the_decay() -> None:
-    optimizer = create_sgd([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig())
+    optimizer = create_optimizer([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig(), nn.Module())
     schedule = power_decay(optimizer, AdaptConfig(), 20, warmup_steps=4)
     rates = []
     for _ in range(20):
@@ -64,7 +64,10 @@ def test_the_mean_is_one_more_epoch_that_may_be_selected(tmp_path: Path) -> None
             torch.testing.assert_close(mean, (epochs[0][name] + epochs[1][name]) / 2)
 
 
-@pytest.mark.parametrize("settings", [{"batch_norm": "mixed", "pull": 0.01}, {"batch_norm": "source"}])
+ADAMW = {"optimizer": "adamw", "layer_decay": 0.5}
+
+
+@pytest.mark.parametrize("settings", [{"batch_norm": "mixed", "pull": 0.01}, {"batch_norm": "source"}, ADAMW])
 def test_a_run_that_was_cut_off_ends_as_one_that_was_not(tmp_path: Path, settings: dict[str, Any], monkeypatch) -> None:
     settings = {**settings, "average_last": 2, "criterion": "last", "warmup_steps": 3}
     whole, score = adapt(**settings), Adaptation._score
@@ -98,9 +101,9 @@ def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between() -> Non
 
 
 def test_defaults_follow_the_statistics() -> None:
-    assert AdaptConfig().lr == 0.01
-    assert AdaptConfig(batch_norm="source").lr == 0.001
-    assert AdaptConfig(batch_norm="source", lr=0.02).lr == 0.02
+    assert AdaptConfig().settle().lr == 0.01
+    assert AdaptConfig(batch_norm="source").settle().lr == 0.001
+    assert AdaptConfig(batch_norm="source", lr=0.02).settle().lr == 0.02
     assert AdaptConfig(batch_norm="mixed", batch_norm_share=0.1).batch_norm_share == 0.1
 
 

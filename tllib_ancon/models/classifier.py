@@ -386,6 +386,28 @@ def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
     return model
 
 
+def normalises_by_layer_alone(model: nn.Module) -> bool:
+    """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
+    modules = list(model.modules())
+    return any(isinstance(one, nn.LayerNorm) for one in modules) and not any(
+        isinstance(e, BATCH_NORMS) for e in modules
+    )
+
+
+def depths(model: nn.Module) -> dict[nn.Parameter, int]:
+    """The depth of each parameter, by the order in which they are registered: 0 before the first block, then one more
+    with each block and after the last. A block is an entry of an outermost ``nn.ModuleList`` or ``nn.Sequential``."""
+    containers = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    found: dict[nn.Parameter, int] = {}
+    depth, before = 0, ""
+    for name, parameter in model.named_parameters():
+        container = next((outer for outer in containers if name.startswith(f"{outer}." if outer else "")), None)
+        block = "" if container is None else name[: name.find(".", len(container) + bool(container))]
+        depth, before = depth + (bool(found) and block != before), block
+        found[parameter] = depth
+    return found
+
+
 def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> int:
     """Let only some parameters of a classifier learn; returns how many of them were frozen: ``as-given``, those that
     require gradients now; ``all-but-head``, SHOT's and AnCon's choice, all where the head is not known; ``all``; or

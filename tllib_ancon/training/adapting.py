@@ -16,7 +16,13 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier, adaptation_mode, choose_adapted_parameters
+from tllib_ancon.models.classifier import (
+    Classifier,
+    NetworkClassifier,
+    adaptation_mode,
+    choose_adapted_parameters,
+    normalises_by_layer_alone,
+)
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.processes import Shard
@@ -83,7 +89,7 @@ class Adaptation(TrainingLoop):
         progress: Progress,
     ):
         flags = [parameter.requires_grad for parameter in model.parameters()]
-        options = options.settle(frozen=not all(flags))
+        options = options.settle(frozen=not all(flags), layer_norm=normalises_by_layer_alone(model))
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
         _refuse_criterion(options, model, target.name, images)
@@ -100,7 +106,7 @@ class Adaptation(TrainingLoop):
         _refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, images.training.batch_size)
         if self.method.trains:
-            thawed = choose_adapted_parameters(model, str(options.adapted))
+            thawed = choose_adapted_parameters(model, options.adapted)
             if thawed:
                 progress.line(f"`adapted={options.adapted}` thaws {thawed} of {flags.count(False)} frozen parameters")
             elif not all(flags):
