@@ -3,7 +3,7 @@
     python -m benchmarks.transformer_rate OUT
 
 writes OUT/transformer_rate.md, a row for each optimiser and rate: accuracy in percent of the source model and after the
-last epoch, means over seeds, and how many seeds end below their start. It takes two minutes on a free core.
+last epoch, means over seeds, and how many seeds end below their start.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ LARGEST_FILE = 10**6
 """Bytes of a file of settings."""
 
 USUAL_BATCH = 64
-RATES = {"sgd": 0.01, "adamw": 5e-4}
+RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
 
 STANDARD_OUTPUT = "-"
@@ -255,7 +255,7 @@ class OptimizationConfig(Settings):
     """by default adamw for a network that normalises by layer-norm and not by batch-norm, as transformers do, else
     sgd"""
     lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(UNREAD, gt=0)
-    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; by default 0.01, 0.0005 with
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; by default 0.01, 0.0002 with
     optimizer=adamw, else 0.001 with batch_norm=source"""
     layer_decay: Share = 1.0
     """factor of the learning rate from each block of the network to the one before it, such as 0.75; 1: all learn at
@@ -335,7 +335,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     optimizer: Literal["sgd", "adamw"] = redefined(OptimizationConfig, "optimizer", "sgd")
     """how the network is trained"""
     lr: float = redefined(OptimizationConfig, "lr", erm=RATES["sgd"], cdan=0.01, mdd=0.004)
-    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0005 with optimizer=adamw"""
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with optimizer=adamw"""
     lr_gamma: float = redefined(OptimizationConfig, "lr_gamma", erm=10.0, cdan=1e-3, mdd=2e-4)
     weight_decay: float = redefined(OptimizationConfig, "weight_decay", erm=1e-3, cdan=1e-3, mdd=5e-4)
     hold_out: float = redefined(OptimizationConfig, "hold_out", erm=0.1)

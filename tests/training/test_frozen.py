@@ -1,6 +1,7 @@
 """Models of which a part is frozen: what their owner froze stays frozen, adapters alone learn."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,17 +89,24 @@ def test_mixed_statistics_leave_frozen_scales_and_shifts(method: str) -> None:
     assert not torch.equal(model[2].running_mean, result.model[2].running_mean)
 
 
-def adapters(model: nn.Module, **options: Any) -> Any:
-    peft = pytest.importorskip("peft")
-    torch.manual_seed(1)
-    return peft.get_peft_model(model, peft.LoraConfig(target_modules=["qkv"], r=2, **options))
+def of_transformers() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(**size, image_size=16, patch_size=8, num_labels=3)
+    return transformers.ViTForImageClassification(config)
 
 
-@pytest.mark.parametrize("saved", [None, ["head"]])
-def test_adapters_learn_alone_and_are_saved(saved: list[str] | None, tmp_path: Path) -> None:
+ADAPTED = [(transformer, "qkv", None), (transformer, "qkv", ["head"]), (of_transformers, "q_proj", ["classifier"])]
+
+
+@pytest.mark.parametrize(("build", "target", "saved"), ADAPTED)
+def test_adapters_learn_alone_and_are_saved(
+    build: Callable[[], nn.Module], target: str, saved: list[str] | None, tmp_path: Path
+) -> None:
     peft = pytest.importorskip("peft")
-    base = transformer()
-    model = adapters(copy.deepcopy(base), modules_to_save=saved)
+    base = build()
+    model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(target_modules=[target], modules_to_save=saved))
     result = adapt(model, IMAGES, lr=0.1)
     learning = changed(model, result.model)
     assert learning == {name for name, learns in flags(model).items() if learns}

@@ -19,13 +19,13 @@ BOTH = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.BatchNo
 @pytest.mark.parametrize(
     ("model", "settings", "expected"),
     [
-        (LAYERS, {}, ("adamw", 5e-4)),
+        (LAYERS, {}, ("adamw", 2e-4)),
         (LAYERS, {"optimizer": "sgd"}, ("sgd", 0.01)),
         (LAYERS, {"lr": 0.02}, ("adamw", 0.02)),
         (BOTH, {}, ("sgd", 0.01)),
         (network(), {}, ("sgd", 0.01)),
         (network(), {"batch_norm": "source"}, ("sgd", 0.001)),
-        (network(), {"optimizer": "adamw", "batch_norm": "source"}, ("adamw", 5e-4)),
+        (network(), {"optimizer": "adamw", "batch_norm": "source"}, ("adamw", 2e-4)),
     ],
     ids=str,
 )
@@ -36,7 +36,7 @@ def test_the_network_decides_what_was_not_given(model: nn.Module, settings: dict
 
 def test_a_source_model_learns_by_sgd_unless_it_is_asked_for() -> None:
     assert (PretrainConfig().optimizer, PretrainConfig().lr) == ("sgd", 0.01)
-    assert PretrainConfig(optimizer="adamw").lr == 5e-4
+    assert PretrainConfig(optimizer="adamw").lr == 2e-4
     assert PretrainConfig(optimizer="adamw", lr=0.1).lr == 0.1
 
 
