@@ -175,7 +175,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(10), replace(*paths)))
     model, metrics = weights(1), [{"epoch": 0}, {"epoch": 1}]
     run.save_epoch({"parts": {"model": model}}, metrics, True)
-    run.keep_epoch(1)
+    run.keep_latest(run.epoch_checkpoint(1))
     run.then(lambda: found.extend(path.name for path in tmp_path.rglob("*.*")))
     model["weight"].fill_(2)
     metrics.append({"epoch": 2})
@@ -197,7 +197,7 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         after(1, patch, FULL)
         run.save_epoch(*epoch)
-        run.keep_epoch(0)
+        run.keep_latest(run.epoch_checkpoint(0))
         with pytest.raises(UserError, match="No space left on device"):
             getattr(run, call)(*arguments.get(call, []))
     run.close()
@@ -272,7 +272,7 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
         run.begin(CONFIG)
         for epoch in range(3):
             save(run, epoch)
-        run.keep_epoch(2)
+        run.keep_latest(run.epoch_checkpoint(2))
     if finished:
         train(tmp_path)
     path = tmp_path / name
