@@ -160,7 +160,8 @@ class ImageConfig(Settings):
     no_hflip: bool = False
     """do not flip training images at random"""
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
-    """folder that keeps decoded and resized images, 0.2 MB each at 256 pixels, for later epochs and runs"""
+    """folder that keeps decoded and resized images, 0.2 MB each at 256 pixels, for later epochs and runs; by default
+    memory keeps them while they are trained on, where they fit in a quarter of what is free"""
     device_augmentation: bool = False
     """crop and flip training images on the GPU, or without one in the main process; the crops are the same up to
     rounding"""
@@ -270,14 +271,14 @@ class OptimizationConfig(Settings):
     """weight decay; AdamW spares norms and biases"""
     hold_out: float = Field(0.1, ge=0, lt=1)
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
-    mixed_precision: Literal["no", "fp16", "bf16"] = "no"
-    """floating-point type of the network's arithmetic; no is float32"""
-    channels_last: bool = False
-    """store images with their channels last in memory, which is faster on many GPUs"""
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = None
+    """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""
+    channels_last: bool | None = None
+    """store images with their channels last in memory; by default on for networks of eight 2-D convolutions or more"""
     compile: bool = False
     """compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler"""
-    fused: bool = False
-    """make a step of the optimiser in one kernel, where the device has it"""
+    fused: bool | None = None
+    """make a step of the optimiser in one kernel; by default on for networks of a million weights or more"""
 
 
 class RunConfig(Settings):

@@ -18,13 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, StackDataset
 
-from benchmarks.speed.images import cached, draw_domain, toolkit_images
+from benchmarks.speed.images import draw_domain, toolkit_images
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import TransformOptions, device_augmentation, evaluation_transform, train_transform
 from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.progress import Progress
@@ -64,7 +66,7 @@ class Scene:
         title: of network and device
         arch: the network; without one, :class:`Waiting`
         image_size: side of its images in pixels
-        num_images: of the target, drawn, 256² pixels as JPEG files
+        num_images: of the target
         batch_size: B
     """
 
@@ -92,13 +94,13 @@ class Way:
 
     Attributes:
         name: of its flags, in the table
-        fast_images: ``--cache --device-augmentation``
+        labelled: the target has labels, so that every epoch is scored on all of it for the record
         options: fields of :class:`~tllib_ancon.config.AdaptConfig`
         limits: what is asked of its ratio
     """
 
     name: str
-    fast_images: bool = False
+    labelled: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
 
@@ -162,32 +164,40 @@ class WrittenAtOnce(RunDirectory):
         self.wait()
 
 
-def measure(rounds: int = 4, workers: int = 2, **_: object) -> list[Row]:
-    """ResNet-50 at 224² with batches of 64 where there is a GPU; else ResNet-18 at 96²."""
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        scene = Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)
-    else:
-        scene = Scene("ResNet-18 at 96², CPU", "resnet18", 96, 192, 32)
-    layout = {"channels_last": True, "fused": True}
-    half = {**layout, "mixed_precision": "bf16", "compile": on_gpu}
-    ways = [
-        Way("images/s of adapt / the usual loop's"),
-        Way("the same with --cache --device-augmentation --channels-last --fused", True, layout),
-        Way(f"and --mixed-precision bf16{' --compile' * on_gpu}", True, half, {"at_least": 3} if on_gpu else {}),
+def measure(
+    root: str | None = None, target: str = "W", workers: int = 2, rounds: int = 4, **_: object
+) -> Iterator[Row]:
+    """ResNet-50 at 224² with batches of 64 where there is a GPU; else a ResNet-18 at 96² and a MobileNetV2 at 128².
+
+    Args:
+        root: Office-31 in TLLib's layout. Default: pictures of its size, drawn at random
+        target: domain of Office-31
+    """
+    scenes = [
+        Scene("ResNet-18 at 96², CPU", "resnet18", 96, 192, 32),
+        Scene("MobileNetV2 at 128², CPU", "mobilenetv2_100", 128, 192, 32),
     ]
-    return compare(scene, ways, rounds, workers)
+    if on_gpu := torch.cuda.is_available():
+        scenes = [Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)]
+    half = {"device_augmentation": True, "mixed_precision": "bf16", "compile": on_gpu}
+    ways = [
+        Way("images/s of adapt with its defaults / the usual loop's", limits={"at_least": 2}),
+        Way("the same on a target without labels", labelled=False),
+        Way(f"with labels, --device-augmentation --mixed-precision bf16{' --compile' * on_gpu}", options=half),
+    ]
+    for scene in scenes:
+        with tempfile.TemporaryDirectory() as folder:
+            domain = open_domain(root, "Office31", [target]) if root else draw_domain(Path(folder), scene.num_images)
+            chosen = np.random.default_rng(0).permutation(len(domain))[: scene.num_images]
+            yield from compare(scene, ways, domain.subset(chosen), Path(folder), rounds, workers)
 
 
-def compare(scene: Scene, ways: list[Way], rounds: int, workers: int) -> list[Row]:
+def compare(scene: Scene, ways: list[Way], domain: Domain, folder: Path, rounds: int, workers: int) -> list[Row]:
     """Seconds of an epoch, an image that it learns from: ``adapt`` holds some out, and scores these and all."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        domain = draw_domain(folder, scene.num_images)
-        usual = UsualLoop(scene, domain, folder, workers)
-        ours = [_adaptation(scene, way, domain, folder, workers, RunDirectory) for way in ways]
-        epochs = {way.name: partial(next, our.epochs()) for way, our in zip(ways, ours, strict=True)}
-        seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
+    usual = UsualLoop(scene, domain, folder, workers)
+    ours = [_adaptation(scene, way, domain, folder, workers, RunDirectory) for way in ways]
+    epochs = {way.name: partial(_train, our, our.epochs(), 1) for way, our in zip(ways, ours, strict=True)}
+    seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
     theirs = [value / usual.images for value in seconds["usual"]]
     rows = [row(f"epoch of the usual loop, {scene.title}", [1 / value for value in theirs], "images/s")]
     for way, our in zip(ways, ours, strict=True):
@@ -213,7 +223,7 @@ def compare_writes(scene: Scene, rounds: int, epochs: int = 3) -> list[Row]:
     ways = {"at once": WrittenAtOnce, "meanwhile": RunDirectory, "never": lambda path: None}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        domain, fast = draw_domain(folder, scene.num_images), Way("", fast_images=True)
+        domain, fast = draw_domain(folder, scene.num_images), Way("", options={"device_augmentation": True})
         adaptations = {way: _adaptation(scene, fast, domain, folder, 0, place) for way, place in ways.items()}
         candidates = {way: partial(_train, our, our.epochs(), epochs) for way, our in adaptations.items()}
         seconds = in_turn(candidates, rounds, clock=wall_clock)
@@ -226,23 +236,23 @@ def compare_writes(scene: Scene, rounds: int, epochs: int = 3) -> list[Row]:
 
 
 def _train(adaptation: Adaptation, epochs: Iterator[object], count: int) -> None:
-    deque(islice(epochs, count), maxlen=0)
-    if adaptation.run is not None:
-        adaptation.run.wait()
+    with devices.using_processor(None):
+        deque(islice(epochs, count), maxlen=0)
+        if adaptation.run is not None:
+            adaptation.run.wait()
 
 
 def _adaptation(
     scene: Scene, way: Way, domain: Domain, folder: Path, workers: int, place: Callable[[Path], RunDirectory | None]
 ) -> Adaptation:
     """An adaptation of more epochs than will be measured, kept in a new run."""
-    options = AdaptConfig(epochs=10**6, batch_size=scene.batch_size, workers=workers, **way.options)
+    model, given = scene.model(), {"epochs": 10**6, "batch_size": scene.batch_size, "workers": workers, "quiet": True}
+    options = inputs.fastest(AdaptConfig(**given, **way.options), model, {})
     run = place(Path(tempfile.mkdtemp(dir=folder)))
     if run is not None:
         run.begin({})
-    train = (device_augmentation if way.fast_images else train_transform)(scene.transforms)
-    evaluation = evaluation_transform(scene.transforms)
-    if way.fast_images:
-        domain = cached(domain, [train, evaluation], folder, workers)
-    transforms, quiet = Transforms(train, evaluation), Progress(quiet=True)
-    labelled = replace(domain, classes=numbered(NUM_CLASSES), labels=np.zeros(len(domain), dtype=int))
-    return Adaptation(scene.model(), labelled, options, run, transforms, quiet)
+    train = (device_augmentation if options.device_augmentation else train_transform)(scene.transforms)
+    transforms = Transforms(train, evaluation_transform(scene.transforms))
+    labels = np.zeros(len(domain), dtype=int) if way.labelled else None
+    target = inputs.cached(options, transforms, replace(domain, classes=numbered(NUM_CLASSES), labels=labels))
+    return Adaptation(model, target, options, run, transforms, Progress(quiet=True))

@@ -62,6 +62,43 @@ def test_tensors_are_the_same_with_and_without_it(tmp_path: Path, domain: Domain
     assert torch.equal(tensors(some, transform, workers), tensors(some, transform, 0))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["default", "keep-ratio"])
+def test_images_stay_in_memory_once_they_are_read(domain: Domain, kind: str, workers: int) -> None:
+    load_image(domain.paths[0]).resize((20, 50)).save(domain.paths[0])
+    transform = train_transform(TransformOptions(train_resizing=kind, image_size=21, scale=(0.3, 1.0)))
+    expected = tensors(domain, transform, workers)
+    target = domain.subset([*range(12), 3])
+    kept = cache.kept_in_memory(target, [transform.resizing], 10**6, print)
+    assert torch.equal(tensors(kept.subset(range(12)), transform, workers), expected)
+    for path in domain.paths[kind == "keep-ratio" :]:  # the first is longer than is kept
+        os.remove(path)
+    assert torch.equal(tensors(kept.subset(range(12)), transform, workers), expected)
+    if kind == "keep-ratio":
+        os.remove(domain.paths[0])
+        with pytest.raises(UserError, match=r"0\.png.*`skip_corrupt=True` leaves"):
+            kept.image(0, transform.resizing)
+    said: list[str] = []
+    assert cache.kept_in_memory(target, [transform.resizing], 10**4, said.append) is target
+    assert len(said) == 1
+
+
+def test_spawned_processes_share_what_is_in_memory(domain: Domain) -> None:
+    kept = cache.kept_in_memory(domain, [SQUARE], 10**6, print)
+    reader = multiprocessing.get_context("spawn").Process(target=_read, args=(kept,))
+    reader.start()
+    reader.join(60)
+    assert reader.exitcode == 0
+    for path in domain.paths:
+        os.remove(path)
+    assert kept.image(5, SQUARE).shape == (24, 24, 3)
+
+
+def _read(domain: Domain) -> None:
+    for index in range(len(domain)):
+        domain.image(index, SQUARE)
+
+
 def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain) -> None:
     folder = tmp_path / "cache"
     cached(folder, domain)

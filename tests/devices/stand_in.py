@@ -295,7 +295,7 @@ class _Autocast(torch.autocast):
 _PATCHES: dict[str, Any] = {
     "torch.autocast": _Autocast,
     "torch.cuda.is_available": lambda: True,
-    "torch.cuda.is_bf16_supported": lambda *_: True,
+    "torch.cuda.is_bf16_supported": lambda **_: True,
     "torch.cuda.device_count": lambda: 1,
     "torch.cuda.current_device": lambda: 0,
     "torch.cuda.set_device": lambda device: None,

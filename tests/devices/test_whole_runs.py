@@ -35,6 +35,7 @@ ROUNDING, PIXELS, HALF = 1e-4, 2e-2, 5e-2
 FIXED = {
     "data": "ImageList", "target": ("dark",), "image_size": SIDE, "resize_size": SIDE, "train_resizing": "res.",
     "val_resizing": "res.", "epochs": 1, "batch_size": 6, "workers": 0, "quiet": True,
+    "mixed_precision": "no",
 }  # fmt: skip
 
 

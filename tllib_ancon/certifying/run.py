@@ -33,7 +33,7 @@ from tllib_ancon.settings import settings_of
 from tllib_ancon.text import csv_text
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
-from tllib_ancon.training.devices import device, using_threads
+from tllib_ancon.training.devices import device, using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SOURCE, RunDirectory
@@ -55,7 +55,7 @@ def certify_run(
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
     the network of both, where nothing but its owner's program builds it.
     """
-    with using_threads(config.threads), ModelPair(config, model) as pair:
+    with using_processor(config.threads), ModelPair(config, model) as pair:
         session = pair.session()
         session.answer_all(_given(config, pair, session.comparison))
         if config.questions is not None:

@@ -256,7 +256,7 @@ def evaluate(config: EvaluateConfig) -> None:
         raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
     if config.out is not None:
         raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
-    with devices.using_threads(config.threads):
+    with devices.using_processor(config.threads):
         if config.json_file:
             new_file(config.json_file, setting="json")
         start = inputs.starting_model(config)

@@ -1,4 +1,5 @@
-"""Images decoded and resized once, kept on disk as bytes: what every epoch after the first would do again."""
+"""Images decoded and resized once, kept as bytes on disk or in memory: what every epoch after the first would do
+again."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import astuple, replace
 from functools import partial
+from multiprocessing.heap import BufferWrapper
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,16 @@ from filelock import FileLock, Timeout
 from PIL import Image
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Bytes, Positions
+from tllib_ancon.data.images import Bytes, Items, Positions
 from tllib_ancon.data.loading import read_each
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.interruption import sigterm_raises
 
 FORMAT = 3
+NOTABLE = 10**8
+"""Bytes of memory from which on a line says that they are taken."""
+
 PIXELS, INDEX = "pixels.bin", "index.npy"
 DELETE = "; delete that folder, and it is made anew"
 
@@ -88,6 +93,56 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing], wo
     return replace(domain, images=images)
 
 
+class ImagesInMemory:
+    """Resized images, each kept once it was asked for, in memory that loading processes share and that goes with the
+    last of them: a position among the ``domain``'s, which are sorted, gives the bytes (H, W, 3) that decoding and
+    resizing give. Of images that keep their aspect ratio, those with one above 2 are decoded each time."""
+
+    def __init__(self, domain: Domain, resizing: Resizing, memory: BufferWrapper | None = None):
+        self.domain, self.resizing, kind = domain, resizing, _row(resizing)
+        self.memory = memory or BufferWrapper(len(domain) * kind.itemsize)
+        rows = np.frombuffer(self.memory.create_memoryview(), kind, len(domain))
+        self.sizes, self.pixels = rows["size"], rows["pixels"]
+        if memory is None:
+            self.sizes[:] = 0
+
+    def __call__(self, position: int) -> Bytes:
+        index = int(np.searchsorted(self.domain.positions, position))
+        (height, width), place = self.sizes[index].tolist(), self.pixels[index]
+        if height:
+            kept: Bytes = place[: height * width * 3].reshape(height, width, 3)
+            return kept
+        pixels = _resized(self.domain, self.resizing, index)
+        if pixels.size <= place.size:
+            place[: pixels.size] = pixels.reshape(-1)
+            self.sizes[index] = pixels.shape[:2]  # last: whoever sees it finds the bytes
+        return pixels
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ImagesInMemory, (self.domain, self.resizing, self.memory)
+
+
+def _row(resizing: Resizing) -> np.dtype[Any]:
+    return np.dtype([("size", np.int32, 2), ("pixels", np.uint8, resizing.side**2 * 3 * (1 + resizing.keep_ratio))])
+
+
+def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Callable[[str], None]) -> Domain:
+    """The same domain, whose resized images stay in memory where they take no more bytes than ``room``; where they take
+    much, or do not fit, a line says so. Items of a dataset may be random, and in memory already."""
+    chosen = set(resizings)
+    size = len(domain) * sum(_row(resizing).itemsize for resizing in chosen)
+    if isinstance(domain.images, Items):
+        return domain
+    if size > min(room, NOTABLE):
+        kept = "stay in memory" if size <= room else "are not kept in memory; `cache` keeps them on disk"
+        say(f"decoded images take up to {size / 1e9:.1f} GB of the {room / 1e9:.1f} GB that they may, and {kept}")
+    if size > room:
+        return domain
+    unique, images = replace(domain, positions=np.unique(domain.positions), labels=None), copy(domain.images)
+    images.kept = {resizing: ImagesInMemory(unique, resizing) for resizing in chosen}
+    return replace(domain, images=images)
+
+
 def _build(home: Path, domain: Domain, resizing: Resizing, workers: int, bar: Bar) -> None:
     gigabytes = len(domain) * resizing.side**2 * 3 / 1e9
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -116,4 +171,4 @@ def _build(home: Path, domain: Domain, resizing: Resizing, workers: int, bar: Ba
 def _resized(domain: Domain, resizing: Resizing, index: int) -> Bytes:
     image = domain.image(index)
     assert isinstance(image, Image.Image)
-    return np.asarray(resizing(image))
+    return np.array(resizing(image))

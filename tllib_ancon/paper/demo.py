@@ -57,6 +57,7 @@ class Demo:
             "no_hflip": True,
             "threads": 1,
             "workers": 0,
+            "mixed_precision": "no",
             "cache": str(self.out / "cache"),
             "device_augmentation": True,
             "quiet": True,

@@ -124,7 +124,7 @@ class Plan(Settings):
         adaptations = []
 
         def settings(name: str, seed: int, *given: Given) -> dict[str, Any]:
-            head = {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name)}
+            head = {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name), "mixed_precision": "no"}
             return {key: value for part in (head, *given) for key, value in part.items()}
 
         for start, pair, seed in product(self.source or [None], self.pairs, self.seeds):

@@ -179,9 +179,10 @@ def adapt(
     elif train_transform is not None or evaluation_transform is not None:
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
-    with devices.using_threads(config.threads):
+    with devices.using_processor(config.threads):
         config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
         run = None if config.log is None else RunDirectory(config.log)
+        config = inputs.fastest(config, classifier, {} if run is None or config.overwrite else run.known())
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress)
         config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)

@@ -34,6 +34,7 @@ from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.rebuild import OWN, build, imported, recipe_of
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
 from tllib_ancon.settings import settings_of
+from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.inference import Predictions
 from tllib_ancon.training.progress import Progress
@@ -123,13 +124,28 @@ def with_preprocessing(
     return config.replace(**filled, **training), known if known.mean and known.std else None
 
 
+def fastest(config: SizedConfig, network: nn.Module, recorded: Mapping[str, Any]) -> SizedConfig:
+    """The settings with those about speed alone, where they are not given: as the recorded run has them, else what is
+    faster for this network; with few convolutions, as in transformers, or few weights it is not worth new rounding."""
+    chosen = {
+        "mixed_precision": "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no",
+        "channels_last": sum(isinstance(module, nn.Conv2d) for module in network.modules()) >= 8,
+        "fused": sum(parameter.numel() for parameter in network.parameters()) >= 10**6,
+    }
+    return config.replace(**{n: recorded.get(n, best) for n, best in chosen.items() if getattr(config, n) is None})
+
+
 def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
-    """The same domain, its images resized for these transforms and read from ``cache`` where it is set."""
+    """The same domain, its images resized for these transforms and read from ``cache`` where it is set; in training,
+    which reads them each epoch, else kept in a quarter of the free memory."""
     both = (transforms.train, transforms.evaluation)
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
-    if config.cache is None or not resizings:
+    progress = Progress(config.quiet)
+    if config.cache is not None:
+        return cache.cached(domain, config.cache, resizings, config.workers, progress.bar)
+    if isinstance(config, PredictConfig):
         return domain
-    return cache.cached(domain, config.cache, resizings, config.workers, Progress(config.quiet).bar)
+    return cache.kept_in_memory(domain, resizings, devices.free_memory() // 4, progress.line)
 
 
 def open_images(

@@ -89,7 +89,7 @@ def predict(
         UserError: a setting, model or image that cannot be used (which, why, what to do)
     """
     config = PredictConfig(**{"quiet": True, **settings})
-    with devices.using_threads(config.threads):
+    with devices.using_processor(config.threads):
         network: nn.Module
         own = None if isinstance(model, str | Path) else require_network(model)
         if own is None or config.checkpoint is not None:
@@ -187,7 +187,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     missing. An image that cannot be read gets a row with its error. CSV and Parquet have names as showable text, CSV
     with ``'`` before one that a spreadsheet would take for a formula; NPZ has paths as they are.
     """
-    with devices.using_threads(config.threads):
+    with devices.using_processor(config.threads):
         out = _output(config)
         start = inputs.starting_model(config)
         domain = _images(config, start.classes)

@@ -49,7 +49,7 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
     if not config.source:
         raise UserError("`source` is needed: the domain to train on")
     devices.join()
-    with devices.using_threads(config.threads):
+    with devices.using_processor(config.threads):
         config, progress = config.with_assumed(), Progress(config.quiet, config.verbose)
         run, found = RunDirectory(str(config.log), part_of), None
         domains = [inputs.open_images(config, config.source)]
@@ -70,6 +70,7 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
             training, record["toolkit"] = AdversarialTraining, found.name
             model = create_network(found, backbone, classes, config)
         domains = [inputs.cached(config, transforms, domain) for domain in domains]
+        config = inputs.fastest(config, backbone, {} if config.overwrite else run.known())
         settings = {"command": "pretrain", **config.to_dict(), **devices.recorded(), **record}
         return training(model, *domains, config, run, transforms, progress).make(settings, config.overwrite)
 

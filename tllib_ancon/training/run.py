@@ -91,6 +91,10 @@ class RunDirectory:
             raise UserError(f"{self.path / CONFIG} holds no configuration of a run; {ANEW}")
         return recorded
 
+    def known(self) -> dict[str, Any]:
+        """The recorded configuration; nothing where there is none yet."""
+        return self.config() if self._has(CONFIG) else {}
+
     @on_main
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of each epoch that is kept, oldest first."""

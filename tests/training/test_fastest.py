@@ -1,0 +1,107 @@
+"""What is chosen for speed where nothing is asked for: layout, kernel, precision, kept images and memory."""
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from tests.domains_on_disk import write_domain
+from tests.training.small import adapt, network
+from tllib_ancon.errors import UserError
+from tllib_ancon.training import devices
+
+CHOSEN = ("mixed_precision", "channels_last", "fused")
+
+
+def images(count: int = 8) -> torch.Tensor:
+    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def resnet() -> nn.Module:
+    torch.manual_seed(0)
+    return timm.create_model("test_resnet", pretrained=False, num_classes=3).eval()
+
+
+def chosen(result: Any) -> list[Any]:
+    return [getattr(result.config, name) for name in CHOSEN]
+
+
+def has_channels_last(model: nn.Module) -> bool:
+    kernels = [
+        layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1)
+    ]
+    return all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
+
+
+def test_large_and_convolutional_networks_get_what_is_faster_for_them() -> None:
+    assert chosen(adapt(network(), epochs=1)) == ["no", False, False]
+    large = nn.Sequential(nn.Flatten(), nn.Linear(48, 24_000), nn.BatchNorm1d(24_000), nn.Linear(24_000, 3))
+    assert chosen(adapt(large, epochs=1)) == ["no", False, True]
+    convolutional = adapt(resnet(), images(), epochs=1)
+    assert chosen(convolutional) == ["no", True, False]
+    assert has_channels_last(convolutional.model)
+
+
+def test_the_numbers_stay_up_to_rounding_and_what_is_given_stays_as_it_is() -> None:
+    asked = adapt(resnet(), images(16), epochs=2, channels_last=False, fused=True)
+    assert chosen(asked) == ["no", False, True]
+    assert not has_channels_last(asked.model)
+    found, expected = (result.model.state_dict() for result in (adapt(resnet(), images(16), epochs=2), asked))
+    torch.testing.assert_close(dict(found), dict(expected), rtol=1e-3, atol=1e-3)
+
+
+def test_a_gpu_with_bfloat16_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    assert chosen(adapt(epochs=1)) == ["bf16", False, False]
+    assert chosen(adapt(epochs=1, mixed_precision="no"))[0] == "no"
+
+
+def test_a_run_that_began_otherwise_goes_on_as_it_began(tmp_path: Path) -> None:
+    call: dict[str, Any] = {"model": resnet(), "images": images(), "log": tmp_path, "epochs": 1}
+    older = adapt(**call, channels_last=False, fused=True)
+    assert chosen(adapt(**call)) == chosen(older) == ["no", False, True]
+    with pytest.raises(UserError, match="channels_last: False there, True now"):
+        adapt(**call, channels_last=True)
+    assert chosen(adapt(**call, overwrite=True)) == ["no", True, False]
+
+
+def test_images_are_read_once_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    import tllib_ancon
+    from tllib_ancon.data import cache, images
+
+    write_domain(tmp_path, "dark", 12, seed=0)
+    read: list[str] = []
+    load = images.load_image
+    monkeypatch.setattr(images, "load_image", lambda path: (read.append(path), load(path))[1])
+    monkeypatch.setattr(cache, "NOTABLE", 10**4)
+    call: dict[str, Any] = {"model": resnet(), "images": str(tmp_path / "dark"), "epochs": 2, "workers": 0}
+    call |= {"image_size": 32, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "batch_size": 4}
+    tllib_ancon.adapt(**call)
+    assert len(read) <= 12 + 2  # the first two to look at the network
+    assert "and stay in memory" in capfd.readouterr().err
+    monkeypatch.setattr(devices, "free_memory", lambda: 4 * 12 * 32 * 32 * 3)
+    tllib_ancon.adapt(**call)
+    assert len(read) > 2 * 12
+    assert "`cache` keeps them on disk" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library manages memory its own way")
+def test_freed_memory_stays_until_the_end() -> None:
+    import resource
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(4):
+            torch.ones(2**24)  # 16,384 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    threads = torch.get_num_threads()
+    with devices.using_processor(threads + 1):
+        assert torch.get_num_threads() == threads + 1
+        kept = min(faults() for _ in range(4))
+    assert torch.get_num_threads() == threads
+    assert kept < 20_000 < 60_000 < faults()
