@@ -444,8 +444,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
     """statistics by which batch-norm normalises while adapting; target: the batch's; source: the source model's, which
     stay, at a default `lr` of 0.001; mixed: the batch's, from a model that first took up part of the source's"""
-    batch_norm_share: Annotated[float, Flag(group="stabilisation")] = Field(0.5, ge=0, le=1)
-    """share of the source's statistics for batch_norm=mixed; 0 are the target's, 1 the source's"""
+    batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
+    """share of the source's statistics for batch_norm=mixed; 0 are the target's, 1 the source's; by default the more,
+    from a half on, the more often both models agree"""
     warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
     """steps in which the learning rate rises to its value"""
     pull: Annotated[float, Flag(group="stabilisation")] = Field(0.0, ge=0, lt=1)
@@ -477,7 +478,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     def _check_adaptation(self) -> Self:
         if self.average_last > self.epochs:
             raise UserError(f"`average_last` {self.average_last} is more than `epochs` {self.epochs}")
-        if self.batch_norm != "mixed" and self.batch_norm_share != AdaptConfig.model_fields["batch_norm_share"].default:
+        if self.batch_norm != "mixed" and self.batch_norm_share is not None:
             raise UserError(f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
         if self.batch_norm != "target" and self.sync_batch_norm:
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")

@@ -1,4 +1,4 @@
-"""Adapt in every cell of the four families, or under each corruption, by every variant: one row of CSV a run.
+"""Adapt in every cell of the four families, under each corruption, or with other networks: one row of CSV a run.
 
     python -m benchmarks.left_out.grid DATA OUT [--families …] [--variants …] [--jobs 2]
     python -m benchmarks.left_out.table OUT/runs.csv
@@ -40,9 +40,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ancon-auto, s = 0": {**RULE, "prior_shrinkage": 0.0},
     "ancon-auto, target statistics": {**RULE, "batch_norm": "target"},
     "ancon-auto, s = 0.5": {**RULE, "prior_shrinkage": 0.5},
-    "ancon-auto, s = 0.5, lr 0.003": {**RULE, "prior_shrinkage": 0.5, "lr": 0.003},
+    "ancon-auto, half": {**RULE, "batch_norm_share": 0.5},
     "shot, mixed statistics": {"method": "shot", **LAST, "batch_norm": "mixed"},
-    "shot+ancon-auto, s = 0.5": {**FLAGSHIP, "prior_shrinkage": 0.5},
     "adabn": {"method": "adabn", "epochs": 1},
     **{name: {"method": name, **LAST} for name in ("tent", "eta", "elr", "gce", "nrc", "aad")},
 }
@@ -64,8 +63,19 @@ FAMILY_CELLS = (
     *(Cell("demo", pair, "equal") for pair in (FULL_RATE, NO_SHIFT)),
     *(Cell("cifar10-c", pair, kind) for pair in CIFAR10_C for kind in KINDS),
 )
+UNSEEN = (
+    *("shot_noise", "defocus_blur", "glass_blur", "snow"),
+    *("fog", "brightness", "elastic_transform", "jpeg_compression"),
+)
+"""Corruptions that no choice was made on. Each network meets each of them once, at one severity, as one kind of target,
+in turn."""
 CELLS: Mapping[str, Sequence[Cell]] = {
     "runs": FAMILY_CELLS,
+    "networks": tuple(
+        Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
+        for row, depth in enumerate((20, 32, 44, 56))
+        for column, corruption in enumerate(UNSEEN)
+    ),
     "corruptions": tuple(Cell("cifar10-c", f"resnet20-{name}-5", "equal") for name in CORRUPTIONS),
 }
 COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accuracies"]
@@ -77,7 +87,12 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("out", type=Path, metavar="OUT")
     arguments.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="NAME")
-    arguments.add_argument("--cells", choices=CELLS, default="runs", help="the families', or all corruptions")
+    arguments.add_argument(
+        "--cells",
+        choices=CELLS,
+        default="runs",
+        help="the families', all corruptions, or other networks under corruptions that no choice was made on",
+    )
     arguments.add_argument("--images", type=int, default=800, help="most images of a cell (default: 800)")
     arguments.add_argument("--epochs", type=int, default=3, help="of an adaptation (default: 3)")
     arguments.add_argument("--jobs", type=int, default=2, help="processes of one thread each (default: 2)")

@@ -30,7 +30,7 @@ CANDIDATES = (
     "ancon-auto, s = 0",
     "ancon-auto, target statistics",
     "ancon-auto, s = 0.5",
-    "ancon-auto, s = 0.5, lr 0.003",
+    "ancon-auto, half",
 )
 
 

@@ -1,6 +1,7 @@
 """Weights near the source model's: restoration, the mean of the last epochs, the warm-up, and batch-norm by other
 statistics; and what selects an epoch."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, network, without
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.batch_norm import estimate_statistics
 from tllib_ancon.training.adapting import Adaptation, Restoration
 from tllib_ancon.training.loop import create_optimizer, power_decay
 
@@ -94,10 +96,23 @@ def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between() -> Non
     mean = {name: model[2].running_mean for name, model in models.items()}
     assert torch.equal(mean["source"], start[2].running_mean)
     assert not torch.equal(mean["mixed"], mean["source"])
-    scales = {name: float((model[2].weight - start[2].weight).norm()) for name, model in models.items()}
+    scales = {name: float((model[2].weight - start[2].weight).detach().norm()) for name, model in models.items()}
     assert scales["mixed"] > 1000 * max(scales["source"], scales["target"])
     with pytest.raises(UserError, match="batch_norm_share"):
         adapt(start, batch_norm_share=0.1)
+
+
+@pytest.mark.parametrize("spread", [0.5, 5.0])
+def test_the_source_keeps_the_share_of_images_on_which_both_models_agree(spread: float) -> None:
+    start, images = network(), spread * torch.randn(40, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    settings: dict[str, Any] = {"batch_norm": "mixed", "lr": 1e-12, "criterion": "last", "epochs": 1}
+    half = copy.deepcopy(start)
+    estimate_statistics(half, [images], 0.5)
+    agreement = float((half.eval()(images).argmax(1) == start(images).argmax(1)).float().mean())
+    found = adapt(start, images, **settings)
+    assert found.metrics[1]["batch_norm_share"] == pytest.approx(max(0.5, agreement))
+    given = adapt(start, images, batch_norm_share=found.metrics[1]["batch_norm_share"], **settings)
+    assert differences(dict(found.model.state_dict()), dict(given.model.state_dict())) == []
 
 
 def test_defaults_follow_the_statistics() -> None:

@@ -63,6 +63,9 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)
 
 
+HALF = 0.5
+
+
 class Adaptation(TrainingLoop):
     """One run of adaptation, in any number of processes.
 
@@ -168,14 +171,36 @@ class Adaptation(TrainingLoop):
         return numbers
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        mixes = self.options.batch_norm == "mixed" and has_statistics(self.network)
-        if (mixes and epoch == 1) or not self.method.trains:
-            self._estimate_statistics(epoch, self.options.batch_norm_share if mixes else 0.0)
+        mixed = {}
+        if epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network):
+            mixed = {"batch_norm_share": self._mix_statistics()}
+        elif not self.method.trains:
+            self._estimate_statistics(epoch)
         if not self.method.trains:
-            return {}
+            return mixed
         if self.method.needs_pass(epoch - 1):
             self.method.initialize(epoch - 1, *self._predict(self.images.adapted, epoch))
-        return super()._train_epoch(epoch)
+        return mixed | super()._train_epoch(epoch)
+
+    def _mix_statistics(self) -> float:
+        r"""Take up a share α of the source's batch-norm statistics, and return it.
+
+        .. math::
+            α = \max(1/2, a)
+
+        unless it is given, with a the share of images that the source model and a network with half of its statistics
+        predict alike: the less a domain differs, the more the batches' statistics tell how often each class occurs,
+        and the less about the domain.
+        """
+        share = self.options.batch_norm_share
+        if share is None:
+            source = copy_to_cpu(self.network.state_dict())
+            self._estimate_statistics(1, HALF)
+            labels = self._predict(self.images.held_out, 1).logits.argmax(1).cpu()
+            share = max(HALF, float((labels == self.first["labels"]).float().mean()))
+            self.network.load_state_dict(source)
+        self._estimate_statistics(1, share)
+        return share
 
     def _train_mode(self) -> None:
         adaptation_mode(self.network, self.options.dropout)
