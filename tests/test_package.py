@@ -51,7 +51,7 @@ tllib_ancon.generalized_cross_entropy(logits, logits.softmax(1))
 tllib_ancon.AnchoredConfidence
 told("one loss")
 print("heavy", [name for name in HEAVY if name in sys.modules])
-import timm, torchvision  # what these change is not ours
+import multiprocessing.heap, timm, torchvision  # what these change is not ours
 before = state()
 tllib_ancon.AdaptConfig()
 tllib_ancon.adapt

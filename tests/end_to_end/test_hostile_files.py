@@ -19,7 +19,8 @@ READ_FLAGS = {
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
-    *((command, "--subset") for command in ("adapt", "evaluate", "predict", "pretrain", "run")),  # a list, a text
+    *((command, "--subset") for command in ("adapt", "check", "evaluate", "predict", "pretrain", "run")),  # a list
+    *((command, "--class-names") for command in ("adapt", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
     ("adapt", "--class-prior"),  # numbers, a text
     ("run", "--class-prior"),
@@ -28,6 +29,7 @@ OTHER_FLAGS = {
     ("certify", "--answers"),  # texts
     ("certify", "--labels"),
     ("certify", "--questions"),  # written
+    ("check", "--json"),
     ("evaluate", "--json"),
     ("evaluate", "--out"),
     ("export", "--out"),

@@ -42,6 +42,7 @@ def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setattr(ray_engine, "ANSWER_WITHIN", 300.0)  # of a node that starts beside other tests
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         handler = signal.getsignal(signal.SIGTERM)  # the cluster's own ends the process
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -139,9 +139,10 @@ class Adaptation(TrainingLoop):
             self.average = self.parts["last_epochs"] = AveragedModel(self.given)
 
     def adapted(self) -> nn.Module:
-        """The network with the weights of the selected epoch, in evaluation mode."""
+        """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
+        computes what it computes when it is loaded again."""
         self._load_best()
-        return self.given.eval()
+        return self.given.eval().to(memory_format=torch.contiguous_format)
 
     def result(self) -> dict[str, Any]:
         criterion, epoch = self.options.criterion, self._selected_epoch()
