@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         generalized_cross_entropy,
     )
     from tllib_ancon.training.adapt import AdaptationResult, adapt
+    from tllib_ancon.training.assess import Assessment, assess
     from tllib_ancon.training.predict import Predictions, predict
     from tllib_ancon.training.pretrain import pretrain
 
@@ -31,6 +32,7 @@ __all__ = [
     "AdaptationResult",
     "AdaptiveSmoothing",
     "AnchoredConfidence",
+    "Assessment",
     "EarlyLearningRegularization",
     "NeighborhoodReciprocity",
     "Predictions",
@@ -39,6 +41,7 @@ __all__ = [
     "UserError",
     "__version__",
     "adapt",
+    "assess",
     "certify",
     "corr_c",
     "expected_calibration_error",
@@ -53,6 +56,8 @@ __all__ = [
 _HOMES = {
     "adapt": "training.adapt",
     "AdaptationResult": "training.adapt",
+    "assess": "training.assess",
+    "Assessment": "training.assess",
     "predict": "training.predict",
     "Predictions": "training.predict",
     "pretrain": "training.pretrain",

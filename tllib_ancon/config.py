@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Gt, Interval
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from tllib_ancon import methods
@@ -550,6 +550,33 @@ class PredictionsConfig(PredictConfig):
     """write the probability of every class, too"""
     overwrite: bool = False
     """replace the file if it exists"""
+
+
+class AssessConfig(PredictConfig):
+    """What a model is worth on which images."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    FLAG = Flag(group="labels", common=True)
+
+    checkpoint: Annotated[str | None, Flag(metavar="MODEL_OR_RUN", group="model", common=True)] = None
+    """the model: a checkpoint, or the run directory that holds it"""
+    root: Annotated[str | None, Flag(group="images", common=True)] = None
+    """folder of images or an image list, or with --data and --target the folder of a dataset"""
+    source: Annotated[tuple[str, ...], Flag("-s", group="images", common=True)] = ()
+    """labelled domains of the dataset that the model was not trained on and is good at; by default what the run of
+    pretrain recorded of its hold-out"""
+    questions: Annotated[str | None, Flag(metavar="FILE")] = None
+    """CSV file to write, with the images to label in their order"""
+    answers: Annotated[str | None, Flag(metavar="FILE")] = None
+    """CSV file with path,class on each line, of the first images in that order; cannot tell counts as wrong"""
+    delta: float = Field(0.05, gt=0, lt=1)
+    """probability that the interval from labels ever misses"""
+    seed: int = Field(0, ge=0, le=LARGEST_SEED)
+    """seed of the order of the images"""
+    json_file: Annotated[str | None, Flag(metavar="FILE", group="output")] = Field(None, alias="json")
+    """JSON file to write what was found to"""
+    figure: Annotated[str | None, Flag(metavar="FILE", group="output")] = None
+    """PNG file to draw the estimates to, with their intervals"""
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):

@@ -24,6 +24,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.training.pretrain import pretrain
+from tllib_ancon.training.run import RunDirectory
 
 KINDS = ("equal", "long-tail", "few")
 """Of targets: the domain's own shares, or equal ones where it has as many images as one likes; sizes of classes that
@@ -88,7 +89,7 @@ class Cells:
         if target == "mnist_m":
             with np.load(self.data / "digits" / "mnist_m_test.npz") as file:
                 images, labels = file["x"], file["y"].astype(np.int64)
-            part = self._positions(cell, labels, 10)
+            part = self.positions(cell, labels, 10)
             return Task(source, images[part], labels[part], {"batch_size": 64})
         domain = open_domain(str(root), "ImageList", [f"{name if target == NO_SHIFT else target}_test"])
         return self._part(cell, source, domain, {"batch_size": 64})
@@ -108,7 +109,7 @@ class Cells:
         folder = self.data / "cifar10"
         with np.load(folder / "test.npz") as file:
             images, labels = file["x"], file["y"].astype(np.int64)
-        part = self._positions(cell, labels, 10)
+        part = self.positions(cell, labels, 10)
         images, labels = images[part], labels[part]
         if corruption != NO_SHIFT:
             images = corrupted(images, corruption, int(severity), seed=cell.seed, frost=folder / "frost")
@@ -120,7 +121,8 @@ class Cells:
         """The run directory of a source model, trained where it is not."""
         log = str(self.out / f"{name}-seed{seed}")
         common = {"root": str(root), "seed": seed, "log": log, "threads": 1, "workers": 0, "quiet": True}
-        pretrain(PretrainConfig(**{"data": "ImageList", **common, **settings}))
+        if not RunDirectory(log).finished:
+            pretrain(PretrainConfig(**{"data": "ImageList", **common, **settings}))
         return log
 
     def _digits_folder(self) -> Path:
@@ -132,11 +134,11 @@ class Cells:
 
     def _part(self, cell: Cell, source: str, domain: Domain, settings: Mapping[str, Any]) -> Task:
         assert domain.labels is not None
-        part = domain.subset(self._positions(cell, domain.labels, domain.num_classes))
+        part = domain.subset(self.positions(cell, domain.labels, domain.num_classes))
         assert part.labels is not None
         return Task(source, part, part.labels, settings)
 
-    def _positions(self, cell: Cell, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    def positions(self, cell: Cell, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
         """Of the images of this kind, at most as many as a cell has, in the order of the domain."""
         generator = np.random.default_rng(cell.seed)
         order = generator.permutation(num_classes)

@@ -22,6 +22,7 @@ from tllib_ancon.cli.parser import Parser, flag, spelled
 from tllib_ancon.config import (
     STANDARD_OUTPUT,
     AdaptConfig,
+    AssessConfig,
     CertifyConfig,
     Count,
     CriterionOfAnEpoch,
@@ -169,6 +170,21 @@ def export(config: ExportConfig) -> None:
 
     export(config)
     print(f"{config.format} of {config.run} in {config.out}")
+
+
+def assess(config: AssessConfig) -> None:
+    from tllib_ancon.report.curves import draw_intervals
+    from tllib_ancon.training.assess import assess
+
+    for name in ("json", "figure", "questions"):
+        if file := getattr(config, "json_file" if name == "json" else name):
+            new_file(file, setting=name)
+    found = assess(config=config)
+    print(found)
+    if config.figure is not None:
+        rows = {name: (value, found.intervals[name]) for name, value in found.estimates.items()}
+        named = {f"{found.labels:,} labels": (found.accuracy, found.interval)} if found.labels else {}
+        write_whole(Path(config.figure), lambda file: draw_intervals({**rows, **named}, file))
 
 
 def certify(config: CertifyConfig) -> None:
@@ -414,6 +430,13 @@ COMMANDS = {
     ),
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
+    "assess": Command(
+        AssessConfig,
+        assess,
+        ("checkpoint", "root"),
+        ("checkpoint", "root"),
+        names={"json_file": "json"},
+    ),
     "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
     "check": Command(CheckConfig, check, ROOT, IMAGES, names={"json_file": "json"}, hidden=("source", "skip_corrupt")),
     "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),

@@ -190,7 +190,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     with devices.using_processor(config.threads):
         out = _output(config)
         start = inputs.starting_model(config)
-        domain = _images(config, start.classes)
+        domain = images_of(config, start.classes)
         settings = inputs.inherited(config, start)
         model = inputs.load_classifier(settings, start)
         settings, transforms = inputs.choose_transforms(settings, model.preprocessing, domain)
@@ -233,7 +233,7 @@ def _output(config: PredictionsConfig) -> Path | None:
     return new_file(out, config.overwrite)
 
 
-def _images(config: PredictionsConfig, classes: list[str] | None) -> Domain:
+def images_of(config: PredictConfig, classes: list[str] | None) -> Domain:
     """The images of a dataset, of a list or of a folder, or one image; nothing is read of their labels."""
     root = Path(str(config.root))
     if config.target:

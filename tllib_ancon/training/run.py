@@ -36,6 +36,7 @@ CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED, CARD = "certificate.json", "certified.pth", "README.md"
+STATISTICS = "source.json"
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
