@@ -33,12 +33,16 @@ ERRORS: Mapping[str, tuple[float, float]] = {
     "agreement": (-0.3, 0.3),
 }
 """How far the accuracy lay from each estimate without labels, as measured."""
-FEWEST_ANSWERS = 10
+ADAPT_BELOW, LEAVE_FROM = 0.8, 0.9
+"""Shares between which it cannot be told whether adapting helps, as measured."""
+FEWEST_ANSWERS = FEWEST_IMAGES = 10
+"""Of labels that count, and of images that tell the source's statistics."""
 HALF_WIDTH = 0.1
 """How far from its middle an interval reaches for which :func:`labels_needed` says the number of labels."""
 PRIOR_LABELS = 10
 """Labels that the control variate's slope is shrunk by."""
-TEMPERATURES = (0.05, 20.0)
+TEMPERATURES = (0.25, 20.0)
+"""Between which that of the source is sought: where all images are right, the likeliest one would be 0."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +70,9 @@ class SourceStatistics:
 
     @classmethod
     def of(cls, logits: ArrayLike, features: ArrayLike, labels: ArrayLike) -> SourceStatistics:
-        """Those of logits (N, K), features (N, D) and labels (N,) in [0, K).
-
-        Raises:
-            UserError: fewer than two images or classes.
-        """
+        """Those of logits (N, K), features (N, D) and labels (N,) in [0, K), N at least 2."""
         outputs, inner, classes = np.asarray(logits, float), np.asarray(features, float), np.asarray(labels)
         counts = np.bincount(classes, minlength=outputs.shape[1])
-        if (counts > 0).sum() < 2:
-            raise UserError(f"the source's {len(classes)} images are of one class; give images of all that it has")
         right = outputs.argmax(1) == classes
         temperature = _temperature(outputs, classes)
         probabilities = softmax(outputs, temperature)
@@ -170,7 +168,21 @@ def likely(name: str, estimate: float) -> Interval:
     return Interval(below, above)
 
 
-def advise(interval: tuple[float, float], drift: float | None) -> Advice:
+def advise(agreement: float | None, labelled: tuple[float, float] | None) -> Advice:
+    """Whether to adapt: not where nearly all images are classified alike by both networks of :func:`agreement`, or
+    right by the labels, since little is left to gain; yes where few are, which was harmful on none of the targets that
+    chose :data:`ADAPT_BELOW`; between, or where neither is known, it cannot tell.
+
+    Args:
+        agreement: the share that both networks classify alike, where there is batch-norm
+        labelled: the accuracy's interval from labels, all of which must then lie on one side
+    """
+    known = [] if agreement is None else [(agreement, agreement)]
+    for lower, upper in known + ([] if labelled is None else [labelled]):
+        if upper < ADAPT_BELOW:
+            return "adapt"
+        if lower >= LEAVE_FROM:
+            return "do not adapt"
     return "cannot tell"
 
 

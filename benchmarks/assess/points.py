@@ -1,6 +1,6 @@
 """Assess the source model on each target, by forward passes alone: one row of CSV a point.
 
-    python -m benchmarks.assess.points DATA OUT [--images 200]
+    python -m benchmarks.assess.points DATA OUT [--images 120]
     python -m benchmarks.assess.table OUT/assess.csv benchmarks/results/left_out*.csv
 
 DATA and OUT are those of :mod:`benchmarks.left_out.grid`, whose source models are used. CIFAR-10-C: four networks,
@@ -38,8 +38,7 @@ SOURCE_IMAGES = 1000
 """At most, of the test set of CIFAR-10, none of which is assessed."""
 DIGITS = ("mnist-usps", "usps-mnist", "mnist-mnist_m", "usps-mnist_m", "mnist-none", "usps-none")
 PAIRS = (
-    *(Cell("office31", f"{one}-{other}", kind) for one, other, kind in product("ADW", ("A", "D", "W", "none"), KINDS)
-      if one != other),
+    *(Cell("office31", f"{one}-{to}", "equal") for one, to in product("ADW", ("A", "D", "W", NO_SHIFT)) if one != to),
     *(Cell("digits", pair, kind) for pair, kind in product(DIGITS, KINDS)),
     *(Cell("demo", pair, kind, seed) for pair, kind, seed in product(("handwritten", NO_SHIFT), KINDS, (0, 1))),
 )  # fmt: skip
@@ -57,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("data", type=Path, metavar="DATA")
     arguments.add_argument("out", type=Path, metavar="OUT")
-    arguments.add_argument("--images", type=int, default=200, help="of a point of CIFAR-10-C (default: 200)")
+    arguments.add_argument("--images", type=int, default=120, help="of a point of CIFAR-10-C (default: 120)")
     arguments.add_argument("--grids", nargs="+", choices=("adapted", "pairs", "corrupted"))
     args = arguments.parse_args(words)
     torch.set_num_threads(1)

@@ -58,7 +58,7 @@ class Command:
     @property
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
-        settings |= self.more()
+        settings = {**{name: settings[name] for name in self.positional}, **settings, **self.more()}
         return Flags(settings, self.positional, self.needed, lambda name: (self.names.get(name, name),))
 
     def flag(self, name: str, stage: str | None) -> str:
@@ -436,6 +436,7 @@ COMMANDS = {
         ("checkpoint", "root"),
         ("checkpoint", "root"),
         names={"json_file": "json"},
+        hidden=("pretrained_weights",),
     ),
     "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
     "check": Command(CheckConfig, check, ROOT, IMAGES, names={"json_file": "json"}, hidden=("source", "skip_corrupt")),

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from tllib_ancon import assessing
-from tllib_ancon.assessing import ERRORS, FEWEST_ANSWERS, Advice, SourceStatistics
+from tllib_ancon.assessing import ERRORS, FEWEST_ANSWERS, FEWEST_IMAGES, Advice, SourceStatistics
 from tllib_ancon.certification import Interval
 from tllib_ancon.certifying.session import COLUMNS, Comparison, read_answers
 from tllib_ancon.config import AssessConfig, PredictConfig
@@ -33,7 +33,7 @@ from tllib_ancon.training.files import read_bytes, write_bytes
 from tllib_ancon.training.inference import Predictions, predict_domain
 from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.predict import images_of
-from tllib_ancon.training.run import STATISTICS
+from tllib_ancon.training.run import BEST, STATISTICS
 
 CAUTION = (
     "no estimate without labels can be trusted under every shift (arXiv 2201.04234); docs/assess.md has the record"
@@ -68,6 +68,10 @@ class Assessment(Shown):
     labels: int
     images: int
     source: SourceStatistics | None
+
+    def json(self) -> str:
+        """All but ``source``, as JSON."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "source"}, indent=2)
 
     def __repr__(self) -> str:
         source = f"from {self.labels:,} labels" if self.labels else "without labels"
@@ -146,13 +150,16 @@ def assess(
             known = _of_source(passed, inputs.with_classes(labelled, classifier.num_classes))
         target = inputs.with_classes(target, classifier.num_classes)
         order = np.random.default_rng(config.seed).permutation(len(target))
+        below = str(images if isinstance(images, str | Path) else config.root).rstrip("/") + "/"
+        files = [str(one) for one in target.positions] if target.paths is None else target.paths
+        names_of = [path.removeprefix(below) for path in files]
         if config.questions is not None:
-            rows = ([name, ""] for name in np.array(_names(target))[order].tolist())
+            rows = ([names_of[position], ""] for position in order.tolist())
             write_bytes(Path(config.questions), csv_text([COLUMNS, *rows]).encode())
-        answered = _answers(config.answers if answers is None else answers, target)
+        answered = _answers(config.answers if answers is None else answers, target, names_of)
         found = _assessed(passed, target, known, answered, order)
     if config.json_file is not None:
-        write_bytes(Path(config.json_file), (json.dumps({**asdict(found), "source": None}, indent=2) + "\n").encode())
+        write_bytes(Path(config.json_file), (found.json() + "\n").encode())
     return found
 
 
@@ -218,15 +225,15 @@ def _assessed(
         right = (answers == classes)[order][:labels]
         accuracy, interval = assessing.labelled_accuracy(right, confidences, passed.config.delta)
     drift = assessing.drift_p(features, known) if known is not None and features.size else None
-    advice = assessing.advise(interval, drift)
+    advice = assessing.advise(estimates.get("agreement"), interval if labels else None)
     needed = assessing.labels_needed(accuracy, count, passed.config.delta)
     return Assessment(accuracy, interval, estimates, intervals, drift, advice, needed, labels, count, known)
 
 
 def _recorded(start: inputs.TrainedModel) -> SourceStatistics | None:
     """What the run that trained the model kept of its source."""
-    path = None if start.run is None else start.run / STATISTICS
-    if path is None or not path.is_file():
+    path = Path() if start.run is None else start.run / STATISTICS
+    if not path.is_file() or Path(start.checkpoint).name != BEST:
         return None
     with reading(path, "statistics of a source"):
         return SourceStatistics(**json.loads(read_bytes(path)))
@@ -235,21 +242,22 @@ def _recorded(start: inputs.TrainedModel) -> SourceStatistics | None:
 def _of_source(passed: _Pass, source: Domain) -> SourceStatistics:
     if source.labels is None:
         raise UserError("the images of `source` have no labels; pass `source_labels`, or a folder with one a class")
+    if len(source) < FEWEST_IMAGES or len(set(source.labels.tolist())) < 2:
+        raise UserError(
+            f"`source` has {len(source)} images of {len(set(source.labels.tolist()))} classes; give {FEWEST_IMAGES} or "
+            "more, of all classes"
+        )
     predictions = passed(source)
     return SourceStatistics.of(predictions.logits.cpu(), predictions.features.cpu(), source.labels)
 
 
-def _names(target: Domain) -> list[str]:
-    return [str(position) for position in target.positions] if target.paths is None else list(target.paths)
-
-
-def _answers(given: Any, target: Domain) -> NDArray[np.int64] | None:
+def _answers(given: Any, target: Domain, names: list[str]) -> NDArray[np.int64] | None:
     """The class of each image, (N,); -1 for one without an answer, K for one whose class nobody can tell."""
     if given is None:
         return None
     if isinstance(given, str | Path):
         one = np.zeros(len(target), dtype=np.int64)
-        known = read_answers(Path(given), Comparison(one, one + 1, _names(target), target.classes))
+        known = read_answers(Path(given), Comparison(one, one + 1, names, target.classes))
         answers = np.full(len(target), -1)
         for position, answer in known.items():
             answers[position] = answer if isinstance(answer, int) else target.num_classes  # which no model says

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import selection
+from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
@@ -22,11 +24,11 @@ from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import evaluation_loader
+from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run import BEST, LATEST, RunDirectory
+from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
 
 
 def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[str, Any]:
@@ -76,7 +78,8 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
 
 
 class SourceOnly(TrainingLoop):
-    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
+    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out, and
+    ``source.json`` the statistics of that model's outputs there."""
 
     title = "source epoch"
 
@@ -96,6 +99,7 @@ class SourceOnly(TrainingLoop):
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.pool)
         self.held_out_labels = torch.as_tensor(held_out.labels)
+        self.keeps_statistics = len(held) >= FEWEST_IMAGES
         self.source_loss = source_loss(options)
         steps = options.epochs * len(loader)
         super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr), steps)
@@ -105,10 +109,19 @@ class SourceOnly(TrainingLoop):
         logits, _ = self._outputs(images)
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
-    def _score(self, metrics: dict[str, Any]) -> None:
-        logits = self._predict(self.held_out, metrics["epoch"]).logits
+    def _score(self, metrics: dict[str, Any]) -> Predictions:
+        predictions = self._predict(self.held_out, metrics["epoch"])
+        logits = predictions.logits
         self._require_finite(logits, metrics["epoch"])
         metrics["accuracy"] = 100 * float((logits.argmax(1).cpu() == self.held_out_labels).float().mean())
+        return predictions
+
+    def _keep(self, scored: Predictions | None = None) -> None:
+        if self.keeps_statistics and self._is_best():
+            found = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
+            statistics = SourceStatistics.of(found.logits.cpu(), found.features.cpu(), self.held_out_labels)
+            assert self.run is not None
+            devices.on_main(self.run.write_json)(STATISTICS, asdict(statistics))
 
     def _is_best(self) -> bool:
         *earlier, last = (line["accuracy"] for line in self.metrics)

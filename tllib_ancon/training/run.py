@@ -257,7 +257,13 @@ class RunDirectory:
     def _outputs(self) -> list[str]:
         """The files that a finished run answers for, where it has them."""
         epochs = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
-        return [METRICS, PREDICTIONS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)), *epochs]
+        return [
+            METRICS,
+            PREDICTIONS,
+            STATISTICS,
+            *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)),
+            *epochs,
+        ]
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""

@@ -1,0 +1,164 @@
+"""Whether estimates, intervals and the test of drift are what they say; the models' side is in end_to_end."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tllib_ancon import assessing
+from tllib_ancon.assessing import ERRORS, SourceStatistics, atc, doc, drift_p, labelled_accuracy, labels_needed
+
+STREAMS = 300
+
+
+def population(generator: np.random.Generator, images: int, accuracy: float, sharp: float) -> tuple:
+    """Right or not, in random order, and confidences that tell it the better the sharper they are."""
+    right = (generator.random(images) < accuracy).astype(float)
+    noise = generator.random(images)
+    return right, np.clip(sharp * right + (1 - sharp) * noise, 0, 1)
+
+
+def ever_missed(interval_of, images: int, accuracy: float, sharp: float, labels: int, seed: int = 0) -> int:
+    """In how many streams an interval misses after some label."""
+    generator, missed = np.random.default_rng(seed), 0
+    for _ in range(STREAMS):
+        right, confidences = population(generator, images, accuracy, sharp)
+        lower, upper = interval_of(right[:labels], confidences)
+        missed += not lower - 1e-9 <= right.mean() <= upper + 1e-9
+    return missed
+
+
+def by_betting(right: np.ndarray, confidences: np.ndarray) -> tuple[float, float]:
+    """What no label before left out is in all intervals so far: this one is their intersection."""
+    return labelled_accuracy(right, confidences, 0.1).interval
+
+
+def by_z(right: np.ndarray, confidences: np.ndarray) -> tuple[float, float]:
+    count = np.arange(1, len(right) + 1)
+    mean = right.cumsum() / count
+    reach = 1.645 * np.sqrt(np.maximum(mean * (1 - mean), 1 / count) / count)
+    return (mean - reach)[9:].max(), (mean + reach)[9:].min()
+
+
+MOST_MISSED = 0.1 * STREAMS + 3 * math.sqrt(STREAMS * 0.1 * 0.9)
+
+
+@pytest.mark.parametrize("accuracy", [0.1, 0.6, 0.95])
+@pytest.mark.parametrize("sharp", [0.0, 0.7])
+def test_the_interval_holds_after_every_label_at_once(accuracy: float, sharp: float) -> None:
+    assert ever_missed(by_betting, 400, accuracy, sharp, 150) <= MOST_MISSED
+
+
+def test_a_z_interval_would_not_hold() -> None:
+    assert ever_missed(by_z, 2000, 0.6, 0.0, 300) > MOST_MISSED
+
+
+def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cost_little() -> None:
+    def width(sharp: float, constant: bool = False) -> float:
+        generator, total = np.random.default_rng(1), 0.0
+        for _ in range(20):
+            right, confidences = population(generator, 600, 0.7, sharp)
+            lower, upper = labelled_accuracy(right[:100], confidences * (not constant)).interval
+            total += upper - lower
+        return total / 20
+
+    plain = width(0.0, constant=True)
+    assert width(0.7) < 0.75 * plain
+    assert width(0.0) < 1.1 * plain
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 30), st.randoms(use_true_random=False))
+def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(outcomes, unseen, random) -> None:
+    right = np.array(outcomes, float)
+    confidences = np.array([random.random() for _ in range(len(right) + unseen)])
+    found = labelled_accuracy(right, confidences)
+    least, most = right.sum() / len(confidences), (right.sum() + unseen) / len(confidences)
+    assert least - 1e-9 <= found.interval.lower <= found.estimate <= found.interval.upper <= most + 1e-9
+    mirrored = labelled_accuracy(1 - right, 1 - confidences).interval
+    assert found.interval == pytest.approx((1 - mirrored.upper, 1 - mirrored.lower))
+
+
+def test_the_estimate_from_labels_is_that_of_prediction_powered_inference() -> None:
+    ppi = pytest.importorskip("ppi_py")
+    right, confidences = population(np.random.default_rng(2), 500, 0.6, 0.5)
+    seen = right[:80]
+    slope = float(assessing._slopes(seen, confidences)[-1])
+    expected = ppi.ppi_mean_pointestimate(seen, confidences[:80], confidences, lam=slope)
+    assert 0.3 < slope < 1
+    assert labelled_accuracy(seen, confidences).estimate == pytest.approx(float(np.ravel(expected)[0]))
+
+
+def test_about_so_many_labels_are_needed() -> None:
+    assert labels_needed(0.95, 5000) < labels_needed(0.7, 5000) < labels_needed(0.5, 5000) < 400
+    assert labels_needed(0.5, 50) < 50
+    right, confidences = population(np.random.default_rng(3), 5000, 0.7, 0.0)
+    lower, upper = labelled_accuracy(right[: labels_needed(0.7, 5000)], confidences).interval
+    assert upper - lower == pytest.approx(0.2, abs=0.03)
+
+
+def outputs(generator: np.random.Generator, images: int, scale: float = 3.0) -> tuple:
+    """Logits of ten classes that are the likelier right the larger they are."""
+    logits = generator.normal(size=(images, 10)) * scale
+    probabilities = assessing.softmax(logits)
+    labels = np.array([generator.choice(10, p=row) for row in probabilities])
+    return logits, logits @ generator.normal(size=(10, 20)), labels
+
+
+def test_estimates_are_exact_on_the_source_itself_and_its_temperature_is_found() -> None:
+    logits, features, labels = outputs(np.random.default_rng(0), 2000)
+    source = SourceStatistics.of(4 * logits, features, labels)
+    assert source.temperature == pytest.approx(4, rel=0.05)
+    assert source.class_counts == np.bincount(labels).tolist()
+    assert source.confidence == pytest.approx(source.accuracy, abs=0.03)
+    assert atc(4 * logits, source) == pytest.approx(source.accuracy)
+    assert doc(4 * logits, source) == pytest.approx(source.accuracy)
+    assert atc(logits, source) < source.accuracy  # less certain
+    assert doc(logits, source) < source.accuracy
+
+
+def test_the_confidence_of_a_calibrated_model_tells_its_accuracy() -> None:
+    generator = np.random.default_rng(1)
+    logits, features, labels = outputs(generator, 2000)
+    source = SourceStatistics.of(logits, features, labels)
+    others, _, truth = outputs(generator, 2000, scale=1.0)
+    accuracy = float((others.argmax(1) == truth).mean())
+    assert accuracy < source.accuracy - 0.2
+    assert doc(others, source) == pytest.approx(accuracy, abs=0.06)
+
+
+def skewed(generator: np.random.Generator, images: int, features: int = 60) -> np.ndarray:
+    """Correlated and mostly 0, as features after a rectifier."""
+    common = generator.normal(size=(images, 1))
+    return np.maximum(generator.normal(size=(images, features)) + common - 1, 0)
+
+
+@pytest.mark.parametrize(("there", "here"), [(60, 800), (800, 60), (300, 300)])
+def test_without_drift_the_test_says_drift_as_rarely_as_its_level(there: int, here: int) -> None:
+    generator, found = np.random.default_rng(0), 0
+    for _ in range(400):
+        source = SourceStatistics.of(
+            np.eye(2)[generator.integers(0, 2, there)], skewed(generator, there), [0, 1] * (there // 2)
+        )
+        found += drift_p(skewed(generator, here), source) < 0.05
+    assert found <= 0.05 * 400 + 3 * math.sqrt(400 * 0.05 * 0.95)
+
+
+def test_a_shift_of_one_feature_is_found() -> None:
+    generator = np.random.default_rng(0)
+    source = SourceStatistics.of(np.eye(2)[[0, 1] * 100], skewed(generator, 200), [0, 1] * 100)
+    moved = skewed(generator, 200)
+    moved[:, 7] += 0.5
+    assert drift_p(moved, source) < 1e-3
+    constant = np.zeros((50, 60))
+    same = SourceStatistics.of(np.eye(2)[[0, 1] * 25], constant, [0, 1] * 25)
+    assert drift_p(constant, same) == 1
+
+
+def test_every_interval_of_an_estimate_holds_it_within_0_and_1() -> None:
+    for name in ERRORS:
+        for value in (0.0, 0.5, 1.0):
+            lower, upper = assessing.likely(name, value)
+            assert 0 <= lower <= upper <= 1
