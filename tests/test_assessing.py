@@ -162,3 +162,20 @@ def test_every_interval_of_an_estimate_holds_it_within_0_and_1() -> None:
         for value in (0.0, 0.5, 1.0):
             lower, upper = assessing.likely(name, value)
             assert 0 <= lower <= upper <= 1
+
+
+@pytest.mark.parametrize(
+    ("agreement", "labelled", "advice"),
+    [
+        (0.79, None, "adapt"),
+        (0.80, None, "cannot tell"),
+        (0.89, None, "cannot tell"),
+        (0.90, None, "do not adapt"),
+        (None, None, "cannot tell"),
+        (None, (0.6, 0.79), "adapt"),
+        (0.85, (0.92, 0.99), "do not adapt"),
+        (0.85, (0.6, 0.95), "cannot tell"),
+    ],
+)
+def test_the_advice_is_the_stated_rule(agreement, labelled, advice: str) -> None:
+    assert assessing.advise(agreement, labelled) == advice

@@ -19,12 +19,16 @@ READ_FLAGS = {
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
-    *((command, "--subset") for command in ("adapt", "check", "evaluate", "predict", "pretrain", "run")),  # a list
-    *((command, "--class-names") for command in ("adapt", "evaluate", "predict")),  # a text
+    *((command, "--subset") for command in ("adapt", "assess", "check", "evaluate", "predict", "pretrain", "run")),
+    *((command, "--class-names") for command in ("adapt", "assess", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
     ("adapt", "--class-prior"),  # numbers, a text
     ("run", "--class-prior"),
     ("run", "--adapt-class-prior"),
+    ("assess", "--answers"),  # a text
+    ("assess", "--figure"),  # written
+    ("assess", "--json"),
+    ("assess", "--questions"),
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
     ("certify", "--answers"),  # texts
     ("certify", "--labels"),
