@@ -435,6 +435,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     record_every: int = Field(1, ge=1)
     """epochs between passes over the whole target for the record, where it has labels; start, selected and last epoch
     are recorded too"""
+    answers: Annotated[str | None, Flag(metavar="FILE", group="labels that teach", decides=False)] = None
+    """CSV file with path,class on each line: labels of some images of the target, of which `teach` says which teach"""
+    teach: Annotated[float | None, Flag(group="labels that teach")] = Field(None, gt=0, lt=1)
+    """share of the images, drawn by the seed, whose labels in `answers` teach; the others are left to certify the
+    model"""
     save_epochs: bool = False
     """keep the model of every epoch in the run directory"""
     save_predictions: bool = False

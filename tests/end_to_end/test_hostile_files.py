@@ -25,13 +25,12 @@ OTHER_FLAGS = {
     ("adapt", "--class-prior"),  # numbers, a text
     ("run", "--class-prior"),
     ("run", "--adapt-class-prior"),
-    ("assess", "--answers"),  # a text
     ("assess", "--figure"),  # written
     ("assess", "--json"),
     ("assess", "--questions"),
+    *((command, "--answers") for command in ("adapt", "assess", "certify", "run")),  # texts
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
-    ("certify", "--answers"),  # texts
-    ("certify", "--labels"),
+    ("certify", "--labels"),  # a text
     ("certify", "--questions"),  # written
     ("check", "--json"),
     ("evaluate", "--json"),

@@ -38,6 +38,7 @@ from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
+from tllib_ancon.training.teaching import Labels, certifying, names_of, said_of
 
 ANSWERS = "answers.jsonl"
 FILE = "certify.npz"
@@ -57,7 +58,7 @@ def certify_run(
     """
     with using_processor(config.threads), ModelPair(config, model) as pair:
         session = pair.session()
-        session.answer_all(_given(config, pair, session.comparison))
+        session.answer_all(_given(config, pair, session.comparison, say))
         if config.questions is not None:
             unasked = [session.asked(number).name for number in range(len(session.answers), len(session))]
             write_bytes(Path(config.questions), csv_text([COLUMNS, *([name, ""] for name in unasked)]).encode())
@@ -148,7 +149,7 @@ class ModelPair:
     ):
         self.config, self.given, self.transform = config, model or config.model, transform
         if images is not None:
-            self.images = images
+            self.everything = images
         stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of one stage, or of two
         kept = {stage: stage.config() for stage in stages if (stage.path / "config.json").is_file()}
         found = next((stage for stage, settings in kept.items() if settings.get("command") == "adapt"), None)
@@ -165,10 +166,10 @@ class ModelPair:
         chosen = {name: value for name, value in given.items() if value is not None}
         self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": self.start.checkpoint})
         self.checkpoints = {"start": self.start.checkpoint, "adapted": str(found.checkpoints / BEST)}
-        self._num_classes = len(recorded["inputs"]["classes"])
+        self._num_classes, self._recorded = len(recorded["inputs"]["classes"]), recorded
 
     @cached_property
-    def images(self) -> Domain:
+    def everything(self) -> Domain:
         """What was adapted to, with the names of the classes that are known."""
         names = self.start.classes
         if self.settings.data is None:
@@ -178,12 +179,18 @@ class ModelPair:
         return inputs.with_classes(opened, self._num_classes)
 
     @cached_property
+    def kept(self) -> Labels | None:
+        """Of a run that labels taught, the positions of the images that certify it."""
+        return certifying(self._recorded, len(self.everything))
+
+    @cached_property
+    def images(self) -> Domain:
+        """What certifies: all images, or those that may not teach."""
+        return self.everything if self.kept is None else self.everything.subset(self.kept)
+
+    @cached_property
     def names(self) -> list[str]:
-        """Paths of the images below the folder of the data, or their positions where they are no files."""
-        if self.images.paths is None:
-            return [str(position) for position in self.images.positions]
-        root = str(self.settings.root).rstrip("/") + "/"
-        return [path.removeprefix(root) for path in self.images.paths]
+        return names_of(self.images, self.settings.root)
 
     def __enter__(self) -> ModelPair:
         self.directory.claim()
@@ -195,7 +202,10 @@ class ModelPair:
     def session(self) -> Session:
         """The session that the run directory keeps."""
         config, log = self.config, self.directory.path / ANSWERS
-        session = Session(self.compare(), config.delta, config.margin, config.seed, log)
+        ranks = None
+        if self.kept is not None:  # one order of all images: answers about the first of them certify every such run
+            ranks = np.argsort(np.random.default_rng(config.seed).permutation(len(self.everything)))[self.kept]
+        session = Session(self.compare(), config.delta, config.margin, config.seed, log, ranks=ranks)
         session.image = self.images.image
         return session
 
@@ -254,10 +264,23 @@ def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
     return str(same[0])
 
 
-def _given(config: CertifyConfig, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:
+def _given(
+    config: CertifyConfig, pair: ModelPair, comparison: Comparison, say: Callable[[str], None]
+) -> dict[int, Answer]:
     """The answers of a file, by the position of the image."""
     if config.answers is not None:
-        return read_answers(Path(config.answers), comparison)
+        if pair.kept is None:
+            return read_answers(Path(config.answers), comparison)
+        said = said_of(config.answers, pair.everything, names_of(pair.everything, pair.settings.root))
+        places = dict(enumerate(pair.kept.tolist()))
+        certify = {place: said[position] for place, position in places.items() if position in said}
+        used = {int(place): certify[place] for place in comparison.disagreements if place in certify}
+        say(
+            f"{len(places):,} of {len(pair.everything):,} images certify, which may not teach; of {len(said):,} "
+            f"answers {len(said) - len(certify):,} are of images that teach and {len(certify) - len(used):,} of images "
+            "on which both models agree: these do not count"
+        )
+        return used
     if config.labels is None:
         return {}
     listed, labels = read_image_list(Path(config.labels), Path(str(pair.settings.root)), len(comparison.classes), True)

@@ -184,7 +184,8 @@ class Session(Shown):
     length is M, the number of images in question.
 
     ``delta`` and ``margin`` are those of its :class:`~tllib_ancon.certification.DisagreementTest`, as shares of all
-    images; ``seed`` decides the order of the questions, which is that of ``answers``. A session on the same file
+    images; ``seed`` decides the order of the questions, which is that of ``answers``, unless ``ranks``, one of each
+    image drawn at random, do. A session on the same file
     ``log`` goes on where it was left; without one nothing is kept.
     """
 
@@ -195,10 +196,14 @@ class Session(Shown):
         margin: float = 0.0,
         seed: int = 0,
         log: Path | None = None,
+        *,
+        ranks: npt.ArrayLike | None = None,
     ):
         self.comparison, self.delta, self.margin, self.seed = comparison, delta, margin, seed
         generator = np.random.default_rng(seed)
         self._order = generator.permutation(comparison.disagreements)
+        if ranks is not None:
+            self._order = comparison.disagreements[np.argsort(np.asarray(ranks)[comparison.disagreements])]
         self._adapted_first = generator.random(len(self._order)) < 0.5
         self.image: Callable[[int], Any] | None = None  # of a position, where it is known; else a name is a file's path
         self.answers: list[Answer] = []

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from huggingface_hub import HfApi
 from numpy.typing import ArrayLike
@@ -30,6 +31,7 @@ from tllib_ancon.training.files import read_bytes
 from tllib_ancon.training.inputs import Given, Transform, Transforms
 from tllib_ancon.training.progress import Progress, Tracker, result_summary
 from tllib_ancon.training.run import CARD, CHECKPOINTS, CONFIG, RESULT, RunDirectory
+from tllib_ancon.training.teaching import Labels, certifying, taught_labels
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -73,7 +75,11 @@ class AdaptationResult(Shown):
         from tllib_ancon.certifying.run import ModelPair, certify, known  # which few who adapt need
 
         source, images, transform = self._origin
+        kept = certifying(self._recorded, len(images))
+        if labels is not None and kept is not None:
+            labels = np.asarray(labels)[kept]
         if self.config.log is None:
+            images = images if kept is None else images.subset(kept)
             if source is None:
                 start = inputs.find_model(str(self.config.checkpoint), self.config.model)
                 source = inputs.load_classifier(self.config, start, images.num_classes).to(devices.device())
@@ -112,6 +118,7 @@ def adapt(
     images: Any = None,
     *,
     labels: Sequence[int] | None = None,
+    answers: ArrayLike | str | Path | None = None,
     head: str | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
@@ -132,6 +139,9 @@ def adapt(
             or a Hugging Face dataset. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped
+        answers: (N,) classes of some images, -1 where none is known, or a CSV file of ``path,class``; the images that
+            ``teach``, a share of all drawn by the seed, learn them beside what the method does. The others do not:
+            their labels are left to certify the model
         head: dotted name of the model's head, where it is not the layer that gives the logits; two joined by ``+``
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
@@ -160,6 +170,8 @@ def adapt(
     if config is not None and settings:
         raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
     config = AdaptConfig(**settings) if config is None else config
+    if isinstance(answers, str | Path):
+        config, answers = config.replace(answers=str(answers)), None
     if isinstance(model, str | Path):
         config, model = config.replace(checkpoint=str(model)), None
     network = None if model is None else require_network(model, learns=True)
@@ -180,11 +192,12 @@ def adapt(
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_processor(config.threads):
-        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
+        opened = _opened(config, network, images, labels, answers, head, given)
+        config, classifier, target, taught, transforms, recorded = opened
         run = None if config.log is None else RunDirectory(config.log)
         config = inputs.fastest(config, classifier, {} if run is None or config.overwrite else run.known())
         progress = Progress(config.quiet, config.verbose)
-        adaptation = Adaptation(classifier, target, config, run, transforms, progress)
+        adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught)
         config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
         settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), **recorded}
         if config.track is not None and devices.is_main():
@@ -205,10 +218,16 @@ def adapt(
 
 
 def _opened(
-    config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Given
-) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any]]:
-    """The settings with every default filled in, the source model, the target, its transforms, and what the record says
-    of these."""
+    config: AdaptConfig,
+    network: nn.Module | None,
+    images: Any,
+    labels: Any,
+    answers: Any,
+    head: str | None,
+    given: Given,
+) -> tuple[AdaptConfig, Classifier, Domain, Labels | None, Transforms, dict[str, Any]]:
+    """The settings with every default filled in, the source model, the target, the labels that teach, the transforms,
+    and what the record says of these."""
     start = None
     if network is None:
         start = inputs.starting_model(config)
@@ -244,11 +263,13 @@ def _opened(
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}
     target = inputs.with_classes(target, classifier.num_classes)
-    recorded = {"inputs": {**inputs.fingerprints(config, target), **record}}
+    before = None if start is None else (start.recorded or {}).get("taught")
+    taught, shown = taught_labels(config, target, answers, before)
+    recorded = {"inputs": {**inputs.fingerprints(config, target), **record}, **shown}
     if config.log is not None and (start is None or start.is_whole):
         taken = not isinstance(given, Transforms)
         recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, taken)
-    return config, classifier, inputs.cached(config, transforms, target), transforms, recorded
+    return config, classifier, inputs.cached(config, transforms, target), taught, transforms, recorded
 
 
 def _probe(target: Domain, transforms: Transforms) -> Tensor:

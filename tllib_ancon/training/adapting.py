@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
 from tllib_ancon import methods, selection
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool, hold_out
+from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics
 from tllib_ancon.models.classifier import (
@@ -34,6 +37,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
 from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
 from tllib_ancon.training.state import copy_to_cpu
+from tllib_ancon.training.teaching import Labels
 
 
 class TargetImages(NamedTuple):
@@ -90,6 +94,7 @@ class Adaptation(TrainingLoop):
         run: RunDirectory | None,
         transforms: Transforms,
         progress: Progress,
+        taught: Labels | None = None,
     ):
         flags = [parameter.requires_grad for parameter in model.parameters()]
         options = options.settle(frozen=not all(flags), layer_norm=normalises_by_layer_alone(model))
@@ -127,6 +132,10 @@ class Adaptation(TrainingLoop):
         groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
         self.first = Kept()
         loaders, updates = [images.training], steps // options.accumulation_steps
+        self.num_taught = 0 if taught is None else int((taught >= 0).sum())
+        if taught is not None:
+            loaders.append(_teaching(target, taught, options, transforms, images.training))
+            progress.line(f"labels of {self.num_taught} images of the target teach")
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
         super().__init__(options, run, progress, model, loaders, groups, updates, options.warmup_steps, state)
         self.accumulation_steps = options.accumulation_steps
@@ -156,6 +165,7 @@ class Adaptation(TrainingLoop):
             "selected": selected,
             "better_than_start": selection.better_than_start(start, selected, criterion),
             "last": self.metrics[-1],
+            **({"taught": self.num_taught} if self.num_taught else {}),
         }
 
     def _change(self, epoch: int) -> dict[str, Any]:
@@ -208,10 +218,13 @@ class Adaptation(TrainingLoop):
         if self.options.batch_norm == "source":
             freeze_statistics(self.network)
 
-    def _loss(self, batch: tuple[Tensor, Tensor]) -> Step:
-        indices, images = batch
-        logits, features = self._outputs(images)
-        return self.method(indices, logits, features), logits, self.method.diagnostics()
+    def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
+        (indices, images), count = batch, len(batch[0])
+        logits, features = self._outputs(images if labelled is None else torch.cat([images, labelled[0]]))
+        loss = self.method(indices, logits[:count], features[:count])
+        if labelled is not None:
+            loss = loss + cross_entropy(logits[count:].float(), labelled[1].to(logits.device))
+        return loss, logits[:count], self.method.diagnostics()
 
     def _update(self) -> None:
         super()._update()
@@ -283,6 +296,16 @@ class Adaptation(TrainingLoop):
         return 1 + selection.chosen(self.metrics[1:], self.options.criterion)
 
 
+def _teaching(
+    target: Domain, taught: Labels, options: AdaptConfig, transforms: Transforms, training: ImageLoader
+) -> ImageLoader:
+    """The images whose labels teach, a quarter as many a step as the others or all, in as many steps."""
+    positions = np.flatnonzero(taught >= 0)
+    images = LabelledImages(replace(target.subset(positions), labels=taught[positions]), transforms.train, options.seed)
+    size = max(1, min(training.batch_size // 4, len(positions) // processes.world_size()))
+    return training_loader(images, size, training.pool, len(training))
+
+
 def _refuse_criterion(config: AdaptConfig, model: Classifier, domain: str, images: TargetImages) -> None:
     name, criterion = config.criterion, selection.CRITERIA.get(config.criterion)
     if model.num_classes < 2:
@@ -296,7 +319,7 @@ def _refuse_criterion(config: AdaptConfig, model: Classifier, domain: str, image
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
     """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
-    given = [name for name in ("pull", "warmup_steps", "average_last") if getattr(config, name)]
+    given = [name for name in ("pull", "warmup_steps", "average_last", "teach") if getattr(config, name)]
     given += ["batch_norm"] * (config.batch_norm == "source")
     if given and not trains:
         raise UserError(

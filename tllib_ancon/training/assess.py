@@ -17,7 +17,7 @@ from torch import nn
 from tllib_ancon import assessing
 from tllib_ancon.assessing import ERRORS, FEWEST_ANSWERS, FEWEST_IMAGES, Advice, SourceStatistics
 from tllib_ancon.certification import Interval
-from tllib_ancon.certifying.session import COLUMNS, Comparison, read_answers
+from tllib_ancon.certifying.session import COLUMNS
 from tllib_ancon.config import AssessConfig, PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -34,6 +34,7 @@ from tllib_ancon.training.inference import Predictions, predict_domain
 from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.predict import images_of
 from tllib_ancon.training.run import BEST, STATISTICS
+from tllib_ancon.training.teaching import answers_of, names_of
 
 CAUTION = (
     "no estimate without labels can be trusted under every shift (arXiv 2201.04234); docs/assess.md has the record"
@@ -150,13 +151,11 @@ def assess(
             known = _of_source(passed, inputs.with_classes(labelled, classifier.num_classes))
         target = inputs.with_classes(target, classifier.num_classes)
         order = np.random.default_rng(config.seed).permutation(len(target))
-        below = str(images if isinstance(images, str | Path) else config.root).rstrip("/") + "/"
-        files = [str(one) for one in target.positions] if target.paths is None else target.paths
-        names_of = [path.removeprefix(below) for path in files]
+        paths = names_of(target, str(images if isinstance(images, str | Path) else config.root))
         if config.questions is not None:
-            rows = ([names_of[position], ""] for position in order.tolist())
+            rows = ([paths[position], ""] for position in order.tolist())
             write_bytes(Path(config.questions), csv_text([COLUMNS, *rows]).encode())
-        answered = _answers(config.answers if answers is None else answers, target, names_of)
+        answered = answers_of(config.answers if answers is None else answers, target, paths)
         found = _assessed(passed, target, known, answered, order)
     if config.json_file is not None:
         write_bytes(Path(config.json_file), (found.json() + "\n").encode())
@@ -249,23 +248,3 @@ def _of_source(passed: _Pass, source: Domain) -> SourceStatistics:
         )
     predictions = passed(source)
     return SourceStatistics.of(predictions.logits.cpu(), predictions.features.cpu(), source.labels)
-
-
-def _answers(given: Any, target: Domain, names: list[str]) -> NDArray[np.int64] | None:
-    """The class of each image, (N,); -1 for one without an answer, K for one whose class nobody can tell."""
-    if given is None:
-        return None
-    if isinstance(given, str | Path):
-        one = np.zeros(len(target), dtype=np.int64)
-        known = read_answers(Path(given), Comparison(one, one + 1, names, target.classes))
-        answers = np.full(len(target), -1)
-        for position, answer in known.items():
-            answers[position] = answer if isinstance(answer, int) else target.num_classes  # which no model says
-        return answers
-    answers = np.asarray(given)
-    if answers.shape != (len(target),) or answers.dtype.kind not in "iu" or answers.max() >= target.num_classes:
-        raise UserError(
-            f"`answers` have shape {answers.shape}; give for each of {len(target):,} images a class from 0 to "
-            f"{target.num_classes - 1}, or -1"
-        )
-    return answers

@@ -43,9 +43,10 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         eval_results=found or None,
     )
     settings = {key: recorded[key] for key in (*SETTINGS, *methods.settings(recorded["method"])) if key in recorded}
+    labels = f"by labels of {summary['taught']} of them" if "taught" in summary else "without labels"
     lines = [
         f"---\n{data.to_yaml()}\n---\n\n# {title}\n",
-        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {name} without labels; its "
+        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {name} {labels}; its "
         f"weights are those of epoch {summary['selected_epoch']}.\n",
         "|  | source model | this model |\n|---|---|---|",
         *rows,

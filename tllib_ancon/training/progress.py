@@ -124,6 +124,8 @@ def result_summary(result: Mapping[str, Any]) -> str:
     for title, metrics in (("start", result["start"]), (chosen, result["selected"]), ("last", result["last"])):
         measured = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
         lines.append(f"{title} (epoch {metrics['epoch']}): {', '.join(measured)}".removesuffix(": "))
+    if "taught" in result:
+        lines.append(f"labels of {result['taught']} images of the target taught it, and certify no more")
     return "\n".join(lines)
 
 
