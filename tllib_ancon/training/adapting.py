@@ -80,7 +80,8 @@ class Adaptation(TrainingLoop):
     Epoch 0 scores the source model, which is changed in place; with ``average_last`` one more than ``epochs`` takes the
     mean of the last weights (Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI
     2018). Labels of the target, if it has any, are for the record alone: of the source model, of
-    every ``record_every``-th epoch, of the selected and of the last one.
+    every ``record_every``-th epoch, of the selected and of the last one. Only those that ``taught``, (N,) with -1 where
+    none does, add their cross-entropy to the loss, a batch of them in every step.
     """
 
     options: AdaptConfig
