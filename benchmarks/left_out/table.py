@@ -52,9 +52,7 @@ def main(words: Sequence[str] | None = None) -> None:
     print(markdown_of(runs, args.beside))
     if args.only:
         return
-    chosen = left_out(runs, args.choose)
-    rows = [(family, *map(str, row)) for family, row in zip(chosen.index, chosen.values.tolist(), strict=True)]
-    print(markdown(["left out", *chosen.columns], rows), end="")
+    print(markdown_of_chosen(runs, args.choose), end="")
 
 
 def markdown_of(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
@@ -73,6 +71,12 @@ def markdown_of(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
         rows.append((variant, *numbers, f"{means.loc[variant].mean():.1f}", beside, below))
     header = ["", *families, "mean", f"− {reference}", f"more than {HARM} below the start, worst"]
     return markdown(header, rows)
+
+
+def markdown_of_chosen(runs: pd.DataFrame, candidates: Sequence[str] = CANDIDATES) -> str:
+    chosen = left_out(runs, candidates)
+    rows = [(family, *map(str, row)) for family, row in zip(chosen.index, chosen.values.tolist(), strict=True)]
+    return markdown(["left out", *chosen.columns], rows)
 
 
 def over_pairs(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
