@@ -1,4 +1,4 @@
-"""The documentation site: `sphinx-build -W docs docs/_build`. Nothing is fetched from the network."""
+"""The documentation site: `sphinx-build docs docs/_build`. Nothing is fetched from the network."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH", "")]))
 
 import generate  # noqa: E402
+from sphinx_gallery.sorting import ExplicitOrder  # noqa: E402
 
 from tllib_ancon import __version__  # noqa: E402
 
@@ -26,9 +27,22 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "sg_execution_times.rst", "gallery/**/*.ipynb", "gallery/**/*.py", "gallery/**/*.md5"]
+IN_ORDER_OF_USE = (
+    *("somebody_elses_network", "adapt_in_six_lines", "certify", "choosing_a_checkpoint", "run_directory", "resuming"),
+    *("own_loop", "own_method", "what_ancon_does"),
+)
+html_static_path, html_css_files = ["static"], ["pages.css"]
+exclude_patterns = [
+    "_build",
+    "static",
+    "sg_execution_times.rst",
+    "gallery/**/*.ipynb",
+    "gallery/**/*.py",
+    "gallery/**/*.md5",
+]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
@@ -39,8 +53,8 @@ suppress_warnings = ["config.cache", "myst.header"]
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "gallery",
-    "filename_pattern": r"\.py$",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "filename_pattern": r"^(?!.*(resuming|own_method)\.py$)",  # minutes on a busy machine: in `.ci/checks docs` alone
+    "within_subsection_order": ExplicitOrder([*(f"{name}.py" for name in IN_ORDER_OF_USE), "*"]),
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,

@@ -17,22 +17,22 @@ from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.settings import choices_of, described, settings_of
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
-CONFIGURATIONS = (
-    "PretrainConfig",
-    "AdaptConfig",
-    "PredictConfig",
-    "PredictionsConfig",
-    "CertifyConfig",
-    "ExportConfig",
-)
+CONFIGURATIONS = {
+    "AdaptConfig": "`adapt(...)` and `tllib-ancon adapt`",
+    "PretrainConfig": "`pretrain(...)` and `tllib-ancon pretrain`",
+    "PredictConfig": "`tllib-ancon evaluate`",
+    "PredictionsConfig": "`predict(...)` and `tllib-ancon predict`",
+    "CertifyConfig": "`certify(...)` and `tllib-ancon certify`",
+    "ExportConfig": "`tllib-ancon export`",
+}
 
 
 def write(folder: Path) -> None:
     """Write every generated page below this folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / "commands.md").write_text(commands())
-    (folder / "settings.md").write_text(settings())
+    for path, page in {**commands(), **settings()}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(page)
     shutil.copytree(RESULTS, folder / "results")
 
 
@@ -41,29 +41,33 @@ def link_results(app: Any, page: str, source: list[str]) -> None:
     source[0] = source[0].replace("](../benchmarks/results/", "](generated/results/")
 
 
-def commands() -> str:
-    """Every command with every flag."""
-    parts = [
-        "# Commands",
-        "After this page you know every flag of every command. `--help` shows the few that people set first, "
-        "`--help-all` those of this page, which is made from the settings themselves. `--config` gives "
-        "the same settings from a TOML file; a flag overrides its entry. A switch such as `--skip-corrupt` has an "
-        "opposite, `--no-skip-corrupt`, which overrides a file that turns it on.",
-    ]
+def commands() -> dict[str, str]:
+    """By file: a page for each command with every flag, and their list."""
+    pages = {}
     for name, purpose in COMMANDS.items():
         parser = parser_of(name)
         usage = " ".join(parser.format_usage().split()).replace("usage: ", "")
-        parts += [
-            f"## {name}",
-            f"{escaped(purpose[0].upper() + purpose[1:])}.",
-            f"```text\n{usage}\n```",
-            *flags_of(parser),
-        ]
+        parts = [f"# {name}", escaped(purpose[0].upper() + purpose[1:]) + ".", f"```text\n{usage}\n```"]
+        parts += flags_of(parser)
         if parser.epilog:
             parts.append(escaped(parser.epilog))
         if name == "script":
             parts += ["Flags of the adaptation, from `--method` on:", *flags_of(second_stage_parser())]
-    return "\n\n".join(parts) + "\n"
+        pages[f"commands/{name}.md"] = "\n\n".join(parts) + "\n"
+    remark = (
+        "Every flag of every command. `--help` shows the few that people set first, `--help-all` those of these pages, "
+        "which are made from the settings themselves. `--config` gives the same settings from a TOML file; a flag "
+        "overrides its entry. A switch such as `--skip-corrupt` has an opposite, `--no-skip-corrupt`, which overrides "
+        "a file that turns it on."
+    )
+    purposes = ((f"[`{name}`](commands/{name}.md)", escaped(purpose)) for name, purpose in COMMANDS.items())
+    return pages | {"commands.md": index("Commands", remark, table(("command", "what it does"), purposes), pages)}
+
+
+def index(title: str, remark: str, body: str, pages: Iterable[str]) -> str:
+    """The page of a list of pages."""
+    entries = "\n".join(page.removesuffix(".md") for page in pages)
+    return f"# {title}\n\n{remark}\n\n{body}\n\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -79,26 +83,28 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
             shown = " ".join(value) if isinstance(value, tuple) else value or ""
             rows.append((words, f"`{shown}`" if shown else "", escaped(str(action.help).replace("%%", "%"))))
         if rows:
-            tables += [f"**{group.title}**", table(("argument", "value", "meaning, range, default"), rows)]
+            tables += [f"## {group.title}", table(("argument", "value", "meaning, range, default"), rows)]
     return tables
 
 
-def settings() -> str:
-    """Every class of settings, and those of every method."""
-    parts = [
-        "# Settings",
-        "After this page you know every setting that `adapt(...)`, `pretrain(...)` and `predict(...)` take by keyword, "
-        "a TOML file by name, and a command as a flag (`batch_size` is `--batch-size`). No number may be `nan` or "
-        "infinite.",
-    ]
-    for name in CONFIGURATIONS:
+def settings() -> dict[str, str]:
+    """By file: a page for each class of settings, one for those of the methods, and their list."""
+    pages, rows = {}, []
+    for name, users in CONFIGURATIONS.items():
         owner = getattr(config, name)
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
-        parts += [f"## {name}", summary, settings_table(settings_of(owner))]
-    parts += ["## Settings of methods", "Which of them a method reads; others are refused."]
+        pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{settings_table(settings_of(owner))}\n"
+        rows.append((f"[`{name}`](settings/{name}.md)", users))
+    parts = ["# Settings of methods", "Which settings a method reads; others are refused."]
     for name in methods.names():
-        parts += [f"### `{name}`", settings_table(methods.settings(name))]
-    return "\n\n".join(parts) + "\n"
+        parts += [f"## `{name}`", settings_table(methods.settings(name))]
+    pages["settings/methods.md"] = "\n\n".join(parts) + "\n"
+    rows.append(("[those of each method](settings/methods.md)", "`adapt(...)` with that `method`"))
+    remark = (
+        "Python takes every setting by keyword, a TOML file by name, and a command as a flag (`batch_size` is "
+        "`--batch-size`). No number may be `nan` or infinite."
+    )
+    return pages | {"settings.md": index("Settings", remark, table(("settings", "of"), rows), pages)}
 
 
 def settings_table(fields: Mapping[str, FieldInfo]) -> str:
@@ -107,7 +113,8 @@ def settings_table(fields: Mapping[str, FieldInfo]) -> str:
     rows = []
     for name, field in fields.items():
         kind, choices = described(field.annotation), choices_of(field)
-        kind = kind.replace("a text", " or ".join(f"`{choice}`" for choice in choices)) if choices else kind
+        kind = kind.replace("a text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
+        kind = kind.replace(" or left out", " or `None`")
         shown = "required" if field.is_required() else f"`{field.default!r}`"
         rows.append((f"`{name}`", escaped(kind), shown, escaped(help_text(field))))
     return table(("setting", "type", "default", "meaning and range"), rows)
