@@ -22,6 +22,7 @@ CONFIGURATIONS = {
     "PretrainConfig": "`pretrain(...)` and `tllib-ancon pretrain`",
     "PredictConfig": "`tllib-ancon evaluate`",
     "PredictionsConfig": "`predict(...)` and `tllib-ancon predict`",
+    "AssessConfig": "`assess(...)` and `tllib-ancon assess`",
     "CertifyConfig": "`certify(...)` and `tllib-ancon certify`",
     "ExportConfig": "`tllib-ancon export`",
 }
