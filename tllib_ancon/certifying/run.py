@@ -272,13 +272,11 @@ def _given(
         if pair.kept is None:
             return read_answers(Path(config.answers), comparison)
         said = said_of(config.answers, pair.everything, names_of(pair.everything, pair.settings.root))
-        places = dict(enumerate(pair.kept.tolist()))
-        certify = {place: said[position] for place, position in places.items() if position in said}
-        used = {int(place): certify[place] for place in comparison.disagreements if place in certify}
+        asked = {int(place): int(pair.kept[place]) for place in comparison.disagreements}
+        used = {place: said[position] for place, position in asked.items() if position in said}
         say(
-            f"{len(places):,} of {len(pair.everything):,} images certify, which may not teach; of {len(said):,} "
-            f"answers {len(said) - len(certify):,} are of images that teach and {len(certify) - len(used):,} of images "
-            "on which both models agree: these do not count"
+            f"the {len(pair.kept):,} images that may not teach certify: of {len(said):,} answers "
+            f"{len(said) - len(used):,} are of others, or of images on which both models agree"
         )
         return used
     if config.labels is None:

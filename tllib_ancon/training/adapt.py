@@ -31,7 +31,7 @@ from tllib_ancon.training.files import read_bytes
 from tllib_ancon.training.inputs import Given, Transform, Transforms
 from tllib_ancon.training.progress import Progress, Tracker, result_summary
 from tllib_ancon.training.run import CARD, CHECKPOINTS, CONFIG, RESULT, RunDirectory
-from tllib_ancon.training.teaching import Labels, certifying, taught_labels
+from tllib_ancon.training.teaching import certifying, taught_labels
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -192,8 +192,8 @@ def adapt(
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_processor(config.threads):
-        opened = _opened(config, network, images, labels, answers, head, given)
-        config, classifier, target, taught, transforms, recorded = opened
+        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
+        taught = taught_labels(config, target, answers, recorded)
         run = None if config.log is None else RunDirectory(config.log)
         config = inputs.fastest(config, classifier, {} if run is None or config.overwrite else run.known())
         progress = Progress(config.quiet, config.verbose)
@@ -218,16 +218,10 @@ def adapt(
 
 
 def _opened(
-    config: AdaptConfig,
-    network: nn.Module | None,
-    images: Any,
-    labels: Any,
-    answers: Any,
-    head: str | None,
-    given: Given,
-) -> tuple[AdaptConfig, Classifier, Domain, Labels | None, Transforms, dict[str, Any]]:
-    """The settings with every default filled in, the source model, the target, the labels that teach, the transforms,
-    and what the record says of these."""
+    config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Given
+) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any]]:
+    """The settings with every default filled in, the source model, the target, its transforms, and what the record says
+    of these."""
     start = None
     if network is None:
         start = inputs.starting_model(config)
@@ -263,13 +257,13 @@ def _opened(
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}
     target = inputs.with_classes(target, classifier.num_classes)
-    before = None if start is None else (start.recorded or {}).get("taught")
-    taught, shown = taught_labels(config, target, answers, before)
-    recorded = {"inputs": {**inputs.fingerprints(config, target), **record}, **shown}
+    recorded = {"inputs": {**inputs.fingerprints(config, target), **record}}
+    if start is not None and "taught" in (start.recorded or {}):
+        recorded["taught"] = (start.recorded or {})["taught"]
     if config.log is not None and (start is None or start.is_whole):
         taken = not isinstance(given, Transforms)
         recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, taken)
-    return config, classifier, inputs.cached(config, transforms, target), taught, transforms, recorded
+    return config, classifier, inputs.cached(config, transforms, target), transforms, recorded
 
 
 def _probe(target: Domain, transforms: Transforms) -> Tensor:

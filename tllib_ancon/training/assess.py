@@ -155,7 +155,8 @@ def assess(
         if config.questions is not None:
             rows = ([paths[position], ""] for position in order.tolist())
             write_bytes(Path(config.questions), csv_text([COLUMNS, *rows]).encode())
-        answered = answers_of(config.answers if answers is None else answers, target, paths)
+        given = config.answers if answers is None else answers
+        answered = None if given is None else answers_of(given, target, paths)
         found = _assessed(passed, target, known, answered, order)
     if config.json_file is not None:
         write_bytes(Path(config.json_file), (found.json() + "\n").encode())

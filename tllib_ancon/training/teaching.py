@@ -50,11 +50,9 @@ def said_of(file: str | Path, images: Domain, names: Sequence[str]) -> dict[int,
     return read_answers(Path(file), Comparison(one, one + 1, names, images.classes))
 
 
-def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels | None:
+def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
     """The class of each image, (N,), of a file or an array; -1 for one without an answer, K for one whose class nobody
     can tell."""
-    if given is None:
-        return None
     if isinstance(given, str | Path):
         answers = np.full(len(images), -1)
         for position, answer in said_of(given, images, names).items():
@@ -70,31 +68,26 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels | Non
 
 
 def taught_labels(
-    config: AdaptConfig, images: Domain, answers: ArrayLike | None, before: Mapping[str, Any] | None
-) -> tuple[Labels | None, dict[str, Any]]:
-    """The (N,) labels that teach, -1 for an image without one, and what the run records of them.
-
-    ``answers`` are (N,) classes, -1 where none is known, in place of the configuration's file; ``before`` is what the
-    run recorded that trained the source model.
-    """
-    if (config.teach is None) != (answers is None and config.answers is None):
+    config: AdaptConfig, images: Domain, answers: ArrayLike | None, recorded: dict[str, Any]
+) -> Labels | None:
+    """The (N,) labels that teach, -1 for an image without one; what ``config.json`` says of them is added to
+    ``recorded``, which knows what taught the source model. ``answers`` are those of an array, in place of a file's."""
+    before, given = recorded.get("taught"), config.answers if answers is None else answers
+    if (config.teach is None) != (given is None):
         raise UserError("`teach` and `answers` go together: labels of some images, and the share of them that teaches")
     if config.teach is None:
-        return None, {"taught": before} if before else {}
+        return None
     drawn = {"teach": config.teach, "seed": config.seed}
-    if before and drawn != {name: before[name] for name in drawn}:
+    if before and before != {**before, **drawn}:
         raise UserError(
             f"labels taught this source model with `teach={before['teach']}` and `seed={before['seed']}`; give the "
             "same, so that no image that certified teaches"
         )
-    labels = answers_of(config.answers if answers is None else answers, images, names_of(images, config.root))
-    assert labels is not None
-    labels = np.where(labels < images.num_classes, labels, -1).astype(np.int64)
-    given, teach = int((labels >= 0).sum()), _teach(config.teach, config.seed, len(images))
-    labels = np.where(teach, labels, -1)
-    if given < FEWEST or not (labels >= 0).any():
-        raise UserError(
-            f"`answers` name the class of {given} images, of which {(labels >= 0).sum()} may teach; label more images"
-        )
-    digest = hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()[:16]
-    return labels, {"taught": {**drawn, "labels": int((labels >= 0).sum()), "labels_sha256": digest}}
+    answered = answers_of(given, images, names_of(images, config.root))
+    known = (answered >= 0) & (answered < images.num_classes)
+    labels = np.where(known & _teach(config.teach, config.seed, len(images)), answered, -1).astype(np.int64)
+    count = int((labels >= 0).sum())
+    if known.sum() < FEWEST or not count:
+        raise UserError(f"`answers` name the class of {known.sum()} images, of which {count} may teach; label more")
+    recorded["taught"] = {**drawn, "labels": count, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
+    return labels
