@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
 
+from benchmarks.cifar10_c.networks import SHOWN, ResNet
 from tests.layouts import write_classes
+from tllib_ancon import predict
 from tllib_ancon.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,9 +26,10 @@ QUICK_FLAGS = {
 }
 
 
-def blocks(title: str, language: str) -> list[str]:
-    section = re.split(r"^## ", README, flags=re.MULTILINE)
-    return re.findall(rf"```{language}\n(.*?)```", next(part for part in section if part.startswith(title)), re.DOTALL)
+def block(language: str, start: str) -> str:
+    """The one block of code that begins so."""
+    (code,) = (code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if code.startswith(start))
+    return code
 
 
 @pytest.fixture
@@ -41,8 +45,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_commands_adapt_predict_and_evaluate(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (script,) = blocks("A model and pictures", "sh")
-    for line in script.splitlines():
+    for line in block("sh", "tllib-ancon adapt pictures").splitlines():
         program, command, *words = shlex.split(line, comments=True)
         assert program == "tllib-ancon"
         assert main([command, *words, *QUICK_FLAGS[command]]) == 0, capsys.readouterr().err
@@ -51,20 +54,27 @@ def test_the_commands_adapt_predict_and_evaluate(newcomer: Path, capsys: pytest.
     assert "accuracy" in capsys.readouterr().out
 
 
-def test_the_six_lines_of_python_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks("A model and pictures", "python")
-    assert len([line for line in code.splitlines() if line]) == 6
-    assert "epochs=10" in code
-    exec(code.replace("epochs=10", "epochs=1, workers=0, batch_size=4, image_size=32"), {})
-    printed = capsys.readouterr().out
-    assert len(re.findall(r"\b[01]\b", printed.rpartition("[")[2])) == 20
-    assert (newcomer / "runs" / "python" / "result.json").is_file()
+def test_the_lines_of_python_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = {f"module.{name}": value for name, value in ResNet(blocks=1).state_dict().items()}
+    torch.save({"state_dict": weights}, newcomer / "resnet20-12fca82f.th")
+    code = block("python", "from benchmarks").replace("photos/", "pictures/target/cat")
+    code = code.replace("**SHOWN", "**SHOWN, workers=0, batch_size=4, quiet=True")
+    names = {"truth": np.zeros(10, int)}
+    exec(code, names)
+    scores = [float(line) for line in capsys.readouterr().out.splitlines()[-2:]]
+    for model, score in zip((names["model"], names["result"].model), scores, strict=True):
+        said = predict(model, "pictures/target/cat", **SHOWN, workers=0, quiet=True).labels
+        assert score == (said == 0).mean()
 
 
 def test_the_loop_gives_a_loss_with_a_gradient() -> None:
-    (code,) = blocks("A training loop of your own", "python")
+    code = block("python", "from tllib_ancon import AnchoredConfidence")
     model = torch.nn.Linear(8, 65)
-    names: dict[str, Any] = {"target_images": range(12), "device": "cpu", "model": model}
+    names: dict[str, Any] = {
+        "target_images": range(12),
+        "device": "cpu",
+        "model": model,
+    }
     names["loader"] = [(torch.arange(4), torch.randn(4, 8)), (torch.arange(4, 8), torch.randn(4, 8))]
     exec(code, names)
     names["loss"].backward()

@@ -14,6 +14,8 @@ from tllib_ancon.errors import UserError
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 """Pixels in [0, 1] are normalised by ImageNet's mean and standard deviation, as these networks were trained."""
+SHOWN = {"image_size": 32, "norm_mean": MEAN, "norm_std": STD}
+"""The same as settings of ``adapt`` and ``predict``."""
 
 
 class Block(nn.Module):
