@@ -85,6 +85,7 @@ class Demo:
 
     def run(self, say: Callable[[str], None]) -> None:
         """Make every run that is not finished. After a signal (:class:`Interrupted`) the same command continues."""
+        say(f"{len(self.runs())} runs on digits that come with the packages, about ten seconds of a core each")
         if failures := Workers(self.jobs).execute(self.runs(), "", self.out, say):
             raise UserError(f"{failures[0].run}: {failures[0].reason}")
 

@@ -138,7 +138,7 @@ def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (),
     ranked = "; best of the methods in bold" if quantity.higher_is_better is not None else ""
     notes = [f"mean ± sample standard deviation over seeds; the epoch is selected without labels{ranked}"]
     if any((own.groupby(level="column").size() < PAPER_SEEDS).any() for own in values.values()):
-        notes.append(f"†n: n seeds, fewer than the paper's {PAPER_SEEDS}")
+        notes.append("†n: of n seeds")
     notes += quantity.notes
     if average and printed and not whole:
         notes.append("averages, the printed rows' too, are over the columns shown")

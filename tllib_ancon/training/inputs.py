@@ -97,8 +97,9 @@ def choose_transforms(
     if known.assumed and config.norm_mean is None:
         Progress(config.quiet).line(known.assumed)
     if assumed:
-        shown = ", ".join(f"{name}={value}" for name, value in assumed.items())
-        Progress(config.quiet).line(f"nothing says how this network was shown images; assumed: {shown}")
+        learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"
+        shown = f"resized to {size} × {size} pixels, in training {learned}"
+        Progress(config.quiet).line(f"nothing says how this network was shown images: they are {shown}")
     train_of = device_augmentation if config.device_augmentation else train_transform
     return config, Transforms(train_of(options), evaluation_transform(options), known)
 

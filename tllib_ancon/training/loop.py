@@ -121,6 +121,9 @@ class TrainingLoop(ABC):
             restore_snapshot(self.parts, snapshot)
             self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
             self._keep()
+        else:
+            steps, images = min(map(len, self.loaders)), sum(loader.batch_size for loader in self.loaders)
+            self.progress.line(f"epochs: {self.last_epoch}, of {steps} steps with {images} images")
         for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
             self.metrics.append({"epoch": epoch, **self._change(epoch)})
             scored = self._score(self.metrics[-1])
@@ -181,6 +184,8 @@ class TrainingLoop(ABC):
                 except FloatingPointError:
                     raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
                 bar.update()
+                if (epoch, step) == (1, 10):
+                    self.progress.expect(meters.elapsed() / step * steps * self.options.epochs)
                 if step % self.options.print_freq == 0 or step == steps:
                     self.progress.step(bar, step, meters.read(images))
                     if bad_step := meters.first_bad_step():

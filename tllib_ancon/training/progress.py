@@ -50,20 +50,27 @@ class Meters:
         values = {name: float(processes.mean(total)) / self.steps for name, total in self.sums.items()}
         if self.threshold is not None:
             values["threshold"] = float(self.threshold)
-        elapsed = time.perf_counter() - self.started
-        return {**values, "images_per_second": processes.world_size() * self.steps * batch_size / elapsed}
+        speed = processes.world_size() * self.steps * batch_size / self.elapsed()
+        return {**values, "images_per_second": speed}
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.started
 
 
 SHOWN = (
-    ("loss", "loss", "{:.4f}"),
-    ("threshold", "δ", "{:.3f}"),
-    ("votes", "votes", "{:.0%}"),
-    ("infomax", "InfoMax", "{:.4f}"),
-    ("accuracy", "accuracy", "{:.2f} %"),
-    ("ece", "ECE", "{:.3f}"),
-    ("images_per_second", "images/s", "{:.0f}"),
+    ("loss", "loss", "{:.4f}", "may rise, since the labels learnt from change"),
+    ("threshold", "δ", "{:.3f}", "mean confidence, which a prediction must reach to vote"),
+    ("votes", "votes", "{:.0%}", "images that have one"),
+    ("infomax", "InfoMax", "{:.4f}", "score without labels, higher is better"),
+    ("accuracy", "accuracy", "{:.2f} %", ""),
+    ("ece", "ECE", "{:.3f}", "calibration error, lower is better"),
+    ("images_per_second", "images/s", "{:.0f}", ""),
 )
-"""Numbers in the line of an epoch that has them, with their label and form."""
+"""Columns of the table of epochs: the number, its head, its form, and what it means."""
+LEARNING = ("loss", "threshold", "votes", "images_per_second")
+"""What the epoch before the first step does not have yet."""
+LONG = 20
+"""Seconds of a training from which on it is said how long it may take."""
 
 
 class Progress:
@@ -74,6 +81,11 @@ class Progress:
         self.quiet = quiet or not is_main()
         self.verbose = verbose
         self.tracker: Tracker | None = None
+        self.columns: dict[str, str] = {}
+
+    def expect(self, seconds: float) -> None:
+        if seconds > LONG:
+            self.line(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
 
     def bar(self, title: str, steps: int) -> tqdm[Any]:
         return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
@@ -87,8 +99,19 @@ class Progress:
     def epoch(self, title: str, metrics: Mapping[str, Any], total: int) -> None:
         if self.tracker is not None:
             self.tracker.log(metrics)
-        numbers = [f"{label} {form.format(metrics[name])}" for name, label, form in SHOWN if name in metrics]
-        self.line(f"{title} {metrics['epoch']}/{total}: {', '.join(numbers)}")
+        if not self.columns:
+            self._head(title, metrics)
+        cells = [form.format(metrics[name]) if name in metrics else "" for name, form in self.columns.items()]
+        self.line(
+            "".join([f"{metrics['epoch']}/{total}".rjust(len(title)), *(f"{cell:>10}" for cell in cells)]).rstrip()
+        )
+
+    def _head(self, title: str, metrics: Mapping[str, Any]) -> None:
+        found = {*metrics, *(LEARNING if metrics["epoch"] == 0 else ())}
+        shown = [column for column in SHOWN if column[0] in found]
+        self.columns = {name: form for name, _, form, _ in shown}
+        self.line("; ".join(f"{label}: {meaning}" for _, label, _, meaning in shown if meaning))
+        self.line("".join([title, *(f"{label:>10}" for _, label, _, _ in shown)]))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Say what to do where no epoch of an adaptation scores above the source model."""
