@@ -48,7 +48,7 @@ SHIFTS: dict[str, Callable[[Bytes], Bytes]] = {
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cifar10_c.own_network", description=__doc__)
     parser.add_argument("folder", type=Path, help="with test.npz (x, y) and resnet20-*.th")
-    parser.add_argument("--methods", nargs="+", default=["adabn", "ancon", "ancon-auto"])
+    parser.add_argument("--methods", nargs="+", default=["adabn", "ancon", "ancon-auto", "shot+ancon-auto"])
     parser.add_argument("--images", type=int, default=1000, metavar="N", help="the first of test.npz")
     parser.add_argument("--epochs", type=int, default=3, metavar="N")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], metavar="S")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,16 +103,17 @@ class Progress:
         if not self.columns:
             self._head(title, metrics)
         cells = [form.format(metrics[name]) if name in metrics else "" for name, form in self.columns.items()]
-        self.line(
-            "".join([f"{metrics['epoch']}/{total}".rjust(len(title)), *(f"{cell:>10}" for cell in cells)]).rstrip()
-        )
+        self._row(f"{metrics['epoch']}/{total}".rjust(len(title)), cells)
 
     def _head(self, title: str, metrics: Mapping[str, Any]) -> None:
         found = {*metrics, *(LEARNING if metrics["epoch"] == 0 else ())}
         shown = [column for column in SHOWN if column[0] in found]
         self.columns = {name: form for name, _, form, _ in shown}
-        self.line("; ".join(f"{label}: {meaning}" for _, label, _, meaning in shown if meaning))
-        self.line("".join([title, *(f"{label:>10}" for _, label, _, _ in shown)]))
+        self.line(textwrap.fill("; ".join(f"{label}: {meaning}" for _, label, _, meaning in shown if meaning), 100))
+        self._row(title, [label for _, label, _, _ in shown])
+
+    def _row(self, first: str, cells: Iterable[str]) -> None:
+        self.line("".join([first, *(f"{cell:>10}" for cell in cells)]).rstrip())
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Say what to do where no epoch of an adaptation scores above the source model."""
