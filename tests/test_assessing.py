@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from tllib_ancon import assessing
-from tllib_ancon.assessing import ERRORS, SourceStatistics, atc, doc, drift_p, labelled_accuracy, labels_needed
+from tllib_ancon.assessing import SourceStatistics, atc, doc, drift_p, labelled_accuracy, labels_needed
 
 STREAMS = 300
 
@@ -32,7 +33,7 @@ def ever_missed(interval_of, images: int, accuracy: float, sharp: float, labels:
 
 def by_betting(right: np.ndarray, confidences: np.ndarray) -> tuple[float, float]:
     """What no label before left out is in all intervals so far: this one is their intersection."""
-    return labelled_accuracy(right, confidences, 0.1).interval
+    return labelled_accuracy(right, confidences, 0.1)[1]
 
 
 def by_z(right: np.ndarray, confidences: np.ndarray) -> tuple[float, float]:
@@ -60,7 +61,7 @@ def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cos
         generator, total = np.random.default_rng(1), 0.0
         for _ in range(20):
             right, confidences = population(generator, 600, 0.7, sharp)
-            lower, upper = labelled_accuracy(right[:100], confidences * (not constant)).interval
+            lower, upper = labelled_accuracy(right[:100], confidences * (not constant))[1]
             total += upper - lower
         return total / 20
 
@@ -74,11 +75,11 @@ def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cos
 def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(outcomes, unseen, random) -> None:
     right = np.array(outcomes, float)
     confidences = np.array([random.random() for _ in range(len(right) + unseen)])
-    found = labelled_accuracy(right, confidences)
+    estimate, (lower, upper) = labelled_accuracy(right, confidences)
     least, most = right.sum() / len(confidences), (right.sum() + unseen) / len(confidences)
-    assert least - 1e-9 <= found.interval.lower <= found.estimate <= found.interval.upper <= most + 1e-9
-    mirrored = labelled_accuracy(1 - right, 1 - confidences).interval
-    assert found.interval == pytest.approx((1 - mirrored.upper, 1 - mirrored.lower))
+    assert least - 1e-9 <= lower <= estimate <= upper <= most + 1e-9
+    mirrored = labelled_accuracy(1 - right, 1 - confidences)[1]
+    assert (lower, upper) == pytest.approx((1 - mirrored.upper, 1 - mirrored.lower))
 
 
 def test_the_estimate_from_labels_is_that_of_prediction_powered_inference() -> None:
@@ -88,21 +89,21 @@ def test_the_estimate_from_labels_is_that_of_prediction_powered_inference() -> N
     slope = float(assessing._slopes(seen, confidences)[-1])
     expected = ppi.ppi_mean_pointestimate(seen, confidences[:80], confidences, lam=slope)
     assert 0.3 < slope < 1
-    assert labelled_accuracy(seen, confidences).estimate == pytest.approx(float(np.ravel(expected)[0]))
+    assert labelled_accuracy(seen, confidences)[0] == pytest.approx(float(np.ravel(expected)[0]))
 
 
 def test_about_so_many_labels_are_needed() -> None:
     assert labels_needed(0.95, 5000) < labels_needed(0.7, 5000) < labels_needed(0.5, 5000) < 400
     assert labels_needed(0.5, 50) < 50
     right, confidences = population(np.random.default_rng(3), 5000, 0.7, 0.0)
-    lower, upper = labelled_accuracy(right[: labels_needed(0.7, 5000)], confidences).interval
+    lower, upper = labelled_accuracy(right[: labels_needed(0.7, 5000)], confidences)[1]
     assert upper - lower == pytest.approx(0.2, abs=0.03)
 
 
 def outputs(generator: np.random.Generator, images: int, scale: float = 3.0) -> tuple:
     """Logits of ten classes that are the likelier right the larger they are."""
     logits = generator.normal(size=(images, 10)) * scale
-    probabilities = assessing.softmax(logits)
+    probabilities = softmax(logits, 1)
     labels = np.array([generator.choice(10, p=row) for row in probabilities])
     return logits, logits @ generator.normal(size=(10, 20)), labels
 
@@ -155,13 +156,6 @@ def test_a_shift_of_one_feature_is_found() -> None:
     constant = np.zeros((50, 60))
     same = SourceStatistics.of(np.eye(2)[[0, 1] * 25], constant, [0, 1] * 25)
     assert drift_p(constant, same) == 1
-
-
-def test_every_interval_of_an_estimate_holds_it_within_0_and_1() -> None:
-    for name in ERRORS:
-        for value in (0.0, 0.5, 1.0):
-            lower, upper = assessing.likely(name, value)
-            assert 0 <= lower <= upper <= 1
 
 
 @pytest.mark.parametrize(

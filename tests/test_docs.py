@@ -67,10 +67,10 @@ def test_every_line_of_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.Mon
         if program == "python":
             exec(words[1], {})
             continue
-        quick = ["--quiet"] if words[0] in ("pretrain", "adapt", "evaluate", "predict", "certify") else []
+        quick = ["--quiet"] if words[0] in ("pretrain", "assess", "adapt", "evaluate", "predict", "certify") else []
         assert (program, main([*words, *quick])) == ("tllib-ancon", 0), capsys.readouterr().err
         ran.append(words[0])
-    assert ran == ["pretrain", "adapt", "evaluate", "predict", "certify", "report"]
+    assert ran == ["pretrain", "assess", "adapt", "evaluate", "predict", "certify", "report"]
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1797 + 1
     assert (tmp_path / "report" / "report.html").is_file()
     assert (tmp_path / "runs" / "digits" / "certify.npz").is_file()

@@ -567,9 +567,6 @@ class AssessConfig(PredictConfig):
     """the model: a checkpoint, or the run directory that holds it"""
     root: Annotated[str | None, Flag(group="images", common=True)] = None
     """folder of images or an image list, or with --data and --target the folder of a dataset"""
-    source: Annotated[tuple[str, ...], Flag("-s", group="images", common=True)] = ()
-    """labelled domains of the dataset that the model was not trained on and is good at; by default what the run of
-    pretrain recorded of its hold-out"""
     questions: Annotated[str | None, Flag(metavar="FILE")] = None
     """CSV file to write, with the images to label in their order"""
     answers: Annotated[str | None, Flag(metavar="FILE")] = None

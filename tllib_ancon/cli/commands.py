@@ -176,15 +176,17 @@ def assess(config: AssessConfig) -> None:
     from tllib_ancon.report.curves import draw_intervals
     from tllib_ancon.training.assess import assess
 
-    for name in ("json", "figure", "questions"):
-        if file := getattr(config, "json_file" if name == "json" else name):
-            new_file(file, setting=name)
+    files = {"json": config.json_file, "figure": config.figure, "questions": config.questions}
+    out = {name: new_file(file, setting=name) for name, file in files.items() if file}
     found = assess(config=config)
     print(found)
-    if config.figure is not None:
-        rows = {name: (value, found.intervals[name]) for name, value in found.estimates.items()}
-        named = {f"{found.labels:,} labels": (found.accuracy, found.interval)} if found.labels else {}
-        write_whole(Path(config.figure), lambda file: draw_intervals({**rows, **named}, file))
+    if "json" in out:
+        written = {name: value for name, value in vars(found).items() if name != "source"}
+        write_bytes(out["json"], (json.dumps({**written, "intervals": found.intervals}, indent=2) + "\n").encode())
+    if "figure" in out:
+        rows = {"accuracy": (found.accuracy, found.interval)}
+        rows |= {name: (value, found.intervals[name]) for name, value in found.estimates.items()}
+        write_whole(out["figure"], lambda file: draw_intervals(rows, file))
 
 
 def certify(config: CertifyConfig) -> None:
@@ -431,11 +433,7 @@ COMMANDS = {
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
     "assess": Command(
-        AssessConfig,
-        assess,
-        ("checkpoint", "root"),
-        ("checkpoint", "root"),
-        names={"json_file": "json"},
+        *(AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), {"json_file": "json"}),
         hidden=("pretrained_weights",),
     ),
     "certify": Command(CertifyConfig, certify, ("run",), ("run",)),

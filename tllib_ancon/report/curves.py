@@ -52,12 +52,11 @@ def draw_intervals(rows: Mapping[str, tuple[float, tuple[float, float]]], path: 
 
     figure = Figure(figsize=(6, 1 + 0.5 * len(rows)), layout="constrained")
     panel = figure.subplots()
-    for number, (value, (lower, upper)) in enumerate(rows.values()):
-        panel.plot([100 * lower, 100 * upper], [number, number], color="C0", linewidth=3, alpha=0.4)
-        panel.plot(100 * value, number, "o", color="C0")
+    for number, (value, ends) in enumerate(rows.values()):
+        reach = [[100 * abs(end - value)] for end in ends]
+        panel.errorbar(100 * value, number, xerr=reach, fmt="o", color="C0", capsize=4)
     panel.set_yticks(range(len(rows)), rows)
     panel.set(xlabel="accuracy (%)", xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
-    panel.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=150, format="png")
 
 

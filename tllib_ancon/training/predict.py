@@ -26,7 +26,7 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import SUFFIXES, as_domain, read_image_list
 from tllib_ancon.errors import UserError, reading
-from tllib_ancon.models.classifier import logits_of, preprocessing_of, require_network
+from tllib_ancon.models.classifier import Classifier, logits_of, preprocessing_of, require_network
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.self_training import processes
 from tllib_ancon.text import Shown, csv_text, showable
@@ -90,22 +90,7 @@ def predict(
     """
     config = PredictConfig(**{"quiet": True, **settings})
     with devices.using_processor(config.threads):
-        network: nn.Module
-        own = None if isinstance(model, str | Path) else require_network(model)
-        if own is None or config.checkpoint is not None:
-            config = config if own is not None else config.replace(checkpoint=str(model))
-            start = inputs.find_model(str(config.checkpoint), own)
-            config = inputs.inherited(config, start)
-            domain = as_domain(images, labels=False, classes=start.classes)
-            classifier = inputs.load_classifier(config, start)
-            network, preprocessing = classifier.to(devices.device()), classifier.preprocessing
-        else:
-            network = own
-            config.refuse_beside_a_model()
-            domain, preprocessing = as_domain(images, labels=False), preprocessing_of(network)
-        if is_processor(evaluation_transform):
-            preprocessing, evaluation_transform = preprocessing_of_processor(evaluation_transform), None
-        transform = evaluation_transform or inputs.choose_transforms(config, preprocessing, domain)[1].evaluation
+        network, domain, transform, _ = opened(config, model, images, evaluation_transform)
         loader = ImageLoader(UnlabelledImages(domain, transform), config.batch_size, config.workers)
         rows = np.empty((0, 0), dtype=np.float32)
         with Progress(config.quiet).bar("predicting", len(loader)) as bar:
@@ -114,6 +99,27 @@ def predict(
                 rows[indices] = values
                 bar.update()
     return Predictions(rows, np.asarray(domain.positions, dtype=np.int64), domain.paths)
+
+
+def opened(
+    config: PredictConfig, model: nn.Module | str | Path | None, images: Any, transform: Transform | None
+) -> tuple[nn.Module, Domain, Transform, inputs.TrainedModel | None]:
+    """The network that is evaluated, the images without labels, what makes tensors of them, and where the network comes
+    from. What is not given is what the configuration names."""
+    own, start = None if model is None or isinstance(model, str | Path) else require_network(model), None
+    if own is None or config.checkpoint is not None:
+        config = config if own is not None or model is None else config.replace(checkpoint=str(model))
+        start = inputs.starting_model(config) if own is None else inputs.find_model(str(config.checkpoint), own)
+        config = inputs.inherited(config, start)
+        own = inputs.load_classifier(config, start).to(devices.device())
+    else:
+        config.refuse_beside_a_model()
+    preprocessing = own.preprocessing if isinstance(own, Classifier) else preprocessing_of(own)
+    classes = None if start is None else start.classes
+    domain = images_of(config, classes) if images is None else as_domain(images, labels=False, classes=classes)
+    if is_processor(transform):
+        preprocessing, transform = preprocessing_of_processor(transform), None
+    return own, domain, transform or inputs.choose_transforms(config, preprocessing, domain)[1].evaluation, start
 
 
 @torch.inference_mode()

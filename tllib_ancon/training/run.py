@@ -35,8 +35,7 @@ from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sea
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
-CERTIFICATE, CERTIFIED, CARD = "certificate.json", "certified.pth", "README.md"
-STATISTICS = "source.json"
+CERTIFICATE, CERTIFIED, CARD, STATISTICS = "certificate.json", "certified.pth", "README.md", "source.json"
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
@@ -257,13 +256,8 @@ class RunDirectory:
     def _outputs(self) -> list[str]:
         """The files that a finished run answers for, where it has them."""
         epochs = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
-        return [
-            METRICS,
-            PREDICTIONS,
-            STATISTICS,
-            *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)),
-            *epochs,
-        ]
+        weights = [f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)]
+        return [METRICS, PREDICTIONS, STATISTICS, *weights, *epochs]
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""
