@@ -9,11 +9,10 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from pydantic import create_model
 from pydantic.fields import FieldInfo
 
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.settings import Settings, settings_of
+from tllib_ancon.settings import Settings, settings_class, settings_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -177,7 +176,7 @@ def _find(name: str) -> list[Registration]:
 
 @cache
 def _joined(*owners: type[Settings]) -> type[Settings]:
-    return owners[0] if len(owners) == 1 else create_model("Options", __base__=owners)
+    return owners[0] if len(owners) == 1 else settings_class("Options", *owners)
 
 
 def _options_class(name: str) -> type[Settings]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
@@ -121,6 +121,12 @@ class Settings(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Every setting by name, of types that JSON has."""
         return self.model_dump(mode="json", warnings=False)
+
+
+def settings_class(name: str, *bases: type[Any], **fields: Any) -> Any:
+    """A class of settings that no file defines: pydantic need not look for its docstrings, in all that is loaded."""
+    without = {"use_attribute_docstrings": False}
+    return create_model(name, __base__=bases or Settings, __cls_kwargs__=without, **fields)
 
 
 def redefined(owner: type[Settings], name: str, default: Any = UNREAD, **by_method: Any) -> Any:

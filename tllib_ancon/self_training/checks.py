@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_
 
 import torch
 from annotated_types import Ge, Le
-from pydantic import create_model
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.settings import Settings
+from tllib_ancon.settings import Settings, settings_class
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,8 +49,8 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache
     def arguments() -> type[Settings]:
-        fields: dict[str, Any] = annotated(function)
-        return create_model("Arguments", __base__=Settings, **fields)
+        made: type[Settings] = settings_class("Arguments", **annotated(function))
+        return made
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> R:

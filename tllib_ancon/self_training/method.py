@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.self_training.checks import Option, annotated
 from tllib_ancon.self_training.processes import Shard
-from tllib_ancon.settings import Settings, settings_of
+from tllib_ancon.settings import Settings, settings_class, settings_of
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,8 @@ def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
     bases = tuple(owner for owner in owners if isinstance(owner, type) and issubclass(owner, Options))
     parts = [owner for owner in owners if owner not in bases]
     fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _options(part) if name not in without}
-    return create_model("Options", __base__=bases or Options, **fields)
+    options: type[Options] = settings_class("Options", *bases or (Options,), **fields)
+    return options
 
 
 def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:

@@ -1,0 +1,75 @@
+"""One script in a process of its own: ``python -m benchmarks.race.measure SCRIPT TASK OUT STARTED KILL``.
+
+``TASK`` is JSON, ``OUT`` receives the probabilities (.npy) and the numbers (.json), ``STARTED`` is when the process was
+asked for, ``KILL`` the training step after which it is killed, 0 for none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from benchmarks.cifar10_c.networks import MEAN, STD, load
+
+
+class Task(SimpleNamespace):
+    """What a script is given: ``epochs``, ``batch_size``, ``seed``, ``method`` of the package and its ``options``, the
+    folder ``code``, the run's own folder ``log``, and network and images; ``accuracies`` (of epochs) are recorded."""
+
+    @cached_property
+    def network(self) -> nn.Module:
+        return load(self.weights)
+
+    @cached_property
+    def pixels(self) -> np.ndarray:
+        """(N, 32, 32, 3) bytes."""
+        return np.load(self.images)
+
+    @cached_property
+    def tensors(self) -> Tensor:
+        """Normalised as the network expects, (N, 3, 32, 32)."""
+        mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+        return (torch.from_numpy(self.pixels).permute(0, 3, 1, 2) / 255 - mean) / std
+
+
+def main(script: str, settings: str, out: str, started: str, kill: str) -> None:
+    ends: list[float] = []
+
+    def step(*_: object) -> None:
+        ends.append(time.time())
+        if len(ends) == int(kill):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    register_optimizer_step_post_hook(step)
+    torch.set_num_threads(1)
+    task = Task(accuracies=[], **json.loads(settings))
+    torch.manual_seed(task.seed)
+    race = importlib.import_module(f"benchmarks.race.scripts.{script}").race
+    first = time.time()
+    probabilities = race(task)
+    ended, first, steps = time.time(), ends[0] if ends else first, len(ends)
+    batch = task.batch_size / task.options.get("num_steps", 1)
+    images = min(steps * batch, task.epochs * task.num_images) - batch if steps else task.epochs * task.num_images
+    peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())  # getrusage's has the parent's in it
+    numbers = {"accuracies": " ".join(f"{value:.2f}" for value in task.accuracies)}
+    numbers |= {"steps": steps, "images": images, "seconds": ended - first, "peak_mb": int(peak[0]) / 1e3}
+    numbers["first_step_s"] = (first if ends else ended) - float(started)
+    np.save(f"{out}.npy", torch.as_tensor(probabilities).detach().numpy())
+    Path(f"{out}.json").write_text(json.dumps(numbers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks.cifar10_c.networks import ResNet
+from benchmarks.race import works
+from benchmarks.race.__main__ import main
+
+
+def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(tmp_path: Path, monkeypatch, capsys):
+    ours = works.Entry("ours", "ours_tensors", "tent", beside="ours", own={"batch_size": 8})
+    entries = [ours, works.Entry("theirs", "tent", place="tent")]
+    monkeypatch.setitem(works.WORKS, "cifar10-c", (entries, works.cifar10_c))
+    monkeypatch.setattr(works, "CORRUPTIONS", ("fog",))
+    folder = tmp_path / "cifar10"
+    folder.mkdir()
+    images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    np.savez(folder / "test.npz", x=images, y=np.arange(40) % 10)
+    torch.manual_seed(0)
+    weights = {f"module.{name}": value for name, value in ResNet(blocks=1).state_dict().items()}
+    torch.save({"state_dict": weights}, folder / "resnet20-0.th")
+
+    kept = ["--out", str(tmp_path / "race.csv"), "--runs", str(tmp_path / "runs"), "--code", str(tmp_path)]
+    words = ["cifar10-c", str(tmp_path), *kept, "--epochs", "2", "--images", "40"]
+    assert main(words) == 0
+    assert main([*words, "--kill", "--only", "ours"]) == 0
+    ours, theirs, killed = pd.read_csv(tmp_path / "race.csv").itertuples()
+    assert 0 < ours.seconds < ours.first_step_s + ours.seconds
+    assert ours.images_s == pytest.approx(ours.images / ours.seconds, rel=1e-3)
+    assert ours.peak_mb > 100
+    assert ours.accuracy_before % 2.5 == 0
+    assert theirs.error.startswith("skipped")
+    assert killed.left < killed.steps
+    row = next(line for line in capsys.readouterr().out.splitlines()[::-1] if line.startswith("| ours"))
+    assert row.split(" | ")[-5:] == ["1.00", "1.00 – 1.00", "7", "yes", "yes |"]
