@@ -84,7 +84,7 @@ def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(out
 
 def test_the_estimate_from_labels_is_that_of_prediction_powered_inference() -> None:
     ppi = pytest.importorskip("ppi_py")
-    right, confidences = population(np.random.default_rng(2), 500, 0.6, 0.5)
+    right, confidences = population(np.random.default_rng(2), 500, 0.6, 0.2)
     seen = right[:80]
     slope = float(assessing._slopes(seen, confidences)[-1])
     expected = ppi.ppi_mean_pointestimate(seen, confidences[:80], confidences, lam=slope)
