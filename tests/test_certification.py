@@ -206,6 +206,20 @@ def test_two_thousand_null_streams_have_few_false_verdicts_whenever_one_stops(de
         assert 0.002 < (endless.verdicts != 0).mean() <= 0.05
 
 
+@pytest.mark.parametrize(("right", "false"), [(60, 1), (50, 1), (40, -1)])
+def test_with_one_side_each_false_verdict_has_its_own_probability(right: int, false: int) -> None:
+    population = np.repeat([1, -1], [right, 100 - right]).astype(np.int8)
+    orders = np.random.default_rng(3).permuted(np.tile(population, (2000, 1)), axis=1)
+    margin = abs(2 * right - 100) / 400
+    ends = stopping_times(orders, margin=margin, disagreements=100, images=400, side="better")
+    assert 0.002 < (ends.verdicts == false).mean() <= 0.05
+    errors = np.sqrt(np.arange(1, 101)) * (-false)
+    z_test = (orders.cumsum(axis=1, dtype=int) / errors)[:, 9:] < -1.645
+    assert z_test.any(axis=1).mean() > 0.1 or margin
+    both = stopping_times(orders, margin=margin, disagreements=100, images=400)
+    assert (both.verdicts == false).mean() < (ends.verdicts == false).mean()
+
+
 def test_the_interval_holds_the_truth_at_every_moment_of_nearly_all_streams() -> None:
     """The interval leaves out the true total exactly where one of the two hypotheses at it is rejected."""
     population = np.repeat([1, 0, -1], [25, 5, 10]).astype(np.int8)
@@ -232,6 +246,11 @@ def test_labels_needed() -> None:
     assert 100 < medians[0] < 300
     (half_decisive,) = labels_needed(0.8, 2000, 5000, decisive=0.5, quantiles=(0.5,))
     assert 1.5 * medians[2] < (half_decisive or 0) < 3 * medians[2]
+    (fewer,) = labels_needed(0.8, 2000, 5000, side="better", quantiles=(0.5,))
+    assert (fewer or 0) < medians[2]
+    seen = [labels_needed(0.7, 200, 500, outcomes=outcomes)[0] for outcomes in ([0] * 30, [-1, 1] * 15, [1] * 8)]
+    (unseen, _) = labels_needed(0.7, 200, 500)
+    assert [(number or 0) - (unseen or 0) > 10 for number in seen] == [True, True, False]
     within_the_margin = [labels_needed(0.5, 200, 1000), labels_needed(0.6, 200, 1000, margin=0.04)]
     assert within_the_margin == [(None, None), (None, None)]
     (median,) = labels_needed(0.6, 200, 1000, margin=0.039, quantiles=(0.5,))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -27,6 +28,7 @@ from tllib_ancon.errors import UserError
 Floats = NDArray[np.float64]
 Outcomes = NDArray[np.int8]
 Verdict = Literal["better", "worse", "undecided"]
+Side = Literal["better", "both"]
 
 STAKES = (np.arange(32) + 0.5) / 32
 """The shares of its wealth that a bettor puts on each label."""
@@ -51,7 +53,7 @@ class Interval(NamedTuple):
 class DisagreementTest:
     r"""Is the adapted model better than the source model? Valid whenever one stops.
 
-    It tests two hypotheses at once, each at :math:`\delta / 2`:
+    It tests two hypotheses at once, each at :math:`\alpha = \delta / 2`, or :math:`\delta` where ``side`` is "better":
 
     .. math:: H_{\mathrm{better}}: \Delta \le \mathrm{margin} \qquad H_{\mathrm{worse}}: \Delta \ge -\mathrm{margin}
 
@@ -68,8 +70,12 @@ class DisagreementTest:
 
     clipped to [0, 1], and :math:`E_t = \infty` as soon as no labels of the remaining images can make the hypothesis
     true. For independent draws :math:`\eta_s = (1 + \mathrm{margin}) / 2`. Under the hypothesis E is a non-negative
-    supermartingale that starts at 1, so that it ever reaches :math:`2 / \delta` with probability at most
-    :math:`\delta / 2` (Ville's inequality).
+    supermartingale that starts at 1, so that it ever reaches :math:`1 / \alpha` with probability at most
+    :math:`\alpha` (Ville's inequality).
+
+    Who deploys a model asks one question, whether it is better. With ``side`` "better" a false "better" has probability
+    :math:`\delta` at most, and so has a false "worse", which ends the asking. Of models within the margin of each other
+    both are false: there, either comes with probability :math:`2 \delta` at most.
 
     Args:
         delta (float): probability of a false verdict, in (0, 1). Default: 0.05
@@ -78,6 +84,7 @@ class DisagreementTest:
         disagreements (int, optional): M, from which outcomes are drawn without replacement
         images (int, optional): N. Without both, outcomes are independent draws from a population without end, and
             :math:`\Delta` is their mean: that of all images if the images were drawn from all
+        side (str): "both" if ``delta`` is of both verdicts together, "better" if it is of each. Default: "both"
 
     Raises:
         UserError: ``delta`` or ``margin`` out of range, or counts that do not fit.
@@ -93,6 +100,7 @@ class DisagreementTest:
         *,
         disagreements: int | None = None,
         images: int | None = None,
+        side: Side = "both",
     ):
         if not 0 < delta < 1:
             raise UserError(f"`delta` is the probability of a false verdict, above 0 and below 1, got {delta}")
@@ -104,7 +112,9 @@ class DisagreementTest:
             raise UserError("pass both `disagreements` (M) and `images` (N), or neither")
         if disagreements is not None and images is not None and not 1 <= disagreements <= images:
             raise UserError(f"`disagreements` lies between 1 and `images`, got {disagreements} of {images}")
-        self.delta, self.margin, self.disagreements = delta, margin, disagreements
+        if side not in ("better", "both"):
+            raise UserError(f"`side` is 'better' or 'both', got {side!r}")
+        self.delta, self.margin, self.disagreements, self.side = delta, margin, disagreements, side
         self._scale = images or STEPS  # what a difference of accuracy is multiplied with to give a whole total
         self._rate = (disagreements or 1) / (images or 1)
         self._bound = self._scale * margin if images is None else math.floor(images * margin + 1e-9)
@@ -138,8 +148,8 @@ class DisagreementTest:
 
     @property
     def threshold(self) -> float:
-        """The e-value at which a verdict falls: 2 / δ."""
-        return 2 / self.delta
+        """The e-value at which a verdict falls: 2 / δ, or 1 / δ where ``side`` is "better"."""
+        return (2 if self.side == "both" else 1) / self.delta
 
     @property
     def e_better(self) -> float:
@@ -180,9 +190,10 @@ class DisagreementTest:
     def interval(self) -> Interval:
         r"""The differences of accuracy that the labels so far do not exclude: one of a confidence sequence.
 
-        It leaves out each :math:`\Delta` that is at most, or at least, a value rejected at :math:`\delta / 2` by now.
-        The true difference lies in all intervals of a stream at once with probability at least :math:`1 - \delta`. The
-        verdict is "better" when the lower end exceeds the margin. With all M labels the interval is one point.
+        It leaves out each :math:`\Delta` that is at most, or at least, a value rejected at :math:`\alpha` by now. An
+        end is ever on the wrong side of the true difference with probability :math:`\alpha` at most, so that the
+        difference lies in all intervals of a stream at once with probability at least :math:`1 - 2 \alpha`. The verdict
+        is "better" when the lower end exceeds the margin. With all M labels the interval is one point.
         """
         least, most = self._attainable
         lower = self._lowest_kept(self._array, least, most)
@@ -277,13 +288,14 @@ def stopping_times(
     *,
     disagreements: int | None = None,
     images: int | None = None,
+    side: Side = "both",
 ) -> StoppingTimes:
     """When :class:`DisagreementTest` gives its first verdict, for many streams of outcomes.
 
     A stream without a verdict ends with its last outcome as "undecided".
 
     Args:
-        delta, margin, disagreements, images: of :class:`DisagreementTest`
+        delta, margin, disagreements, images, side: of :class:`DisagreementTest`
 
     Inputs:
         - outcomes: in the order in which they are drawn, values -1, 0, 1.
@@ -293,7 +305,7 @@ def stopping_times(
     Raises:
         UserError: other values or shapes; as :class:`DisagreementTest`.
     """
-    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images)
+    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images, side=side)
     streams = np.asarray(outcomes)
     if streams.ndim != 2 or not np.isin(streams, (-1, 0, 1)).all():
         raise UserError("outcomes are a matrix of -1, 0 and 1: a row per stream, a column per label")
@@ -319,6 +331,8 @@ def labels_needed(
     margin: float = 0.0,
     *,
     decisive: float = 1.0,
+    outcomes: Sequence[int] = (),
+    side: Side = "both",
     quantiles: tuple[float, ...] = (0.5, 0.9),
     orders: int = 200,
     seed: int = 0,
@@ -330,8 +344,10 @@ def labels_needed(
             difference of accuracy is then (2 · favouring - 1) · decisive · M / N
         disagreements (int): M
         images (int): N
-        delta, margin: of :class:`DisagreementTest`
+        delta, margin, side: of :class:`DisagreementTest`
         decisive (float): share of the disagreements on which one of the two is right, in [0, 1]. Default: 1
+        outcomes: of the labels so far, which every simulated order begins with; of the other disagreements as many are
+            right, wrong and neither as then are missing. Default: none
         quantiles: of the number of labels over the orders. Default: the median and the 90th percentile
         orders (int): simulated orders. Default: 200
         seed (int): of the orders. Default: 0
@@ -344,11 +360,14 @@ def labels_needed(
     for name, share in (("favouring", favouring), ("decisive", decisive)):
         if not 0 <= share <= 1:
             raise UserError(f"`{name}` is a share, at least 0 and at most 1, got {share}")
-    right = round(favouring * decisive * disagreements)
-    wrong = round(decisive * disagreements) - right
-    population = np.repeat(np.array([1, -1, 0], dtype=np.int8), [right, wrong, disagreements - right - wrong])
-    streams = np.random.default_rng(seed).permuted(np.tile(population, (orders, 1)), axis=1)
-    ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images)
+    seen, left = np.array(outcomes, dtype=np.int8), disagreements - len(outcomes)
+    right, total = round(favouring * decisive * disagreements), round(decisive * disagreements)
+    right_left = min(max(right - int((seen == 1).sum()), 0), left)
+    wrong_left = min(max(total - right - int((seen == -1).sum()), 0), left - right_left)
+    rest = np.repeat(np.array([1, -1, 0], dtype=np.int8), [right_left, wrong_left, left - right_left - wrong_left])
+    orders_of_rest = np.random.default_rng(seed).permuted(np.tile(rest, (orders, 1)), axis=1)
+    streams = np.hstack([np.tile(seen, (orders, 1)), orders_of_rest])
+    ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images, side=side)
     labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
     found = np.quantile(labels, quantiles, method="inverted_cdf")
     return tuple(None if math.isinf(number) else int(number) for number in found)

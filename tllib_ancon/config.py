@@ -599,9 +599,12 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     labels: Annotated[str | None, Flag(metavar="FILE", group="labels")] = None
     """image list whose labels answer every question, in place of a user"""
     questions: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
-    """CSV file to write, with the images to label in their order"""
+    """CSV file to write, with the images to label in their order; beside it, copies of them without telling names"""
     delta: Annotated[float, Flag(group="test", common=True)] = Field(0.05, gt=0, lt=1)
     """largest probability of a false verdict"""
+    side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"
+    """of which verdict: better bounds that of a false "better", and that of a false "worse" as well, each by itself;
+    both bounds the two together, for a fifth more labels"""
     margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
     seed: Annotated[int, Flag(group="test")] = Field(0, ge=0, le=LARGEST_SEED)

@@ -48,9 +48,9 @@ class Visitor:
 
 
 @contextmanager
-def served(session: Session, read: Callable[[int], Image.Image] = example_image) -> Iterator[Visitor]:
+def served(session: Session, read: Callable[[int], Image.Image] | None = example_image) -> Iterator[Visitor]:
     addresses: Queue[str] = Queue()
-    session.image = read
+    session.image = read or session.image
     thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)
     thread.start()
     visitor = Visitor(addresses.get(timeout=20))

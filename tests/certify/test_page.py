@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.certify.examples import CLASSES, answer_as_adapted, comparison, disk_is_full
+from tests.certify.examples import CLASSES, comparison, disk_is_full
 from tests.certify.serving import Visitor, served
 from tllib_ancon.certifying.page import serve
 from tllib_ancon.certifying.session import ANOTHER, Comparison, Session
@@ -136,22 +136,31 @@ def test_an_answer_that_is_none_or_cannot_be_saved_is_said_in_one_line_and_not_t
     assert session.answers == []
 
 
-def test_the_end_of_a_session_is_shown_in_words_and_can_be_undone(page: Visitor, session: Session) -> None:
-    answer_as_adapted(session)
-    state = page.state()
-    assert (state["verdict"], state["options"]) == ("better", [])
+def numbers(sent: object) -> list[float]:
+    if isinstance(sent, dict | list):
+        return [number for part in (sent.values() if isinstance(sent, dict) else sent) for number in numbers(part)]
+    return [sent] if isinstance(sent, int | float) else []
+
+
+def test_until_the_verdict_a_user_is_told_the_count_alone(page: Visitor, session: Session) -> None:
+    """Whoever sees the evidence move learns which model said what, and can answer towards one of them."""
+    models = session.comparison
+    while session.question is not None:
+        state, number = page.state(), len(session.answers)
+        assert state.keys() == {"answered", "total", "options", "last"}
+        assert {*numbers(state)} == {number, 60, *session.question.options}
+        if number == 3 and not session.undos:
+            page.post("undo", {"answered": number})
+        else:
+            label = int(models.adapted[session.question.position])
+            _, state = page.post("answer", {"answered": number, "answer": label})
+    number = len(session.answers)
+    assert (state["verdict"], state["options"], session.undos) == ("better", [], 1)
     assert state["words"][0].startswith("certified better: the adapted model's accuracy minus the source model's is")
-    assert state["curves"]["better"][-1] >= state["decides"]
-    answered = state["answered"]
-    assert page.post("answer", {"answered": answered, "answer": ANOTHER})[0] == 422
-    assert page.post("undo", {"answered": answered})[1]["verdict"] == "undecided"
-
-
-def test_certainty_has_a_number_in_json() -> None:
-    session = Session(comparison(20, 3))
-    with served(session) as page:
-        answer_as_adapted(session)
-        assert page.state()["curves"]["better"][-1] == 9
+    assert page.post("answer", {"answered": number, "answer": ANOTHER})[0] == 422
+    status, state = page.post("undo", {"answered": number})
+    assert (status, state["answered"]) == (422, number)
+    assert state["error"] == "the session ended 'better': its last answer cannot be taken back"
 
 
 # How it begins and ends

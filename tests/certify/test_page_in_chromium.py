@@ -159,11 +159,9 @@ def test_it_asks_until_it_is_decided_and_says_what_was_found(
     assert browser.switch_to.active_element.get_attribute("id") == "result"
     assert not browser.find_element(By.ID, "asking").is_displayed()
     answered = len(session.answers)
-    browser.find_element(By.TAG_NAME, "body").send_keys("1")
-    browser.find_element(By.ID, "undo").click()
-    until(browser, lambda: browser.find_element(By.ID, "asking").is_displayed())
-    assert len(session.answers) == answered - 1
-    assert text(browser, "title") == "Which class is this?"
+    browser.find_element(By.TAG_NAME, "body").send_keys("1u")
+    assert not browser.find_element(By.ID, "undo").is_enabled()
+    assert len(session.answers) == answered
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -227,7 +225,7 @@ def test_text_has_contrast_the_keyboard_reaches_everything_and_parts_have_names(
     )
     press(browser, "1")
     ratios = browser.execute_script(CONTRAST)
-    assert len(ratios) > 12
+    assert len(ratios) > 9
     assert [html for ratio, html in ratios if ratio < 4.5] == []
     reached = []
     for _ in range(6):
@@ -238,12 +236,8 @@ def test_text_has_contrast_the_keyboard_reaches_everything_and_parts_have_names(
     assert [words.splitlines()[0] for words in reached] == ["1", "2", "3", "4", "U", "Stop for now"]
     browser.find_elements(By.CSS_SELECTOR, "#options button")[0].send_keys(Keys.ENTER)
     until(browser, lambda: len(session.answers) == 2)
-    status, image, curves, group = (
-        browser.find_element(By.ID, name) for name in ("status", "image", "curves", "options")
-    )
+    status, image, group = (browser.find_element(By.ID, name) for name in ("status", "image", "options"))
     assert (status.get_attribute("role"), image.accessible_name) == ("status", "The image to classify")
-    assert curves.aria_role in ("img", "image")
-    assert "40 decides. The accuracies differ by" in curves.accessible_name
     assert group.accessible_name == "Which class is this?"
     assert browser.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
 

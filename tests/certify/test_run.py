@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon import adapt
 from tllib_ancon.certifying.run import ModelPair
+from tllib_ancon.certifying.session import opaque
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
 
@@ -85,6 +87,20 @@ def test_answers_from_a_file_decide_which_model_is_kept(
     assert main(["evaluate", str(domains), *evaluated]) == 0
     result = json.loads((run / "adapt" / "result.json").read_text())["selected" if adapted else "start"]
     assert json.loads(scores.read_text())["accuracy"] == pytest.approx(result["accuracy"])
+
+
+def test_questions_come_as_copies_whose_names_tell_nothing(run: Path, tmp_path: Path) -> None:
+    models, file = pair(run).compare(), tmp_path / "questions.csv"
+    assert certified(run, "--questions", str(file)) == 0
+    paths = [line.split(",")[0] for line in file.read_text().splitlines()[1:]]
+    assert len(paths) == len(models.disagreements) == len([*(tmp_path / "questions-images").iterdir()])
+    assert not any(told in file.read_text() for told in [*models.classes, "dark"])
+    assert Image.open(tmp_path / paths[0]).size == (16, 16)
+    places = {opaque(models.names[place]): place for place in models.disagreements}
+    said = [models.classes[models.adapted[places[path.rpartition("-")[2]]]] for path in paths]
+    file.write_text("".join(f"{path},{name}\n" for path, name in zip(paths, said, strict=True)))
+    assert certified(run, "--answers", str(file)) == 0
+    assert certificate(run)["verdict"] == "better"
 
 
 def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:

@@ -20,6 +20,7 @@ from tllib_ancon.certifying.session import (
     Session,
     certificate_of,
     in_words,
+    opaque,
     read_answers,
 )
 from tllib_ancon.errors import UserError
@@ -78,6 +79,15 @@ def test_a_file_of_answers(tmp_path: Path, text: str, models: Comparison, expect
     file = tmp_path / "answers.csv"
     file.write_text(text, encoding="utf-8")
     assert read_answers(file, models) == expected
+
+
+def test_a_copy_without_a_telling_name_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    file.write_text(f"questions-images/000001-{opaque('b, 2.jpg')},pen\n{opaque('c.jpg')},mug\n")
+    assert read_answers(file, FIVE) == {1: 2, 2: 1, 4: 1}
+    file.write_text(f"c.jpg,pen\n1-{opaque('c.jpg')},mug\n")
+    with pytest.raises(UserError, match=r"line 2: a second answer for .*; the first is in line 1"):
+        read_answers(file, FIVE)
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED["answers"])
@@ -158,6 +168,7 @@ def test_a_file_of_another_session_is_refused_and_kept(path: Path) -> None:
         ("predictions", "xyz", "about other predictions"),
         ("delta", 0.1, "begun with `delta` 0.05, not 0.1"),
         ("margin", 0.01, "begun with `margin` 0.0, not 0.01"),
+        ("side", "better", "begun with `side` both, not better"),
         ("seed", 1, "begun with `seed` 0, not 1"),
     ]:
         with pytest.raises(UserError, match=message):
@@ -208,7 +219,7 @@ def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
     assert 200 < sum(options[0] == many.adapted[place] for place, _, options in asked) < 300
 
 
-def test_a_session_ends_with_its_verdict_and_the_last_answer_can_be_undone() -> None:
+def test_a_session_ends_with_its_verdict_which_stands() -> None:
     models = comparison()
     session, known = Session(models), answers(models)
     asked = session.answer_all(known)
@@ -218,12 +229,24 @@ def test_a_session_ends_with_its_verdict_and_the_last_answer_can_be_undone() -> 
     assert session.answer_all(known) == 0
     with pytest.raises(UserError, match="no question is open"):
         session.answer(0)
-    session.undo()
-    assert (session.test.verdict, session.question) == ("undecided", session.asked(asked - 1))
+    with pytest.raises(UserError, match="ended 'better': its last answer cannot be taken back"):
+        session.undo()
+    assert len(session.answers) == asked
+
+
+def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path: Path) -> None:
+    session, orders = Session(comparison(), log=path), set()
+    for _ in range(20):
+        orders.add(session.asked(0).options)
+        session.answer(ANOTHER)
+        session.undo()
+    assert len(orders) == 2
+    assert Session(comparison(), log=path).asked(0) == session.asked(0)
+    assert session.certificate["undos"] == 20
 
 
 def test_outcomes_reach_the_test() -> None:
-    session = Session(comparison(), delta=0.2, margin=0.01)
+    session = Session(comparison(), delta=0.2, margin=0.01, side="both")
     models = session.comparison
     position = [session.asked(number).position for number in range(4)]
     for answer in (int(models.adapted[position[0]]), int(models.start[position[1]]), ANOTHER, CANNOT_TELL):
@@ -263,7 +286,10 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(
     assert again.answers == kept
     for answer in kept:
         fresh.answer(answer)
-    assert (fresh.test.outcomes, fresh.question) == (again.test.outcomes, again.question)
+    assert (fresh.test.outcomes, fresh.question and fresh.question.position) == (
+        again.test.outcomes,
+        again.question and again.question.position,
+    )
 
 
 def test_answers_after_a_gap_are_not_used(path: Path) -> None:
@@ -309,7 +335,8 @@ def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "disagreements", "untold", "against"), [(400, 300, 5, "undecided"), (60, 10, 1, "better")]
+    ("images", "disagreements", "untold", "against"),
+    [(400, 300, 5, "undecided"), (400, 300, 25, "worse"), (60, 10, 1, "better")],
 )
 def test_images_that_cannot_be_told_are_turned_against_the_verdict(
     images: int, disagreements: int, untold: int, against: str
@@ -323,8 +350,8 @@ def test_images_that_cannot_be_told_are_turned_against_the_verdict(
     assert (certificate["cannot_tell"], certificate["another"], certificate["verdict"]) == (untold, 1, "better")
     assert certificate["verdict_if_cannot_tell_counts_against"] == against
     assert (certificate["e_better"] is None) == (against == "better")
-    doubt = "the verdict would be undecided if the 5 images whose class nobody could tell counted against it"
-    assert in_words(certificate)[1:] == ([doubt] if against == "undecided" else [])
+    doubt = f"the verdict would be {against} if the {untold} images whose class nobody could tell counted against it"
+    assert in_words(certificate)[1:] == ([doubt] if against != "better" else [])
 
 
 def test_what_further_labels_cannot_decide() -> None:

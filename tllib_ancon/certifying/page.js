@@ -2,7 +2,6 @@
 
 const part = (id) => document.getElementById(id);
 const buttons = [...part("options").querySelectorAll("button")];
-const PLOT = { left: 58, right: 468, top: 12, bottom: 230 };
 
 let state = null;
 let busy = false;
@@ -49,12 +48,11 @@ function show(next) {
   part("result").hidden = asking;
   part("progress").textContent =
     `${count(state.answered, "label")} so far, ${state.total.toLocaleString("en")} at most`;
-  part("undo").disabled = state.answered === 0;
+  part("undo").disabled = !asking || state.answered === 0;
   part("last").textContent = state.last === null ? "" : `“${state.last}”`;
   part("finish").textContent = asking ? "Stop for now" : "Finish";
   if (asking) showQuestion(moved);
   else showResult();
-  showCurves();
 }
 
 function showQuestion(moved) {
@@ -86,46 +84,6 @@ function showResult() {
   part("result").focus();
 }
 
-function showCurves() {
-  const { better, worse } = state.curves;
-  const top = state.decides + 0.35;
-  const bottom = Math.floor(Math.min(-1, ...better, ...worse));
-  const x = (index) => PLOT.left + ((PLOT.right - PLOT.left) * index) / Math.max(better.length - 1, 10);
-  const y = (power) =>
-    PLOT.bottom - ((PLOT.bottom - PLOT.top) * (Math.min(top, Math.max(bottom, power)) - bottom)) / (top - bottom);
-  const line = (name, power, text) => [
-    draw("line", { class: name, x1: PLOT.left, x2: PLOT.right, y1: y(power), y2: y(power) }),
-    draw("text", { x: PLOT.left - 8, y: y(power) + 6, "text-anchor": "end" }, text),
-  ];
-  const curve = (name, powers) =>
-    draw("polyline", { class: name, points: powers.map((power, index) => `${x(index)},${y(power)}`).join(" ") });
-  const powers = Array.from({ length: Math.ceil(state.decides) - bottom }, (_, index) => bottom + index);
-  part("curves").replaceChildren(
-    ...powers.filter((power) => power < state.decides - 0.3).flatMap((power) => line("", power, shown(power))),
-    ...line("decides", state.decides, shown(state.decides)),
-    curve("worse", worse),
-    curve("better", better),
-    draw("text", { x: PLOT.right, y: PLOT.bottom + 22, "text-anchor": "end" }, count(state.answered, "label")),
-  );
-  const [lower, upper] = state.points.map((end) => `${end > 0 ? "+" : ""}${end.toFixed(1)}`);
-  part("curves-text").textContent =
-    `${shown(better.at(-1))} for the adapted model, ${shown(worse.at(-1))} for the source model; ` +
-    `${shown(state.decides)} decides. The accuracies differ by ${lower} to ${upper} points.`;
-}
-
-function draw(kind, attributes, text) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
-  Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
-
-function shown(power) {
-  if (power >= 9) return "∞";
-  const value = 10 ** power;
-  return value >= 10 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(2)));
-}
-
 function count(number, thing) {
   return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 }
@@ -136,7 +94,7 @@ function answer(index) {
 }
 
 function undo() {
-  if (state?.answered) send("undo", { answered: state.answered }, "Taken back.");
+  if (state?.answered && state.options.length) send("undo", { answered: state.answered }, "Taken back.");
 }
 
 async function finish() {

@@ -6,20 +6,15 @@ the disk it serves the images in question, re-encoded, and nothing else.
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-from PIL import Image, ImageOps
-
 from tllib_ancon.certifying.session import ANOTHER, CANNOT_TELL, Session, certificate_of, in_words
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.images import jpeg
 from tllib_ancon.errors import UserError
 
 try:
@@ -48,21 +43,17 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Of every answer that has not its own: they keep other pages out."""
-LARGEST_SIDE = 1600
-FLOOR, CEILING = -3.0, 9.0
-"""Of the powers of ten that the curves show, so that certainty has a number."""
 
 
 def serve(session: Session, port: int = PORT, say: Callable[[str], None] = print) -> None:
-    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. Images come
-    from ``session.image``, or the files of their names; ``say`` is called with the address."""
+    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``say`` is told
+    the address."""
 
     def finish() -> None:
         server.should_exit = True
 
     token = secrets.token_urlsafe(16)
-    read = session.image or (lambda position: load_image(session.comparison.names[position]))
-    app = create_app(session, token, read, finish)
+    app = create_app(session, token, finish)
     silent = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2, server_header=False)
     server = uvicorn.Server(silent)
     try:
@@ -78,10 +69,10 @@ def serve(session: Session, port: int = PORT, say: Callable[[str], None] = print
             return
 
 
-def create_app(session: Session, token: str, read: Callable[[int], Any], finish: Callable[[], None]) -> Starlette:
+def create_app(session: Session, token: str, finish: Callable[[], None]) -> Starlette:
     """The page as an ASGI application below ``/<token>/``: its three files, the state, the images in question, and what
-    the user does; ``read`` gives the image at a position, and ``finish`` is called when the user ends the session. One
-    event loop runs what changes the session, so that no two do at once."""
+    the user does; ``finish`` is called when the user ends the session. One event loop runs what changes the session, so
+    that no two do at once."""
 
     async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
         path, prefix = request.scope["path"].encode(errors="replace"), f"/{token}/".encode()
@@ -105,7 +96,7 @@ def create_app(session: Session, token: str, read: Callable[[int], Any], finish:
         if number >= len(session):
             return PlainTextResponse("no such question", 404)
         try:
-            content = await run_in_threadpool(lambda: _jpeg(read(session.asked(number).position)))
+            content = await run_in_threadpool(lambda: jpeg(session.image(session.asked(number).position)))
         except UserError:  # its message names the folder of the image, which can tell the class
             return PlainTextResponse("this image cannot be read", 404)
         return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
@@ -148,33 +139,17 @@ def create_app(session: Session, token: str, read: Callable[[int], Any], finish:
 
 
 def state_of(session: Session) -> dict[str, Any]:
-    """What the page shows, ready for JSON. Names of images are left out: that of a folder can tell the class."""
-    curves = [np.clip(curve / np.log(10), FLOOR, CEILING).round(4).tolist() for curve in session.test.log_curves]
+    """What the page shows, ready for JSON: until the verdict nothing that would tell a user which model said what, and
+    no name of an image, whose folder can tell the class."""
     question, options = session.question, []
     if question is not None:
         options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]
         options += [{"answer": ANOTHER, "text": "Another class"}, {"answer": CANNOT_TELL, "text": "Cannot tell"}]
+    found = {"verdict": session.test.verdict, "words": in_words(certificate_of(session))} if question is None else {}
     return {
         "answered": len(session.answers),
         "total": len(session),
-        "images": len(session.comparison),
         "options": options,
         "last": session.described(session.answers[-1]) if session.answers else None,
-        "verdict": session.test.verdict,
-        "words": in_words(certificate_of(session)) if session.test.settled else [],
-        "points": [round(100 * end, 2) for end in session.test.interval],
-        "curves": {"better": [0, *curves[0]], "worse": [0, *curves[1]]},
-        "decides": float(np.log10(session.test.threshold)),
+        **found,
     }
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    """The image turned as its EXIF says, of :data:`LARGEST_SIDE` pixels at most, without its metadata."""
-    with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
-        image = ImageOps.exif_transpose(image)
-    shown = image.convert("RGB")
-    shown.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
-    shown.info.clear()
-    content = io.BytesIO()
-    shown.save(content, "JPEG", quality=95, subsampling=0)
-    return content.getvalue()

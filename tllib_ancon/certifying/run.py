@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from tllib_ancon.certification import Side
 from tllib_ancon.certifying.session import (
     COLUMNS,
     Answer,
@@ -21,10 +22,12 @@ from tllib_ancon.certifying.session import (
     Session,
     certificate_of,
     in_words,
+    opaque,
     read_answers,
 )
 from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET
@@ -60,8 +63,7 @@ def certify_run(
         session = pair.session()
         session.answer_all(_given(config, pair, session.comparison, say))
         if config.questions is not None:
-            unasked = [session.asked(number).name for number in range(len(session.answers), len(session))]
-            write_bytes(Path(config.questions), csv_text([COLUMNS, *([name, ""] for name in unasked)]).encode())
+            write_questions(session, Path(config.questions))
         if config.page and not session.test.settled:
             from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
 
@@ -71,6 +73,19 @@ def certify_run(
     for line in (*in_words(certificate), f"{certificate['checkpoint']}: the {kept} model"):
         say(line)
     return certificate
+
+
+def write_questions(session: Session, file: Path) -> None:
+    """Write a CSV file of the images without an answer in their order, and beside it a folder of copies of them whose
+    names tell nothing; :func:`~tllib_ancon.certifying.session.read_answers` knows them."""
+    folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
+    folder.mkdir(exist_ok=True)
+    for number in range(len(session.answers), len(session)):
+        position, name, _ = session.asked(number)
+        copy = folder / f"{number + 1:06}-{opaque(name)}"
+        write_bytes(copy, jpeg(session.image(position)))
+        rows.append([f"{folder.name}/{copy.name}", ""])
+    write_bytes(file, csv_text(rows).encode())
 
 
 def certify(
@@ -85,6 +100,7 @@ def certify(
     margin: float = 0.0,
     seed: int = 0,
     log: str | Path | None = None,
+    side: Side = "better",
     **settings: Any,
 ) -> Session:
     """Tell by labels of a few images, those on which two models disagree, whether adaptation helped.
@@ -96,9 +112,10 @@ def certify(
             image without one, in place of a user
         classes: names of the K classes. Default: their numbers
         evaluation_transform: as for :func:`tllib_ancon.predict`
-        delta: largest probability of a false verdict
+        delta: largest probability of a false verdict, as ``side`` says
         margin: difference of accuracy that does not matter, as a share of all images
         seed: of the order of the questions
+        side: "better" if ``delta`` is of a false "better", and as much of a false "worse"; "both" if of both together
         log: file that keeps the answers; a later call with it goes on where this one was left. Default: none
         **settings: as for :func:`tllib_ancon.predict`
 
@@ -122,7 +139,7 @@ def certify(
     names = list(map(str, said[0].indices if said[0].paths is None else said[0].paths))
     classes = classes or numbered(said[0].probabilities.shape[1])
     comparison = Comparison(said[0].labels, said[1].labels, names, classes)
-    session = Session(comparison, delta, margin, seed, None if log is None else Path(log))
+    session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
     session.image = images.image
     session.answer_all(known(labels, comparison))
     return session
@@ -205,7 +222,7 @@ class ModelPair:
         ranks = None
         if self.kept is not None:  # one order of all images: answers about the first of them certify every such run
             ranks = np.argsort(np.random.default_rng(config.seed).permutation(len(self.everything)))[self.kept]
-        session = Session(self.compare(), config.delta, config.margin, config.seed, log, ranks=ranks)
+        session = Session(self.compare(), config.delta, config.margin, config.seed, log, config.side, ranks=ranks)
         session.image = self.images.image
         return session
 

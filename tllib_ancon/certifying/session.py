@@ -22,7 +22,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tllib_ancon.certification import DisagreementTest, labels_needed
+from tllib_ancon.certification import DisagreementTest, Side, labels_needed
+from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.text import Shown, cell, showable
 from tllib_ancon.training.files import read_bytes, write_bytes
@@ -38,6 +39,9 @@ COLUMNS = ["path", "class"]
 CHECKSUM = "crc32"
 FAVOURING = (0.6, 0.7, 0.8)
 """Shares of the decisive disagreements in favour of the adapted model for which it says what "better" would take."""
+DECISIVE = (8.5, 10)
+"""So many of so many disagreements are taken to be decisive beside those that have a label: as on the 105 runs of
+benchmarks/results/certification_grid.md."""
 
 
 class Comparison:
@@ -76,18 +80,24 @@ class Comparison:
         return digest.hexdigest()[:16]
 
 
+def opaque(name: str) -> str:
+    """What a copy of the image is called for a user, who shall not learn its class from its folder."""
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16] + ".jpg"
+
+
 def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
     """Position of an image -> its answer, from a CSV file: ``path,class`` a line, with or without this header.
 
-    A path is one of ``comparison.names``. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1,
-    read as the first of these that fits. An empty one is no answer yet.
+    A path is one of ``comparison.names``, or ends in what :func:`opaque` makes of one. A class is a name, ``another``,
+    ``cannot tell`` or a number from 0 to K - 1, read as the first of these that fits. An empty one is no answer yet.
     """
     classes = list(enumerate(comparison.classes))
     meanings: dict[str, Answer] = {str(label): label for label, _ in classes}
     meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL, **{name: label for label, name in reversed(classes)}}
     positions: dict[str, list[int]] = defaultdict(list)  # a list can name an image twice
     for position in comparison.disagreements:
-        positions[cell(comparison.names[position])].append(int(position))
+        for path in (cell(comparison.names[position]), opaque(comparison.names[position])):
+            positions[path].append(int(position))
     with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(text, skipinitialspace=True)
         rows = [(reader.line_num, row) for row in reader if row]
@@ -100,17 +110,19 @@ def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
             if len(row) != 2:
                 raise UserError(f"expected a path and a class, got {len(row)} columns")
             name, answer = row[0].strip(), row[1].strip()
-            if cell(name) not in positions and name in comparison.names:
+            key = cell(name) if cell(name) in positions else name[-len(opaque("")) :]
+            if key not in positions and name in comparison.names:
                 raise UserError(f"{name!r} is not in question: both models say the same class")
-            if cell(name) not in positions:
+            if key not in positions:
                 raise UserError(f"{name!r} is none of the {len(comparison):,} images")
-            if name in lines:
-                raise UserError(f"a second answer for {name!r}; the first is in line {lines[name]}")
+            image = comparison.names[positions[key][0]]
+            if image in lines:
+                raise UserError(f"a second answer for {name!r}; the first is in line {lines[image]}")
             if answer and answer not in meanings:
                 raise unknown_name("class", answer, [*comparison.classes, ANOTHER, CANNOT_TELL])
-            lines[name] = line
+            lines[image] = line
             if answer:
-                answers.update(dict.fromkeys(positions[cell(name)], meanings[answer]))
+                answers.update(dict.fromkeys(positions[key], meanings[answer]))
         except UserError as error:
             raise UserError(f"{file}, line {line}: {error}") from None
     return answers
@@ -137,13 +149,14 @@ class AnswerLog:
         if not entries:
             self.append(header)
             return
-        different = [name for name in {**header, **entries[0]} if entries[0].get(name) != header.get(name)]
+        begun = {"side": "both", **entries[0]}  # the only one there was once
+        different = [name for name in {**header, **entries[0]} if begun.get(name) != header.get(name)]
         if "predictions" in different:
             raise UserError(f"{path} holds answers about other predictions; move it away to begin anew")
         if different:
             name = different[0]
             raise UserError(
-                f"{path} was begun with `{name}` {entries[0].get(name)}, not {header.get(name)}: its settings cannot "
+                f"{path} was begun with `{name}` {begun.get(name)}, not {header.get(name)}: its settings cannot "
                 "change once labels are known; give the same, or move the file away to begin anew"
             )
 
@@ -183,9 +196,9 @@ class Session(Shown):
     """Asks for the classes of the images on which two models disagree, until it is decided which model is better. Its
     length is M, the number of images in question.
 
-    ``delta`` and ``margin`` are those of its :class:`~tllib_ancon.certification.DisagreementTest`, as shares of all
-    images; ``seed`` decides the order of the questions, which is that of ``answers``, unless ``ranks``, one of each
-    image drawn at random, do. A session on the same file
+    ``delta``, ``margin``, a share of all images, and ``side`` are those of its
+    :class:`~tllib_ancon.certification.DisagreementTest`; ``seed`` decides the order of the questions, which is that of
+    ``answers``, unless ``ranks``, one of each image drawn at random, do. A session on the same file
     ``log`` goes on where it was left; without one nothing is kept.
     """
 
@@ -196,26 +209,28 @@ class Session(Shown):
         margin: float = 0.0,
         seed: int = 0,
         log: Path | None = None,
+        side: Side = "better",
         *,
         ranks: npt.ArrayLike | None = None,
     ):
-        self.comparison, self.delta, self.margin, self.seed = comparison, delta, margin, seed
-        generator = np.random.default_rng(seed)
-        self._order = generator.permutation(comparison.disagreements)
+        self.comparison, self.delta, self.margin, self.seed, self.side = comparison, delta, margin, seed, side
+        self._generator = np.random.default_rng(seed)
+        self._order = self._generator.permutation(comparison.disagreements)
         if ranks is not None:
             self._order = comparison.disagreements[np.argsort(np.asarray(ranks)[comparison.disagreements])]
-        self._adapted_first = generator.random(len(self._order)) < 0.5
-        self.image: Callable[[int], Any] | None = None  # of a position, where it is known; else a name is a file's path
+        self._adapted_first = self._generator.random(len(self._order)) < 0.5
+        self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []
+        self.undos = 0
         self.test = self.tested([])
-        header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin}
+        header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin, "side": side}
         self._log: AnswerLog | None = None  # until its entries are taken in: they are not written again
         kept = None if log is None else AnswerLog(log, header)
         for number, entry in enumerate([] if kept is None else kept.entries, start=2):
             question = self.question
-            if self.answers and entry == {"undo": self.asked(len(self.answers) - 1).name}:
+            if question and self.answers and entry == {"undo": self.asked(len(self.answers) - 1).name}:
                 self.undo()
-            elif question is not None and entry.get("image") == question.name:
+            elif question and entry.get("image") == question.name:
                 said: Any = entry.get("answer")
                 self.answer(said)
             else:
@@ -269,12 +284,17 @@ class Session(Shown):
         return len(self.answers) - before
 
     def undo(self) -> None:
-        """Take the last answer back; its question is asked again."""
+        """Take the last answer back; its question is asked again, its two classes in a new random order. Once there is
+        a verdict it stands."""
+        if self.question is None:
+            raise UserError(f"the session ended {self.test.verdict!r}: its last answer cannot be taken back")
         if not self.answers:
             raise UserError("there is no answer to take back")
         if self._log is not None:
             self._log.append({"undo": self.asked(len(self.answers) - 1).name})
         self.answers.pop()
+        self.undos += 1
+        self._adapted_first[len(self.answers)] = self._generator.random() < 0.5
         self.test = self.tested(self.test.outcomes[:-1])
 
     @property
@@ -289,7 +309,8 @@ class Session(Shown):
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
 
     def tested(self, outcomes: Iterable[int]) -> DisagreementTest:
-        test = DisagreementTest(self.delta, self.margin, disagreements=len(self), images=len(self.comparison))
+        population = {"disagreements": len(self), "images": len(self.comparison)}
+        test = DisagreementTest(self.delta, self.margin, side=self.side, **population)
         for value in outcomes:
             test.update(value)
         return test
@@ -302,15 +323,18 @@ def certificate_of(session: Session) -> Certificate:
     - ``settled``: whether further labels are of no use
     - ``returned``: "adapted" if better, else "start", the source model
     - ``difference``: the mean outcome so far as a difference of accuracy, None before the first label
-    - ``interval``: lower and upper end of that difference, valid at level 1 - δ whenever one stops
-    - ``labels``, and of these ``adapted_right``, ``start_right``, ``another`` and ``cannot_tell``
+    - ``interval``: lower and upper end of that difference, valid whenever one stops: wrong with probability δ at most,
+      each end where ``side`` is "better"
+    - ``labels``, and of these ``adapted_right``, ``start_right``, ``another`` and ``cannot_tell``; ``undos``, how many
+      more were taken back
     - ``verdict_if_cannot_tell_counts_against``: what the verdict would be if each image whose class could not be told
       counted against it
-    - ``images``, ``disagreements``, ``delta``, ``margin``, ``seed``
+    - ``images``, ``disagreements``, ``delta``, ``margin``, ``side``, ``seed``
     - ``e_better``, ``e_worse``: None where infinite, which is certainty; ``threshold``
     - ``labels_needed``: where not settled, what "better" would take for each of :data:`FAVOURING`: ``favouring``, the
-      ``gain`` in accuracy that it is if all disagreements are decisive, and the labels from the first to the verdict,
-      ``median`` and ``ninetieth_percentile`` over random orders, None where all would not do
+      ``gain`` in accuracy that it is, by the ``decisive`` share that the labels so far suggest, and the labels from the
+      first to the verdict, ``median`` and ``ninetieth_percentile`` over random orders of the disagreements without a
+      label, None where all would not do
     """
     test, disagreements, images = session.test, len(session), len(session.comparison)
     outcomes, cannot_tell = test.outcomes, session.answers.count(CANNOT_TELL)
@@ -319,10 +343,13 @@ def certificate_of(session: Session) -> Certificate:
         against if answer == CANNOT_TELL else value for answer, value in zip(session.answers, outcomes, strict=True)
     )
     needed: list[dict[str, float | int | None]] = []
+    decisive = (DECISIVE[0] + len(outcomes) - outcomes.count(0)) / (DECISIVE[1] + len(outcomes))
+    seen: dict[str, Any] = {"decisive": decisive, "outcomes": outcomes, "side": session.side}
     for share in () if test.settled else FAVOURING:
-        median, ninetieth = labels_needed(share, disagreements, images, session.delta, session.margin)
-        gain = (2 * share - 1) * disagreements / images
-        needed.append({"favouring": share, "gain": gain, "median": median, "ninetieth_percentile": ninetieth})
+        median, ninetieth = labels_needed(share, disagreements, images, session.delta, session.margin, **seen)
+        gain = (2 * share - 1) * decisive * disagreements / images
+        row = {"favouring": share, "decisive": decisive, "gain": gain}
+        needed.append({**row, "median": median, "ninetieth_percentile": ninetieth})
     return {
         "verdict": test.verdict,
         "settled": test.settled,
@@ -334,11 +361,13 @@ def certificate_of(session: Session) -> Certificate:
         "start_right": outcomes.count(-1),
         "another": outcomes.count(0) - cannot_tell,
         "cannot_tell": cannot_tell,
+        "undos": session.undos,
         "verdict_if_cannot_tell_counts_against": session.tested(turned).verdict,
         "images": images,
         "disagreements": disagreements,
         "delta": session.delta,
         "margin": session.margin,
+        "side": session.side,
         "seed": session.seed,
         "e_better": test.e_better if math.isfinite(test.e_better) else None,
         "e_worse": test.e_worse if math.isfinite(test.e_worse) else None,
@@ -353,22 +382,24 @@ def in_words(certificate: Certificate) -> list[str]:
     lower, upper = (f"{100 * end:+.1f}" for end in certificate["interval"])
     found = f"{lower} points" if len({*certificate["interval"]}) == 1 else f"between {lower} and {upper} points"
     labels, disagreements, images = (f"{certificate[name]:,}" for name in ("labels", "disagreements", "images"))
+    wrong = ("each end " if certificate.get("side") == "better" else "") + "wrong with probability"
     lines = [
         f"{'not certified' if verdict == 'undecided' else f'certified {verdict}'}: the adapted model's accuracy minus "
-        f"the source model's is {found} (wrong with probability {100 * certificate['delta']:g} % at most); {labels} of "
+        f"the source model's is {found} ({wrong} {100 * certificate['delta']:g} % at most); {labels} of "
         f"{disagreements} disagreements have a label, of {images} images"
     ]
-    if certificate["verdict_if_cannot_tell_counts_against"] != verdict:
+    if (turned := certificate["verdict_if_cannot_tell_counts_against"]) != verdict:
         unknown = f"{certificate['cannot_tell']:,} images whose class nobody could tell"
-        lines.append(f"the verdict would be undecided if the {unknown} counted against it")
+        lines.append(f"the verdict would be {turned} if the {unknown} counted against it")
     if verdict == "undecided" and certificate["settled"]:
         lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
     for row in certificate["labels_needed"]:
-        ninetieth = row["ninetieth_percentile"]
-        if row["median"] is not None:
+        total = (row["median"], row["ninetieth_percentile"])
+        median, ninetieth = (number and number - certificate["labels"] for number in total)
+        if median is not None:
             lines.append(
-                f"if the adapted model is right on {100 * row['favouring']:.0f} % of the disagreements, a gain of "
-                f"{100 * row['gain']:.1f} points, about {row['median']:,} labels are needed"
+                f"if the adapted model is right on {100 * row['favouring']:.0f} % of the disagreements that "
+                f"decide, a gain of {100 * row['gain']:.1f} points, about {median:,} more labels are needed"
                 + ("" if ninetieth is None else f" (90th percentile: {ninetieth:,})")
             )
     return lines

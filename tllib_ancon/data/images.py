@@ -10,11 +10,12 @@ import warnings
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tllib_ancon.errors import UserError, one_line, reading
 
@@ -29,6 +30,18 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
 IMAGE_NAMES = ("image", "img")
 """Keys of a dataset's items that hold an image; the first that is there is taken."""
+
+
+def jpeg(image: Image.Image, largest_side: int = 1600) -> bytes:
+    """The image for people: turned as its EXIF says, at most so many pixels high and wide, without its metadata."""
+    with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
+        image = ImageOps.exif_transpose(image)
+    shown = image.convert("RGB")
+    shown.thumbnail((largest_side, largest_side))
+    shown.info.clear()
+    content = io.BytesIO()
+    shown.save(content, "JPEG", quality=95, subsampling=0)
+    return content.getvalue()
 
 
 def load_image(path: str) -> Image.Image:

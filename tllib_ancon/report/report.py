@@ -102,7 +102,7 @@ def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str,
     if worse := [str(run.path) for run in runs if run.result.get("better_than_start") is False]:
         remarks.append(
             f"no epoch scores above the source model in {_counted(len(worse), 'adaptation')} ({some(worse)}): a "
-            "smaller learning rate often helps, and a few dozen labels tell which model is better (tllib-ancon certify "
+            "smaller learning rate often helps, and some labels tell which model is better (tllib-ancon certify "
             "RUN)"
         )
     if plan is not None:

@@ -122,7 +122,7 @@ class Progress:
             start, best = (result[which][name] for which in ("start", "selected"))
             self.line(
                 f"no epoch scores above the source model ({name} {start:.4f}, {best:.4f} at best; {_end(name)}), and "
-                "adapting may have done harm: a smaller learning rate often helps, and a few dozen labels tell which "
+                "adapting may have done harm: a smaller learning rate often helps, and some labels tell which "
                 "model is better (tllib-ancon certify)"
             )
         if self.tracker is not None:
