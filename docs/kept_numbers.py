@@ -25,28 +25,19 @@ RESULTS = ROOT / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ORDER = ["self-training", "adabn", "tent", "eta", "gce", "elr", "ancon", "shot", "nrc", "aad", "ancon-auto"]
 PLACES = {variant: place for place, variant in enumerate([*ORDER, "shot+ancon-auto"])}
-README = {
-    "start": "source model",
-    "self-training": "self-training",
-    "ancon": "ancon (λ = 0.3)",
-    "shot": "shot",
-    "ancon-auto": "ancon-auto",
-    "shot+ancon-auto": "**shot+ancon-auto**",
-}
-FAMILIES = {"office31": "Office-31", "cifar10-c": "CIFAR-10-C"}
 KINDS = {"long-tail": "long tail", "few": "four of ten"}
+IN_README = ["self-training", "ancon", "shot", "ancon-auto", "shot+ancon-auto"]
+NAMES = {"start": "source model", "ancon": "ancon (λ = 0.3)", "shot+ancon-auto": "**shot+ancon-auto**"}
 
 
-def main() -> None:
-    check, stale = "--check" in sys.argv, False
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *RESULTS.glob("*.md")]:
-        text = page.read_text()
-        if (made := written(text)) != text:
-            stale = True
-            print(f"{page.relative_to(ROOT)}: {'stale; run python docs/kept_numbers.py' if check else 'written'}")
-            if not check:
-                page.write_text(made)
-    sys.exit(check and stale)
+def main(check: bool) -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *RESULTS.glob("*.md")]
+    stale = [page for page in pages if written(page.read_text()) != page.read_text()]
+    for page in stale:
+        print(f"{page.relative_to(ROOT)}: {'stale; run python docs/kept_numbers.py' if check else 'written'}")
+        if not check:
+            page.write_text(written(page.read_text()))
+    sys.exit(check and bool(stale))
 
 
 def written(text: str) -> str:
@@ -60,35 +51,31 @@ def runs(name: str) -> pd.DataFrame:
     return found.sort_values("variant", key=lambda names: names.map(PLACES).fillna(len(PLACES)), kind="stable")
 
 
-def demo_table(rate: str) -> str:
-    """A row a method: means over the seeds with their deviations, and paired differences with standard errors."""
+def of_seeds(rate: str) -> str:
+    """Of the demo a row a method: means over seeds with their deviations, paired differences with standard errors."""
     found = pd.read_csv(RESULTS / "demo.csv").query("rate == @rate")
-    summary = demo.summarize({method: own.to_dict("records") for method, own in found.groupby("method", sort=False)})
-    rows = []
-    for method, row in summary.items():
-        cells = [method]
-        for name, digits in (("accuracy", 1), ("ece", 3)):
-            cells.append(f"{row[name]:.{digits}f} ± {row[f'{name}_deviation']:.{digits}f}")
-            beside = f"{row[f'{name}_difference']:+.{digits}f} ± {row[f'{name}_standard_error']:.{digits}f}"
-            cells.append("" if method == demo.REFERENCE else beside)
-        rows.append(cells)
+    methods, rows = {method: own.to_dict("records") for method, own in found.groupby("method", sort=False)}, []
+    for method, row in demo.summarize(methods).items():
+        rows.append([method])
+        for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
+            beside = f"{row[f'{name}_difference']:+{form}} ± {row[f'{name}_standard_error']:{form}}"
+            value = f"{row[name]:{form}} ± {row[f'{name}_deviation']:{form}}"
+            rows[-1] += [value, "" if method == demo.REFERENCE else beside]
     return markdown(["", "accuracy (%)", "− self-training", "ECE (15 bins)", "− self-training's"], rows, numbers=True)
 
 
-def readme() -> str:
-    """What the README has of the four families: the named rows, without the column of harm."""
-    found = runs("left_out").query("variant in @README").replace({"family": FAMILIES})
-    header, _, *rows = table.markdown_of(found).splitlines()
-    named = [[README[variant], *cells[:6]] for variant, *cells in map(cells_of, rows)]
-    return markdown(cells_of(header)[:7], named, numbers=True)
-
-
-def cells_of(row: str) -> list[str]:
-    return [cell.strip() for cell in row.split("|")[1:-1]]
+def for_readme() -> str:
+    found = runs("left_out").query("variant in @IN_README")
+    found = found.replace({"family": {"office31": "Office-31", "cifar10-c": "CIFAR-10-C"}})
+    header, _, *rows = ([cell.strip() for cell in row.split("|")[1:8]] for row in table.markdown_of(found).splitlines())
+    return markdown(header, ([NAMES.get(row[0], row[0]), *row[1:]] for row in rows), numbers=True)
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "demo": lambda: of_seeds("usual"),
+    "demo_full_rate": lambda: of_seeds("full"),
     "left_out": lambda: table.markdown_of(runs("left_out")),
+    "left_out_readme": for_readme,
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: table.markdown_of(
         runs("left_out_networks").assign(family=lambda found: found.kind.replace(KINDS))
@@ -96,10 +83,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out_corruptions": lambda: table.over_pairs(
         runs("left_out_corruptions").replace({"pair": r"resnet20-(.*)-5"}, r"\1", regex=True)
     ),
-    "left_out_readme": readme,
-    "demo": lambda: demo_table("usual"),
-    "demo_full_rate": lambda: demo_table("full"),
 }
 
 if __name__ == "__main__":
-    main()
+    main(check="--check" in sys.argv)

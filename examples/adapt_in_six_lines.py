@@ -11,6 +11,7 @@ place.
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from PIL import Image
 
 from tllib_ancon import PretrainConfig, adapt, predict, pretrain
 from tllib_ancon.data.demo import write_demo_domains
@@ -30,6 +31,18 @@ predictions = predict(result.model, "digits/handwritten")
 for path, label in list(zip(predictions.paths, predictions.labels, strict=True))[:3]:
     print(path, label)
 print(f"epoch {result.selected_epoch} was chosen without labels")
+
+# %%
+# Pictures that the adapted model reads otherwise than the source model.
+
+before = predict("runs/source", "digits/handwritten").labels
+changed = (before != predictions.labels).nonzero()[0]
+figure, axes = plt.subplots(2, 6, figsize=(7, 2.8), layout="constrained")
+for axis, image in zip(axes.flat, changed[:: len(changed) // 12], strict=False):
+    axis.imshow(Image.open(predictions.paths[image]), cmap="gray")
+    axis.set_title(f"{before[image]} → {predictions.labels[image]}")
+    axis.axis("off")
+plt.show()
 
 # %%
 # Epoch 0 is the start.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from PIL import Image
 
 from tllib_ancon import PretrainConfig, adapt, predict, pretrain
 from tllib_ancon.certification import DisagreementTest
@@ -31,6 +32,13 @@ after = predict(result.model, "digits/handwritten")
 true = np.array([int(Path(path).parent.name) for path in before.paths])  # a user would be asked
 disagreements = np.flatnonzero(before.labels != after.labels)
 print(f"{len(disagreements)} of {len(true)} images have another class after the adaptation")
+
+figure, axes = plt.subplots(1, 4, figsize=(7, 2), layout="constrained")
+for axis, image in zip(axes, disagreements[:: len(disagreements) // 3], strict=False):
+    axis.imshow(Image.open(before.paths[image]), cmap="gray")
+    axis.set_title(f"{before.labels[image]} or {after.labels[image]}?")
+    axis.axis("off")
+plt.show()
 
 # %%
 # A label counts +1 if the adapted model is right, -1 if the source model is, 0 if neither is. After each label one may

@@ -120,6 +120,18 @@ def public(module: ModuleType) -> list[str]:
     return getattr(module, "__all__", defined)
 
 
+def test_a_stale_table_is_written_anew() -> None:
+    written = runpy.run_path(str(DOCS / "kept_numbers.py"))["written"]
+    page = "before\n<!-- numbers: {} -->\n| 1 |\n<!-- end -->\nafter\n"
+    for name, cells in (("demo", 5), ("left_out_readme", 7)):
+        made = written(page.format(name))
+        (row,) = re.findall(r"^\| ancon-auto \|.*\|$", made, re.MULTILINE)
+        assert row.count("|") == cells + 1
+        assert "| 1 |" not in made
+        assert (made.startswith("before\n<!--"), made.endswith("<!-- end -->\nafter\n")) == (True, True)
+        assert written(made) == made
+
+
 FAULTS = (DOCS / "faults.md").read_text().splitlines()
 ROWS = [line for line in FAULTS if re.match(r"\| (?!fault |-)", line)]
 
