@@ -47,6 +47,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 napoleon_use_ivar = True
 napoleon_custom_sections = [("Inputs", "params_style"), ("Outputs", "returns_style"), "Shape", "Source"]
 suppress_warnings = ["config.cache", "myst.header"]
@@ -55,6 +56,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "filename_pattern": r"^(?!.*(resuming|own_method)\.py$)",  # minutes on a busy machine: in `.ci/checks docs` alone
     "within_subsection_order": ExplicitOrder([*(f"{name}.py" for name in IN_ORDER_OF_USE), "*"]),
+    "default_thumb_file": str(HERE.parent / "benchmarks" / "results" / "demo.png"),  # of an example that did not run
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,

@@ -81,10 +81,10 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
                 continue
             words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.metavar or action.dest}`"
             value = action.metavar if action.option_strings and action.nargs != 0 else None
-            shown = " ".join(value) if isinstance(value, tuple) else value or ""
-            rows.append((words, f"`{shown}`" if shown else "", escaped(str(action.help).replace("%%", "%"))))
+            shown = " ".join(value) if isinstance(value, tuple) else value
+            rows.append((f"{words} `{shown}`" if shown else words, escaped(str(action.help).replace("%%", "%"))))
         if rows:
-            tables += [f"## {group.title}", table(("argument", "value", "meaning, range, default"), rows)]
+            tables += [f"## {group.title}", table(("argument", "meaning, range, default"), rows)]
     return tables
 
 
@@ -113,12 +113,11 @@ def settings_table(fields: Mapping[str, FieldInfo]) -> str:
         return "It has no settings."
     rows = []
     for name, field in fields.items():
-        kind, choices = described(field.annotation), choices_of(field)
+        kind, choices = escaped(described(field.annotation)), choices_of(field)
         kind = kind.replace("a text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
         kind = kind.replace(" or left out", " or `None`")
-        shown = "required" if field.is_required() else f"`{field.default!r}`"
-        rows.append((f"`{name}`", escaped(kind), shown, escaped(help_text(field))))
-    return table(("setting", "type", "default", "meaning and range"), rows)
+        rows.append((f"`{name}`", f"{escaped(help_text(field))}. Type: {kind}."))
+    return table(("setting", "meaning and range"), rows)
 
 
 def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
