@@ -27,7 +27,7 @@ ORDER = ["self-training", "adabn", "tent", "eta", "gce", "elr", "ancon", "shot",
 PLACES = {variant: place for place, variant in enumerate([*ORDER, "shot+ancon-auto"])}
 KINDS = {"long-tail": "long tail", "few": "four of ten"}
 IN_README = ["self-training", "ancon", "shot", "ancon-auto", "shot+ancon-auto"]
-NAMES = {"start": "source model", "ancon": "ancon (λ = 0.3)", "shot+ancon-auto": "**shot+ancon-auto**"}
+NAMES = {"start": "source model", "ancon": "ancon (λ = 0.3)", "ancon-auto": "**ancon-auto**"}
 
 
 def main(check: bool) -> None:
