@@ -75,3 +75,4 @@ if (folder / "test.npz").is_file():
     main(folder / "resnet20-12fca82f.th", photos, labels)
 else:
     print(f"no {folder / 'test.npz'} here: the numbers and the picture of this page are kept ones")
+# sphinx_gallery_thumbnail_path = 'images/somebody_elses_network.png'
