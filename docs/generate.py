@@ -38,8 +38,10 @@ def write(folder: Path) -> None:
 
 
 def link_results(app: Any, page: str, source: list[str]) -> None:
-    """In the site the tables of ``benchmarks/results`` are pages of its own."""
-    source[0] = source[0].replace("](../benchmarks/results/", "](generated/results/")
+    """In the site the tables of ``benchmarks/results`` are pages of its own, two folders below the others."""
+    source[0] = (
+        source[0].replace("](../benchmarks/results/", "](generated/results/").replace("](../../docs/", "](../../")
+    )
 
 
 def commands() -> dict[str, str]:
