@@ -116,8 +116,8 @@ def settings_table(fields: Mapping[str, FieldInfo]) -> str:
     rows = []
     for name, field in fields.items():
         kind, choices = escaped(described(field.annotation)), choices_of(field)
-        kind = kind.replace("a text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
-        kind = kind.replace(" or left out", " or `None`")
+        kind = kind.replace("text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
+        kind = kind.replace(" or nothing", " or `None`")
         rows.append((f"`{name}`", f"{escaped(help_text(field))}. Type: {kind}."))
     return table(("setting", "meaning and range"), rows)
 

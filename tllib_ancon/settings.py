@@ -28,8 +28,8 @@ UNREAD: Any = None
 """The default of a setting that depends on the method: None for one that does not read it."""
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Literal: "a text"}
-_WORDS |= {NoneType: "left out", collections.abc.Mapping: "a table"}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Literal: "text"}
+_WORDS |= {NoneType: "nothing", collections.abc.Mapping: "a table"}
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_pa
 def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
     path = saved(models.resnet18(num_classes=K).state_dict(), tmp_path)
     for arch, said in {
-        "resnet34": r"read as a whole resnet34 because its layout.*layer1\.2\.bn1\.bias is missing",
+        "resnet34": r"taken for the weights of a resnet34.*layer1\.2\.bn1\.bias is missing",
         "small_cnn": r"layout of the checkpoint .*model\.pth is unknown \(its tensors: conv1\.weight",
     }.items():
         with pytest.raises(UserError, match=said):

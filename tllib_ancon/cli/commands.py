@@ -316,7 +316,7 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
         print(f"accuracy             {scores['accuracy']:.2f} %")
         print(f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %")
         print(f"ECE (15 bins)        {scores['ece']:.4f}")
-    print(f"over all {scores['images']} images, where adapt scores its hold-out:")
+    print(f"scores without labels, over all {scores['images']} images:")
     for name in CRITERIA:
         if name in scores:
             print(f"{name:<20} {scores[name]:.4f}")

@@ -106,7 +106,7 @@ def load(
                 _require_classes(num_classes, name, tensors[name])
                 network = create_network(arch, len(tensors[name]), options=arch_options)
                 classifier = as_classifier(network, finetune=not scratch)
-            source = f"checkpoint {checkpoint}, read as a whole {arch} because its layout is none of TLLib's scripts,"
+            source = f"checkpoint {checkpoint}, taken for the weights of a {arch},"
             load_into(network, tensors, source)
     if bottleneck_dropout:
         if not isinstance(classifier, BottleneckClassifier):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import evaluation
-from tllib_ancon.config import ASSUMED, INHERITED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config import ASSUMED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain, read_class_names
@@ -317,7 +317,7 @@ def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
         kept = {**{name: setting.default for name, setting in settings_of(ModelConfig).items()}, **own}
         return config.inherit(start.recorded, start.checkpoint).replace(**kept)
     if start.recorded is None and start.checkpoint != IMAGENET and not config.quiet:
-        assumed = [f"{name} {ASSUMED[name]}" for name in INHERITED if getattr(config, name) is None and name in ASSUMED]
+        assumed = [f"{name} {ASSUMED[name]}" for name in ("arch", "image_size") if getattr(config, name) is None]
         if assumed:
             line = f"{start.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
             start.notes.append(line.replace("()", "none"))
