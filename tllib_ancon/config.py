@@ -586,6 +586,8 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
 
     run: Annotated[str, Flag(group="run", common=True)]
     """run directory of an adaptation"""
+    others: Annotated[tuple[str, ...], Flag(metavar="RUN", group="run", common=True)] = ()
+    """more runs from the same source model on the same images: one stream of labels decides which of all is better"""
     root: Annotated[str | None, Flag(group="run")] = None
     """folder of the dataset or of the images; by default the one that the run names"""
     checkpoint: Annotated[str | None, Flag(metavar="FILE", group="run")] = None
@@ -604,7 +606,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     """largest probability of a false verdict"""
     side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"
     """of which verdict: better bounds that of a false "better", and that of a false "worse" as well, each by itself;
-    both bounds the two together, for a fifth more labels"""
+    both bounds the two together, for up to a fifth more labels"""
     margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
     seed: Annotated[int, Flag(group="test")] = Field(0, ge=0, le=LARGEST_SEED)

@@ -147,7 +147,7 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page: Visitor, session
     models = session.comparison
     while session.question is not None:
         state, number = page.state(), len(session.answers)
-        assert state.keys() == {"answered", "total", "options", "last"}
+        assert state.keys() == {"answered", "image", "total", "options", "last"}
         assert {*numbers(state)} == {number, 60, *session.question.options}
         if number == 3 and not session.undos:
             page.post("undo", {"answered": number})

@@ -57,13 +57,24 @@ function show(next) {
 
 function showQuestion(moved) {
   part("title").textContent = "Which class is this?";
+  while (buttons.length > state.options.length) buttons.pop().remove();
+  while (buttons.length < state.options.length) addButton();
   state.options.forEach(({ text }, index) => (buttons[index].querySelector("span").textContent = text));
   if (!moved) return;
   part("unreadable").hidden = true;
   part("image").hidden = false;
   part("image").classList.remove("tiny");
-  part("image").src = `image/${state.answered}`;
-  if (state.answered + 1 < state.total) new Image().src = `image/${state.answered + 1}`;
+  part("image").src = `image/${state.image}`;
+  if (state.image + 1 < state.total) new Image().src = `image/${state.image + 1}`;
+}
+
+function addButton() {
+  const button = buttons[0].cloneNode(true);
+  const index = buttons.push(button) - 1;
+  button.setAttribute("aria-keyshortcuts", index + 1);
+  button.querySelector("kbd").textContent = index + 1;
+  button.addEventListener("click", () => answer(index));
+  part("options").append(button);
 }
 
 function showResult() {
@@ -114,7 +125,7 @@ part("image").addEventListener("error", () => {
 part("image").addEventListener("load", ({ target }) => target.classList.toggle("tiny", target.naturalWidth < 100));
 document.addEventListener("keydown", (event) => {
   if (event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
-  if ("1234".includes(event.key)) answer(Number(event.key) - 1);
+  if ("123456789".includes(event.key)) answer(Number(event.key) - 1);
   else if (event.key.toLowerCase() === "u") undo();
 });
 

@@ -148,6 +148,7 @@ def state_of(session: Session) -> dict[str, Any]:
     found = {"verdict": session.test.verdict, "words": in_words(certificate_of(session))} if question is None else {}
     return {
         "answered": len(session.answers),
+        "image": None if question is None else session.place,
         "total": len(session),
         "options": options,
         "last": session.described(session.answers[-1]) if session.answers else None,

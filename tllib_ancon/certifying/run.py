@@ -39,11 +39,12 @@ from tllib_ancon.training.card import write_card
 from tllib_ancon.training.devices import device, using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
-from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SOURCE, RunDirectory
+from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SEVERAL, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
 from tllib_ancon.training.teaching import Labels, certifying, names_of, said_of
 
 ANSWERS = "answers.jsonl"
+ANSWERS_OF_SEVERAL = "several.jsonl"
 FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 
@@ -57,14 +58,15 @@ def certify_run(
     ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
     (:func:`~tllib_ancon.certifying.session.certificate_of`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
-    the network of both, where nothing but its owner's program builds it.
+    the network of both, where nothing but its owner's program builds it. With ``others`` the answers are in
+    ``RUN/several.jsonl``, the certificate in ``RUN/several.json``, whose ``checkpoint`` is a file of one of the runs.
     """
     with using_processor(config.threads), ModelPair(config, model) as pair:
         session = pair.session()
         session.answer_all(_given(config, pair, session.comparison, say))
         if config.questions is not None:
             write_questions(session, Path(config.questions))
-        if config.page and not session.test.settled:
+        if config.page and not session.settled:
             from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
 
             serve(session, port=config.port, say=say)
@@ -80,7 +82,7 @@ def write_questions(session: Session, file: Path) -> None:
     names tell nothing; :func:`~tllib_ancon.certifying.session.read_answers` knows them."""
     folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
     folder.mkdir(exist_ok=True)
-    for number in range(len(session.answers), len(session)):
+    for number in range(session.place, len(session)):
         position, name, _ = session.asked(number)
         copy = folder / f"{number + 1:06}-{opaque(name)}"
         write_bytes(copy, jpeg(session.image(position)))
@@ -90,7 +92,7 @@ def write_questions(session: Session, file: Path) -> None:
 
 def certify(
     source: nn.Module | str | Path,
-    adapted: nn.Module | str | Path,
+    adapted: nn.Module | str | Path | Sequence[nn.Module | str | Path],
     images: Any,
     *,
     labels: npt.ArrayLike | None = None,
@@ -106,7 +108,8 @@ def certify(
     """Tell by labels of a few images, those on which two models disagree, whether adaptation helped.
 
     Args:
-        source, adapted: the two models, as :func:`tllib_ancon.predict` takes them
+        source, adapted: the two models, as :func:`tllib_ancon.predict` takes them; several adapted models in a list, of
+            which the first that is certified better is returned, at ``delta`` of all together
         images: what was adapted to, N images, as for :func:`tllib_ancon.adapt`
         labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
             image without one, in place of a user
@@ -123,7 +126,7 @@ def certify(
     its class, ``certificate`` and ``print`` tell what is known so far
 
     Raises:
-        UserError: models that agree on all images, or another number of labels than of images
+        UserError: models that agree on all images, one given twice, or another number of labels than of images
 
     Example::
 
@@ -133,12 +136,15 @@ def certify(
         >>> print(session)
     """
     images = as_domain(images, labels=False)
-    said = [
-        predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
-    ]
+    several: list[Any] = [*adapted] if isinstance(adapted, (list, tuple)) else [adapted]
+    if not 0 < len(several) == len({*several}):
+        raise UserError("`adapted` is a model or a list of models, each given once")
+    models = (source, *several)
+    said = [predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in models]
     names = list(map(str, said[0].indices if said[0].paths is None else said[0].paths))
     classes = classes or numbered(said[0].probabilities.shape[1])
-    comparison = Comparison(said[0].labels, said[1].labels, names, classes)
+    numbers = [f"model {number}" for number in range(len(several))]
+    comparison = Comparison(said[0].labels, [found.labels for found in said[1:]], names, classes, numbers)
     session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
     session.image = images.image
     session.answer_all(known(labels, comparison))
@@ -182,6 +188,9 @@ class ModelPair:
         given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
         chosen = {name: value for name, value in given.items() if value is not None}
         self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": self.start.checkpoint})
+        self.others = [ModelPair(config.replace(run=run, others=()), model, images, transform) for run in config.others]
+        if len({pair.directory.path.resolve() for pair in self.pairs}) < len(self.pairs):
+            raise UserError(f"a run is given twice: {config.run} {' '.join(config.others)}")
         self.checkpoints = {"start": self.start.checkpoint, "adapted": str(found.checkpoints / BEST)}
         self._num_classes, self._recorded = len(recorded["inputs"]["classes"]), recorded
 
@@ -216,9 +225,13 @@ class ModelPair:
     def __exit__(self, *_: object) -> None:
         self.directory.close()
 
+    @property
+    def pairs(self) -> list[ModelPair]:
+        return [self, *self.others]
+
     def session(self) -> Session:
         """The session that the run directory keeps."""
-        config, log = self.config, self.directory.path / ANSWERS
+        config, log = self.config, self.directory.path / (ANSWERS_OF_SEVERAL if self.others else ANSWERS)
         ranks = None
         if self.kept is not None:  # one order of all images: answers about the first of them certify every such run
             ranks = np.argsort(np.random.default_rng(config.seed).permutation(len(self.everything)))[self.kept]
@@ -227,8 +240,12 @@ class ModelPair:
         return session
 
     def conclude(self, session: Session) -> Certificate:
-        """Write the certificate and the model that is kept."""
+        """Write the certificate and the model that is kept; of several runs the model has its file."""
         certificate = certificate_of(session)
+        if self.others:
+            certificate["checkpoint"] = self.pairs[certificate["model"]].checkpoints[certificate["returned"]]
+            self.directory.write_json(SEVERAL, certificate)
+            return certificate
         self.directory.save(CERTIFIED, self.model(certificate["returned"]).state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         self.directory.write_json(CERTIFICATE, certificate)
@@ -236,7 +253,16 @@ class ModelPair:
         return certificate
 
     def compare(self) -> Comparison:
-        return Comparison(*self.classes(), self.names, self.images.classes)
+        if not self.others:
+            return Comparison(*self.classes(), self.names, self.images.classes)
+        said = [pair.classes() for pair in self.pairs]
+        for pair, (start, _) in zip(self.pairs, said, strict=True):
+            if (pair.names, pair.images.classes) != (self.names, self.images.classes):
+                raise UserError(f"{pair.directory.path} has other images or classes than {self.directory.path}")
+            if not np.array_equal(start, said[0][0]):
+                raise UserError(f"{pair.directory.path} started from another model than {self.directory.path}")
+        runs = [pair.config.run for pair in self.pairs]
+        return Comparison(said[0][0], [adapted for _, adapted in said], self.names, self.images.classes, runs)
 
     def classes(self) -> tuple[Classes, Classes]:
         """The source model's and the adapted model's classes, each (N,); computed once and kept in the run

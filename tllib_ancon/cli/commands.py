@@ -436,7 +436,7 @@ COMMANDS = {
         *(AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), {"json_file": "json"}),
         hidden=("pretrained_weights",),
     ),
-    "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
+    "certify": Command(CertifyConfig, certify, ("run", "others"), ("run",), usage="%(prog)s RUN [RUN ...] [flags]"),
     "check": Command(CheckConfig, check, ROOT, IMAGES, names={"json_file": "json"}, hidden=("source", "skip_corrupt")),
     "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
 }

@@ -36,6 +36,8 @@ CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED, CARD, STATISTICS = "certificate.json", "certified.pth", "README.md", "source.json"
+SEVERAL = "several.json"
+"""The certificate of this run and others."""
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
@@ -235,7 +237,7 @@ class RunDirectory:
         if not self.path.is_dir():
             return
         self.claim()
-        names = (RESULT, CERTIFICATE, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
+        names = (RESULT, CERTIFICATE, SEVERAL, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
         for path in (*(self.path / name for name in names), *(self.path / LOGITS).glob("*.npz")):
             path.unlink(missing_ok=True)
         (self.part_of / RESULT).unlink(missing_ok=True)
