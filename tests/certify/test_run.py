@@ -123,6 +123,29 @@ def test_an_overwritten_run_has_no_certificate(run: Path, domains: Path) -> None
     assert not (run / "adapt" / "checkpoints" / "certified.pth").exists()
 
 
+def test_several_runs_are_certified_by_one_stream_of_labels(run: Path, domains: Path, tmp_path: Path, refused) -> None:
+    start, second = run / "pretrain/checkpoints/best.pth", tmp_path / "second"
+    labels, again = str(domains / "image_list/dark.txt"), ["--epochs", "3", "--lr", "0.3", "-b", "16"]
+    moved = second / "checkpoints/best.pth"
+    for name, domain, source in (("second", "dark", start), ("bright", "bright", start), ("moved", "dark", moved)):
+        words = ["-t", domain, "--checkpoint", str(source), *again, "--log", str(tmp_path / name)]
+        assert main(["adapt", *small_arguments(domains), *words]) == 0
+    assert certified(run, str(second)) == 0
+    assert certified(run, str(second), "--labels", labels) == 0
+    found, log = json.loads((run / "adapt/several.json").read_text()), run / "adapt/several.jsonl"
+    assert found["settled"]
+    assert len(log.read_text().splitlines()) == 1 + found["asked"]
+    best = [run / "adapt", second][found["model"]] / "checkpoints/best.pth"
+    assert found["checkpoint"] == str(best if found["returned"] == "adapted" else start)
+    assert [one["name"] for one in found["candidates"]] == [str(run), str(second)]
+    assert not (run / "adapt/certificate.json").exists()
+    assert "a run is given twice" in refused(run, str(run / "adapt"))
+    assert "has other images or classes than" in refused(run, str(tmp_path / "bright"))
+    assert "started from another model than" in refused(run, str(tmp_path / "moved"))
+    log.rename(second / log.name)
+    assert "about other predictions" in refused(second, str(run))
+
+
 PLANTED = [".lock", "answers.jsonl", "metrics.jsonl", "certificate.json.partial", "checkpoints/certified.pth.partial"]
 
 
