@@ -606,7 +606,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     """largest probability of a false verdict"""
     side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"
     """of which verdict: better bounds that of a false "better", and that of a false "worse" as well, each by itself;
-    both bounds the two together, for up to a fifth more labels"""
+    both bounds the two together; better saves 9 to 18 % of its labels where the difference is two points or more"""
     margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
     seed: Annotated[int, Flag(group="test")] = Field(0, ge=0, le=LARGEST_SEED)
