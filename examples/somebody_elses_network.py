@@ -58,8 +58,8 @@ def main(weights: Path, photos: str, labels: np.ndarray) -> None:
 # .. code-block:: text
 #
 #    67.3 % before, 88.0 % after
-#    certified better: the adapted model's accuracy minus the source model's is between +0.7 and +29.0 points
-#    (wrong with probability 5 % at most); 16 of 310 disagreements have a label, of 1,000 images
+#    certified better: the adapted model's accuracy minus the source model's is between +1.6 and +28.1 points
+#    (each end wrong with probability 5 % at most); 15 of 310 disagreements have a label, of 1,000 images
 #
 # Printed with PyTorch 2.15 on a CPU. The labels of the test set answer the certificate's questions in place of a
 # person; neither the training nor the choice of the epoch reads them. Where only the light changed, the images'
