@@ -53,7 +53,7 @@ def served(session: Session, read: Callable[[int], Image.Image] | None = example
     session.image = read or session.image
     thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)
     thread.start()
-    visitor = Visitor(addresses.get(timeout=20))
+    visitor = Visitor(addresses.get(timeout=20).split()[-1])
     try:
         yield visitor
     finally:

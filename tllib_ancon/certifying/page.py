@@ -62,7 +62,7 @@ def serve(session: Session, port: int = PORT, say: Callable[[str], None] = print
         reason = os.strerror(error.errno or 0).lower()
         raise UserError(f"port {port} of {HOST} cannot be used ({reason}); give another `port`, or 0 for any") from None
     with listener:
-        say(f"http://{HOST}:{listener.getsockname()[1]}/{token}/")
+        say(f"open this in a browser, and press Ctrl-C here to end: http://{HOST}:{listener.getsockname()[1]}/{token}/")
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:  # what uvicorn leaves of Ctrl-C after it has ended in order
