@@ -20,11 +20,11 @@ def example_image(position: int) -> Image.Image:
 
 
 class Visitor:
-    """Requests to a page by its printed address."""
+    """Requests to a page by the line that tells its address."""
 
-    def __init__(self, address: str):
-        self.address = address
-        self.parts = urlsplit(address)
+    def __init__(self, told: str):
+        self.address = told.split()[-1]
+        self.parts = urlsplit(self.address)
 
     def get(
         self, path: str, headers: dict[str, str] | None = None, method: str = "GET", body: str | None = None
@@ -53,7 +53,7 @@ def served(session: Session, read: Callable[[int], Image.Image] | None = example
     session.image = read or session.image
     thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)
     thread.start()
-    visitor = Visitor(addresses.get(timeout=20).split()[-1])
+    visitor = Visitor(addresses.get(timeout=20))
     try:
         yield visitor
     finally:
