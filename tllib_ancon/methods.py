@@ -155,7 +155,7 @@ def create(
 def _find(name: str) -> list[Registration]:
     """The registration behind a name, and that of what is composed with it by the general rule."""
     if not isinstance(name, str):
-        raise UserError(f"`method` must be a text, got {name!r}")
+        raise UserError(f"`method` must be text, got {name!r}")
     known = _known()
     long = f"self-training+{name}" if name in known.COMPOSITIONS else name
     base, _, extra = long.partition("+")
