@@ -45,11 +45,16 @@ class Task(SimpleNamespace):
         return (torch.from_numpy(self.pixels).permute(0, 3, 1, 2) / 255 - mean) / std
 
 
+def clocks() -> np.ndarray:
+    """Time on the wall, and processor time of this process since its start."""
+    return np.array([time.time(), time.process_time()])
+
+
 def main(script: str, settings: str, out: str, started: str, kill: str) -> None:
-    ends: list[float] = []
+    ends: list[np.ndarray] = []
 
     def step(*_: object) -> None:
-        ends.append(time.time())
+        ends.append(clocks())
         if len(ends) == int(kill):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -58,15 +63,16 @@ def main(script: str, settings: str, out: str, started: str, kill: str) -> None:
     task = Task(accuracies=[], **json.loads(settings))
     torch.manual_seed(task.seed)
     race = importlib.import_module(f"benchmarks.race.scripts.{script}").race
-    first = time.time()
+    called = clocks()
     probabilities = race(task)
-    ended, first, steps = time.time(), ends[0] if ends else first, len(ends)
+    ended, steps = clocks(), len(ends)
+    seconds, start = ended - [*ends, called][0], [*ends, ended][0] - [float(started), 0]
     batch = task.batch_size / task.options.get("num_steps", 1)
     images = min(steps * batch, task.epochs * task.num_images) - batch if steps else task.epochs * task.num_images
     peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())  # getrusage's has the parent's in it
-    numbers = {"accuracies": " ".join(f"{value:.2f}" for value in task.accuracies)}
-    numbers |= {"steps": steps, "images": images, "seconds": ended - first, "peak_mb": int(peak[0]) / 1e3}
-    numbers["first_step_s"] = (first if ends else ended) - float(started)
+    names = ("seconds", "processor_s", "first_step_s", "first_step_processor_s")
+    numbers = dict(zip(names, [*seconds, *start], strict=True)) | {"steps": steps, "images": images}
+    numbers |= {"peak_mb": int(peak[0]) / 1e3, "accuracies": " ".join(f"{value:.2f}" for value in task.accuracies)}
     np.save(f"{out}.npy", torch.as_tensor(probabilities).detach().numpy())
     Path(f"{out}.json").write_text(json.dumps(numbers))
 

@@ -99,7 +99,7 @@ def office31(data: Path, work: Path, images: int) -> Iterator[Case]:
     root, source = str(data / "office31"), work / "office31-source"
     network = {"arch": "mobilenetv2_100", "pretrained_weights": str(data / "mobilenetv2_100_imagenet.safetensors")}
     resizing = {"train_resizing": "res.", "val_resizing": "res.", "resize_size": 128}
-    given = {"root": root, "data": "Office31", "source": ("A",), "epochs": 2, "log": str(source), **network, **resizing}
+    given = {"root": root, "data": "Office31", "source": ("A",), "epochs": 6, "log": str(source), **network, **resizing}
     pretrain(PretrainConfig(**given, threads=1, workers=0, quiet=True))
     state = torch.load(source / "checkpoints" / "best.pth", weights_only=True)
     for ours, theirs in NAMES.items():

@@ -97,7 +97,7 @@ def test_a_large_target_is_measured(tmp_path: Path, monkeypatch, capsys) -> None
     assert "≤ 0  NOT MET" in capsys.readouterr().out
     rows = json.loads((tmp_path / "large.json").read_text())["figures"]["large"]
     values = {row["name"]: row["value"] for row in rows}
-    assert len(values) == 2 * (2 + 4 + 5 + 5 + 2 + 2)
+    assert len(values) == 2 * (2 + 2 + 4 + 5 + 5 + 2 + 2)
     assert values["adapt: scored before it, N = 1,280"] < 150
     assert values["adapt that continues: scored before it, N = 1,280"] < 20
     assert values["adapt that continues: run directory, N = 1,280"] > 0.01
