@@ -143,11 +143,12 @@ def table(runs: pd.DataFrame, work: str) -> str:
         pairs = runs[(runs["title"] == entry.beside) & (runs["case"] != KILL)].merge(own, on=["case", "seed"])
         ratios = (pairs["images_s_x"] / pairs["images_s_y"]).dropna().tolist() or [np.nan]
         interval = " – ".join(f"{value:.2f}" for value in median_interval(ratios))
+        after_kill = after_kill.dropna(subset="left")
         left = after_kill["left"] < after_kill["steps"]
         continues = "–" if left.empty else "yes" if left.all() else "no"
         ends = [f"{np.median(ratios):.2f}", interval, lines, continues, "no" if entry.asks else "yes"]
         rows.append([entry.title, *values, *ends])
-    return markdown(HEADER, rows, numbers=True)
+    return markdown(HEADER, rows, numbers=True).replace(" nan ", " – ")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def main(script: str, settings: str, out: str, started: str, kill: str) -> None:
     called = clocks()
     probabilities = race(task)
     ended, steps = clocks(), len(ends)
-    seconds, start = ended - [*ends, called][0], [*ends, ended][0] - [float(started), 0]
+    seconds, start = ended - [*ends, called][0], [*ends, np.full(2, np.nan)][0] - [float(started), 0]
     batch = task.batch_size / task.options.get("num_steps", 1)
     images = min(steps * batch, task.epochs * task.num_images) - batch if steps else task.epochs * task.num_images
     peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())  # getrusage's has the parent's in it
