@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.certification import simulation
+from benchmarks.certification import several, simulation
 from benchmarks.certification.simulation import DELTA, Disagreements, labels_of
 from benchmarks.tables import markdown
 from tllib_ancon.certifying.run import ModelPair
@@ -122,6 +122,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the tables")
     parser.add_argument("--runs", type=Path, nargs="+", metavar="FOLDER", help="of finished adaptations")
     parser.add_argument("--sides", type=Path, metavar="FILE", help="the table of runs to compare the two sides on")
+    parser.add_argument("--several", type=Path, metavar="FOLDER", help="of stored predictions of several models")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", default=None,
         help="by default the committed table of simulations; that of runs is then only shown",
@@ -134,12 +135,14 @@ def main(words: Sequence[str] | None = None) -> int:
         elif args.sides:
             rows = rows_of_sides(runs_of_table(args.sides), args.streams, np.random.default_rng(args.seed))
             text = SIDES.format(table=args.sides, orders=args.streams, seed=args.seed) + markdown(SIDES_HEADER, rows)
+        elif args.several:
+            text = several.page(args.several, args.streams, args.seed)
         else:
             text = simulation.page(args.streams, args.seed)
     except UserError as error:
         print(f"certification: error: {error}", file=sys.stderr)
         return 2
-    if args.out or not (args.runs or args.sides):
+    if args.out or not (args.runs or args.sides or args.several):
         (args.out or TABLE).write_text(text, encoding="utf-8")
     print(text, end="")
     return 0

@@ -4,9 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.certification import simulation
+from benchmarks.certification import several, simulation
 from benchmarks.certification.__main__ import TABLE, main
 from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon.certifying.session import Comparison, Session
 from tllib_ancon.cli.main import main as command
 
 
@@ -59,3 +60,22 @@ def test_a_row_for_each_run_whose_models_differ(tmp_path: Path) -> None:
     assert (worse if difference > 0 else better) <= 20
     assert abs(difference) <= 100 * int(row["disagreements"]) / 48
     assert float(row["times fewer"]) >= 1
+
+
+def test_one_stream_of_labels_is_that_of_a_session(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    truth, start = generator.integers(0, 4, (2, 200))
+    said = np.where(generator.random((3, 200)) < 0.4, np.where(generator.random((3, 200)) < 0.5, truth, 0), start)
+    for seed in range(6):
+        session = Session(Comparison(start, said, [*map(str, range(200))], [*"abcd"], [*"xyz"]), seed=seed)
+        order = np.array([[session.asked(place).position for place in range(len(session))]])
+        session.answer_all(dict(enumerate(truth.tolist())))
+        outcomes = (said == truth).astype(int) - (start == truth)
+        (labels,), (returned,) = several.one_stream(outcomes, said != start, order)
+        found = session.certificate
+        assert (labels, returned) == (found["asked"], found["model"] if found["returned"] == "adapted" else -1)
+    one_hot = {name: np.eye(4)[classes] for name, classes in zip(("source", *"xyz"), (start, *said), strict=True)}
+    np.savez(tmp_path / "made.npz", labels=truth, **one_hot)
+    assert main(["--several", str(tmp_path), "--streams", "20", "--out", str(tmp_path / "out.md")]) == 0
+    row = next(line.split(" | ") for line in (tmp_path / "out.md").read_text().splitlines() if "| made" in line)
+    assert (row[1], float(row[5]) < float(row[6]), row[-1]) == ("3", True, "0.0 |")
