@@ -3,13 +3,14 @@
     python -m benchmarks.left_out.shares DATA OUT  # those of benchmarks.left_out.grid; OUT/shares/*.npz
     python -m benchmarks.certification --several OUT/shares --streams 400
 
-A file a cell: ``labels`` (N,), ``source`` and one array a share of the source's statistics, probabilities (N, K).
+A file a cell: ``labels`` (N,), ``source`` and one array a share of the source's statistics, logits (N, K).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,7 @@ import torch
 from benchmarks.do_no_harm import parser, run
 from benchmarks.left_out.families import Cells, Task
 from benchmarks.left_out.grid import FAMILY_CELLS
-from tllib_ancon import adapt, predict
-from tllib_ancon.config import PredictConfig
-from tllib_ancon.settings import settings_of
+from tllib_ancon import adapt
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
 
@@ -41,13 +40,15 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def said(task: Task) -> dict[str, Any]:
-    shown = {name: value for name, value in task.settings.items() if name in settings_of(PredictConfig)}
-    models = {"source": task.model}
+    scores = {}
     for share in SHARES:
-        own = {"method": "adabn", "epochs": 1, "batch_norm": "mixed", "batch_norm_share": share}
-        models[f"share {share}"] = adapt(task.model, task.images, **{**task.settings, **own}).model
-    scores = {name: predict(model, task.images, **shown).probabilities for name, model in models.items()}
-    return {"labels": task.labels, **scores}
+        own = {"method": "adabn", "epochs": 1, "batch_norm": "mixed", "batch_norm_share": share, "save_logits": True}
+        with TemporaryDirectory() as log:
+            adapt(task.model, task.images, labels=task.labels.tolist(), log=log, **{**task.settings, **own})
+            for epoch, name in enumerate(("source", f"share {share}")):
+                with np.load(f"{log}/logits/epoch-{epoch:03d}.npz") as kept:
+                    scores |= {"labels": kept["labels"], name: kept["logits"]}
+    return scores
 
 
 if __name__ == "__main__":

@@ -86,5 +86,5 @@ def test_all_of_the_source_s_statistics_are_the_source_model(monkeypatch: pytest
     shown = {"image_size": 8, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "workers": 0, "quiet": True, "seed": 0}
     monkeypatch.setattr(shares, "SHARES", (0.0, 1.0))
     said = shares.said(families.Task(model, images, np.zeros(12, np.int64), {**shown, "batch_size": 4}))
-    np.testing.assert_allclose(said["share 1.0"], said["source"], atol=1e-6)
+    np.testing.assert_allclose(said["share 1.0"], said["source"], atol=1e-5)
     assert np.abs(said["share 0.0"] - said["source"]).max() > 0.01
