@@ -132,6 +132,15 @@ def test_a_stale_table_is_written_anew() -> None:
         assert written(made) == made
 
 
+def test_a_stale_sentence_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = runpy.run_path(str(DOCS / "kept_numbers.py"))
+    (said, *_) = kept["sentences"]()["README.md"]
+    monkeypatch.setitem(kept["main"].__globals__, "plain", lambda page: kept["plain"](page).replace(said, ""))
+    with pytest.raises(SystemExit, match="1"):
+        kept["main"](check=True)
+    assert f"README.md: does not say {said!r}" in capsys.readouterr().out
+
+
 FAULTS = (DOCS / "faults.md").read_text().splitlines()
 ROWS = [line for line in FAULTS if re.match(r"\| (?!fault |-)", line)]
 
