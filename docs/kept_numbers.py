@@ -43,7 +43,7 @@ def main(check: bool) -> None:
     ]
     for page, words in lacking:
         print(f"{page}: does not say {words!r}, as the lists do")
-    sys.exit(bool(lacking) or (check and bool(stale)))
+    sys.exit(int(bool(lacking) or (check and bool(stale))))
 
 
 def plain(page: str) -> str:
