@@ -54,36 +54,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "adapt": "training.adapt",
-    "AdaptationResult": "training.adapt",
-    "assess": "training.assess",
-    "Assessment": "training.assess",
-    "predict": "training.predict",
-    "Predictions": "training.predict",
-    "pretrain": "training.pretrain",
-    "certify": "certifying.run",
-    "AdaptConfig": "config",
-    "PretrainConfig": "config",
-    "AdaptiveSmoothing": "self_training",
-    "AnchoredConfidence": "self_training",
-    "TemporalEnsemble": "self_training",
-    "EarlyLearningRegularization": "self_training",
-    "NeighborhoodReciprocity": "self_training",
-    "generalized_cross_entropy": "self_training",
-    "infomax": "selection",
-    "corr_c": "selection",
-    "mean_entropy": "selection",
-    "expected_calibration_error": "evaluation",
-    "UserError": "errors",
+    "training.adapt": ("adapt", "AdaptationResult"),
+    "training.assess": ("assess", "Assessment"),
+    "training.predict": ("predict", "Predictions"),
+    "training.pretrain": ("pretrain",),
+    "certifying.run": ("certify",),
+    "config": ("AdaptConfig", "PretrainConfig"),
+    "self_training": (
+        *("AdaptiveSmoothing", "AnchoredConfidence", "TemporalEnsemble", "EarlyLearningRegularization"),
+        *("NeighborhoodReciprocity", "generalized_cross_entropy"),
+    ),
+    "selection": ("infomax", "corr_c", "mean_entropy"),
+    "evaluation": ("expected_calibration_error",),
+    "errors": ("UserError",),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "methods":
         return importlib.import_module(f"{__name__}.methods")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

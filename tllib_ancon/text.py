@@ -7,6 +7,7 @@ import html
 import io
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -30,7 +31,10 @@ def cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = showable(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not _is_number(text) else text
+    with suppress(ValueError):
+        float(text)
+        return text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
@@ -38,11 +42,3 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     file = io.StringIO(newline="")
     csv.writer(file, lineterminator="\n").writerows(map(cell, row) for row in rows)
     return file.getvalue()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -543,20 +544,14 @@ def _open_hugging_face(name: str, codes: Sequence[str], allow_download: bool) ->
         raise UserError(
             f"datasets of Hugging Face need the library `datasets` ({one_line(error)}): pip install datasets"
         ) from error
-    full, offline = HUGGING_FACE + name, datasets.config.HF_HUB_OFFLINE
+    full, offline = HUGGING_FACE + name, datasets.config.HF_HUB_OFFLINE or not allow_download
     saved = any(Path(name, file).is_file() for file in ("state.json", "dataset_info.json", "dataset_dict.json"))
     hint = "" if allow_download or os.path.isdir(name) else "; `allow_download=True` asks the hub for it"
     parts = []
     for code in codes:
         configuration, _, split = code.rpartition("/")
-        datasets.config.HF_HUB_OFFLINE = offline or not allow_download
-        try:
-            with reading(full, "a dataset", hint):
-                found: Any = (
-                    datasets.load_from_disk(name) if saved else datasets.load_dataset(name, configuration or None)
-                )
-        finally:
-            datasets.config.HF_HUB_OFFLINE = offline
+        with reading(full, "a dataset", hint), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
+            found: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, configuration or None)
         if hasattr(found, "keys"):
             split = next(iter(found)) if split == ROOT and len(found) == 1 else split
             if split not in found:

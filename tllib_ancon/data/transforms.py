@@ -72,18 +72,6 @@ class Preprocessing:
 
 
 @dataclass(frozen=True)
-class CornerCrop:
-    """PIL image -> its centre of ``side`` x ``side`` pixels, the corner rounded down, where torchvision rounds half to
-    even."""
-
-    side: int
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        left, top = ((length - self.side) // 2 for length in image.size)
-        return image.crop((left, top, left + self.side, top + self.side))
-
-
-@dataclass(frozen=True)
 class TransformOptions:
     """What decides how an image becomes a tensor; the settings of the same names say what each means.
 
@@ -176,10 +164,16 @@ def train_transform(options: TransformOptions) -> ImageTransform:
 
 def evaluation_transform(options: TransformOptions) -> ImageTransform:
     """The transform without any randomness."""
-    centre = CornerCrop if options.floor_crop else transforms.CenterCrop
-    crops = [] if options.val_resizing == "res." else [centre(options.image_size)]
-    resizing, crop = options.resizing(options.val_resizing), transforms.Compose(crops)
-    return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
+    size = options.image_size
+    centre = partial(_floor_crop, size) if options.floor_crop else transforms.CenterCrop(size)
+    crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
+    return ImageTransform(options.resizing(options.val_resizing), crop, options.norm_mean, options.norm_std)
+
+
+def _floor_crop(side: int, image: Image.Image) -> Image.Image:
+    """The centre of ``side`` x ``side`` pixels, its corner rounded down, where torchvision rounds half to even."""
+    left, top = ((length - side) // 2 for length in image.size)
+    return image.crop((left, top, left + side, top + side))
 
 
 def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
