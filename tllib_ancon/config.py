@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from annotated_types import Gt, Interval
+from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
@@ -61,10 +61,14 @@ OF_THE_NETWORK = ("image_size", "crop_fraction")
 
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(gt=0, le=1)]
+BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 Count = Annotated[int, Interval(ge=0, le=4096)]
 Threads = Annotated[int, Interval(ge=1, le=4096)]
 Pixels = Annotated[int, Interval(ge=1, le=16_384)]
 Width = Annotated[int, Interval(ge=1, le=1_000_000)]
+Steps = Annotated[int, Ge(1)]
+Seed = Annotated[int, Interval(ge=0, le=LARGEST_SEED)]
+Loss = Literal["cross-entropy", "belief-matching"]
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "aetta", "last", "none"]
 CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm", "aetta"]
 
@@ -291,7 +295,7 @@ class RunConfig(Settings):
     nothing on disk"""
     overwrite: Annotated[bool, Flag(decides=False)] = False
     """replace the run that is in the run directory; if the new run is cut off, the same command continues it"""
-    seed: Annotated[int, Flag(common=True)] = Field(0, ge=0, le=LARGEST_SEED)
+    seed: Annotated[Seed, Flag(common=True)] = 0
     """seed of every random number"""
     deterministic: bool = False
     """use only algorithms that give the same numbers on a GPU each time; they are slower"""
@@ -341,20 +345,13 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     weight_decay: float = redefined(OptimizationConfig, "weight_decay", erm=1e-3, cdan=1e-3, mdd=5e-4)
     hold_out: float = redefined(OptimizationConfig, "hold_out", erm=0.1)
     scale: tuple[Share, Share] = redefined(ImageConfig, "scale", (0.08, 1.0))
-    loss: Annotated[
-        Literal["cross-entropy", "belief-matching"],
-        Flag(group="source only (erm)", defaults={"erm": "cross-entropy"}),
-    ] = UNREAD
+    loss: Annotated[Loss, Flag(group="source only (erm)", defaults={"erm": "cross-entropy"})] = UNREAD
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
-    label_smoothing: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.0})] = Field(
-        UNREAD, ge=0, lt=1
-    )
+    label_smoothing: Annotated[BelowOne, Flag(group="source only (erm)", defaults={"erm": 0.0})] = UNREAD
     """label smoothing of the cross-entropy; SHOT's paper uses 0.1"""
     belief_coefficient: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.001})] = Field(UNREAD, ge=0)
     """weight of belief matching's divergence"""
-    iters_per_epoch: Annotated[int | None, Flag("-i", defaults={"erm": None, "cdan": 1000, "mdd": 1000})] = Field(
-        None, ge=1
-    )
+    iters_per_epoch: Annotated[Steps | None, Flag("-i", defaults={"erm": None, "cdan": 1000, "mdd": 1000})] = None
     """steps in an epoch; by default 1000, for erm a pass over the source"""
     trade_off: Annotated[float, Flag(defaults={"cdan": 1.0, "mdd": 1.0})] = Field(UNREAD, ge=0)
     """weight of the adversarial loss"""
@@ -573,7 +570,7 @@ class AssessConfig(PredictConfig):
     """CSV file with path,class on each line, of the first images in that order; cannot tell counts as wrong"""
     delta: float = Field(0.05, gt=0, lt=1)
     """probability that the interval from labels ever misses"""
-    seed: int = Field(0, ge=0, le=LARGEST_SEED)
+    seed: Seed = 0
     """seed of the order of the images"""
     json_file: Annotated[str | None, Flag(metavar="FILE", group="output")] = Field(None, alias="json")
     """JSON file to write what was found to"""
@@ -609,7 +606,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     both bounds the two together; better saves 9 to 18 % of its labels where the difference is two points or more"""
     margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
-    seed: Annotated[int, Flag(group="test")] = Field(0, ge=0, le=LARGEST_SEED)
+    seed: Annotated[Seed, Flag(group="test")] = 0
     """seed of the order of the images"""
 
     @model_validator(mode="after")

@@ -59,7 +59,8 @@ class Command:
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
         settings = {**{name: settings[name] for name in self.positional}, **settings, **self.more()}
-        return Flags(settings, self.positional, self.needed, lambda name: (self.names.get(name, name),))
+        called = {name: self.names.get(name, setting.alias or name) for name, setting in settings.items()}
+        return Flags(settings, self.positional, self.needed, lambda name: (called.get(name, name),))
 
     def flag(self, name: str, stage: str | None) -> str:
         """The flag of a setting, for a message about a stage."""
@@ -425,7 +426,6 @@ COMMANDS = {
         EvaluateConfig,
         evaluate,
         ROOT,
-        names={"json_file": "json"},
         hidden=("source",),
         usage="%(prog)s ROOT -d DATA -t TARGET --checkpoint FILE [flags]\n"
         "       %(prog)s --select RUN_DIR [--criterion NAME] [--out FILE]",
@@ -433,10 +433,9 @@ COMMANDS = {
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
     "assess": Command(
-        *(AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), {"json_file": "json"}),
-        hidden=("pretrained_weights",),
+        AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), hidden=("pretrained_weights",)
     ),
     "certify": Command(CertifyConfig, certify, ("run", "others"), ("run",), usage="%(prog)s RUN [RUN ...] [flags]"),
-    "check": Command(CheckConfig, check, ROOT, IMAGES, names={"json_file": "json"}, hidden=("source", "skip_corrupt")),
+    "check": Command(CheckConfig, check, ROOT, IMAGES, hidden=("source", "skip_corrupt")),
     "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
 }

@@ -50,7 +50,8 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    header, *rows = (" & ".join(row) + r" \\" for row in _rows(table, _latex, r"\textbf{{{}}}"))
+    table_rows = _rows(table, lambda text: SPACE.sub(" ", text).translate(LATEX_SPECIAL), r"\textbf{{{}}}")
+    header, *rows = (" & ".join(row) + r" \\" for row in table_rows)
     comments = "".join(f"% {SPACE.sub(' ', note)}\n" for note in table.notes)
     begin = f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return comments + "\n".join([begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", "\\end{tabular}\n"])
@@ -72,10 +73,6 @@ def page(title: str, remarks: Sequence[str], tables: Sequence[Table], pictures: 
 def escaped(text: str) -> str:
     """Text that Markdown shows as it is, in one line, and that no HTML around it reads as its own."""
     return MARKDOWN_SPECIAL.sub(r"\\\g<0>", escape(SPACE.sub(" ", text), quote=False))
-
-
-def _latex(text: str) -> str:
-    return SPACE.sub(" ", text).translate(LATEX_SPECIAL)
 
 
 def _rows(table: Table, safe: Callable[[str], str], bold: str) -> list[list[str]]:
