@@ -10,7 +10,8 @@ from typing import Any
 from tllib_ancon.errors import UserError
 from tllib_ancon.report import runs
 from tllib_ancon.selection import CRITERIA, PAPER_CRITERIA, best_epoch, selection_spread
-from tllib_ancon.training.run import BEST, CONFIG, LATEST, METRICS, RESULT, RunDirectory
+from tllib_ancon.training.files import read_json
+from tllib_ancon.training.run import BEST, LATEST, METRICS, RESULT, RunDirectory
 
 
 def choose(metrics: Sequence[Mapping[str, Any]], criterion: str) -> Mapping[str, Any]:
@@ -21,9 +22,7 @@ def choose(metrics: Sequence[Mapping[str, Any]], criterion: str) -> Mapping[str,
 
 def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
     """The metrics of an adaptation that holds an adapted epoch with its scores."""
-    if not (run.path / CONFIG).is_file():
-        raise UserError(f"{run.path} is not a run directory: it has no {CONFIG}")
-    command = runs.read_json(run.path / CONFIG).get("command")
+    command = run.config().get("command")
     metrics = runs.read_metrics(run.path) if (run.path / METRICS).is_file() else []
     if not any(line["epoch"] > 0 and CRITERIA.keys() & line.keys() for line in metrics):
         raise UserError(
@@ -58,7 +57,7 @@ def chosen_checkpoint(run: RunDirectory, epoch: int) -> Path:
     """Where the model of this epoch is kept."""
     if (kept := run.epoch_checkpoint(epoch)).is_file():
         return kept
-    result = runs.read_json(run.path / RESULT) if (run.path / RESULT).is_file() else {}
+    result = read_json(run.path / RESULT) if (run.path / RESULT).is_file() else {}
     if result.get("selected_epoch") == epoch:
         return run.checkpoints / BEST
     if isinstance(last := result.get("last"), dict) and last.get("epoch") == epoch:

@@ -19,7 +19,7 @@ from tllib_ancon.errors import UserError, one_line, reading
 from tllib_ancon.selection import CRITERIA
 from tllib_ancon.settings import flag_of, settings_of
 from tllib_ancon.text import csv_text, showable
-from tllib_ancon.training.files import read_bytes
+from tllib_ancon.training.files import read_bytes, read_json
 from tllib_ancon.training.run import CONFIG, METRICS, NOT_SETTINGS, RESULT
 
 IDENTITY = (
@@ -258,18 +258,9 @@ def some(texts: Sequence[str], separator: str = ", ") -> str:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of the ``metrics.jsonl`` of a run directory, oldest first."""
-    with reading(path / METRICS, "JSON"):
-        lines = [json.loads(line) for line in read_bytes(path / METRICS).splitlines()]
-    return [_formed(_Epoch, path / METRICS, line) for line in lines]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Names and values of a JSON file."""
-    with reading(path, "JSON"):
-        content = json.loads(read_bytes(path))
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no names with values but {one_line(content)!r}")
-    return content
+    file = path / METRICS
+    with reading(file, "JSON"):
+        return [_formed(_Epoch, file, read_json(file, line)) for line in read_bytes(file).splitlines()]
 
 
 def _read(path: Path) -> AdaptedRun | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -13,9 +14,9 @@ import stat
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, one_line, reading
 
 try:
     import fcntl
@@ -60,6 +61,15 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 def read_bytes(path: Path) -> bytes:
     with open(path, "rb", opener=regular) as file:
         return file.read()
+
+
+def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
+    """The names and values that a JSON file holds, or this line of it."""
+    with reading(path, "JSON", advice):
+        content = json.loads(read_bytes(path) if line is None else line)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no names with values but {one_line(content)!r}{advice}")
+    return content
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -7,6 +7,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +23,7 @@ from tllib_ancon.training.files import (
     copy_whole,
     lock_folder,
     read_bytes,
+    read_json,
     refuse_links,
     regular,
     sha256,
@@ -45,6 +47,8 @@ NOT_SETTINGS = (
     *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
 )
 """Entries of a configuration that do not decide what a run computes."""
+
+_read = partial(read_json, advice=f"; {ANEW}")
 
 
 class RunDirectory:
@@ -87,7 +91,7 @@ class RunDirectory:
         """The recorded configuration; a folder without one is refused."""
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}")
-        recorded = _entries(self.path / CONFIG)
+        recorded = _read(self.path / CONFIG)
         inputs = recorded.get("inputs", {})
         if not isinstance(inputs, dict) or not isinstance(inputs.get("classes"), list | None):
             raise UserError(f"{self.path / CONFIG} holds no configuration of a run; {ANEW}")
@@ -101,11 +105,11 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of each epoch that is kept, oldest first."""
         path = self.path / METRICS
-        return [_entries(path, line) for line in read_bytes(path).splitlines()] if path.is_file() else []
+        return [_read(path, line) for line in read_bytes(path).splitlines()] if path.is_file() else []
 
     @on_main
     def result(self) -> dict[str, Any]:
-        return _entries(self.path / RESULT)
+        return _read(self.path / RESULT)
 
     def claim(self) -> None:
         """Keep other processes from writing here, until :meth:`close`."""
@@ -132,8 +136,8 @@ class RunDirectory:
             return []
         self.path.mkdir(parents=True, exist_ok=True)
         self.claim()
-        for partial in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + PARTIAL)):
-            partial.unlink()
+        for unfinished in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + PARTIAL)):
+            unfinished.unlink()
         for folder in self._folders[:2]:
             folder.mkdir(exist_ok=True)
         if overwrite:
@@ -286,7 +290,7 @@ class RunDirectory:
         return False
 
     def _verify_result(self) -> None:
-        digests = _entries(self.path / RESULT).get("sha256")
+        digests = _read(self.path / RESULT).get("sha256")
         if not isinstance(digests, dict) or METRICS not in digests:
             raise UserError(f"{self.path / RESULT} holds no result of a run of this program; {ANEW}")
         self._verify(digests)
@@ -342,12 +346,3 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     parts = {f".{key}": part for key, part in value.items()} if isinstance(value, dict) else {}
     for key, part in (parts or {f"[{number}]": part for number, part in enumerate(value)}).items():
         yield from _leaves(name + key, part)
-
-
-def _entries(path: Path, text: bytes | None = None) -> dict[str, Any]:
-    """The JSON object that a file of a run holds, or this line of it."""
-    with reading(path, "JSON", f"; {ANEW}"):
-        content = json.loads(read_bytes(path) if text is None else text)
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no entries of a run of this program; {ANEW}")
-    return content
