@@ -9,20 +9,18 @@ import sys
 import threading
 import time
 
-CHECK_EVERY = 0.2
-"""Seconds; what would take the place of a lost process needs longer than this to start."""
 
+def end_with(parent: int | None, every: float = 0.2) -> None:
+    """Let a thread look for the parent process every so many seconds, by default more often than what would take its
+    place needs to start, and end this process at once when it is gone. Its number is given as the parent knows it: the
+    system would already tell another one for a parent that is gone."""
 
-def end_with(parent: int | None, every: float = CHECK_EVERY) -> None:
-    """Let a thread look for the parent process every so many seconds, and end this process at once when it is gone. Its
-    number is given as the parent knows it: the system would already tell another one for a parent that is gone."""
-    threading.Thread(target=_watch, args=(parent, every), daemon=True).start()
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        os._exit(1)
 
-
-def _watch(parent: int | None, every: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(every)
-    os._exit(1)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":
