@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,7 @@ HALF_WIDTH, PRIOR_LABELS = 0.1, 10
 """Of the interval that :func:`labels_needed` is about; labels that the control variate's slope is shrunk by."""
 TEMPERATURES = (0.25, 20.0)
 """Between which that of the source is sought: where all images are right, the likeliest one would be 0."""
+DRIFT = "p = {:.2g} that features have the means of the source's hold-out"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,41 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
     with np.errstate(divide="ignore", invalid="ignore"):
         found = ttest_ind_from_stats(given.mean(0), given.std(0, ddof=1), len(given), *there).pvalue
     return float(min(1.0, np.nan_to_num(found, nan=1.0).min() * found.size))  # NaN: constant on both
+
+
+def by_source(logits: ArrayLike, features: ArrayLike, source: SourceStatistics | None) -> dict[str, float]:
+    """:func:`atc`, :func:`doc` and :func:`drift_p` by name, as far as there are a source, features and two images."""
+    if source is None:
+        return {}
+    drift = {"drift_p": drift_p(features, source)} if np.size(np.asarray(features)[1:]) else {}
+    return {"atc": atc(logits, source), "doc": doc(logits, source), **drift}
+
+
+def without_labels(numbers: Mapping[str, float]) -> dict[str, Any]:
+    """What these estimates and ``drift_p``, by name among other numbers of a source model, tell of it, ready for JSON:
+    entries as of :class:`tllib_ancon.Assessment`, and ``by``, the estimate that ``accuracy`` is; empty without any."""
+    estimates = {name: numbers[name] for name in ERRORS if name in numbers}
+    if not estimates:
+        return {}
+    best = min(estimates, key=lambda name: np.ptp(ERRORS[name]))
+    intervals = {name: [*likely(name, value)] for name, value in estimates.items()}
+    accuracy = {"accuracy": estimates[best], "interval": intervals[best], "by": best}
+    told = {"drift_p": numbers.get("drift_p"), "advice": advise(estimates.get("agreement"), None)}
+    return {**accuracy, "estimates": estimates, "intervals": intervals, **told}
+
+
+def in_words(result: Mapping[str, Any]) -> list[str]:
+    """A line or two of what :func:`without_labels` found, where the ``result.json`` of an adaptation has it."""
+    if (found := result.get("assessment")) is None:
+        return []
+    share = share_in_words(found["accuracy"], found["interval"]).lstrip()
+    images = f" of the {result['held_out']} images held out" if result["held_out"] else ""
+    told = f"before adapting: accuracy {share}, without labels, by {found['by']}{images}; advice: {found['advice']}"
+    return [told, *([] if found["drift_p"] is None else ["drift: " + DRIFT.format(found["drift_p"])])]
+
+
+def share_in_words(value: float, interval: Sequence[float]) -> str:
+    return "{:5.1f} %, between {:.1f} and {:.1f} %".format(*(100 * share for share in (value, *interval)))
 
 
 def likely(name: str, estimate: float) -> Interval:

@@ -17,6 +17,7 @@ from huggingface_hub import HfApi
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import AdaptConfig, CertifyConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, known_domains
@@ -192,12 +193,12 @@ def adapt(
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_processor(config.threads):
-        config, classifier, target, transforms, recorded = _opened(config, network, images, labels, head, given)
+        config, classifier, target, transforms, recorded, source = _opened(config, network, images, labels, head, given)
         taught = taught_labels(config, target, answers, recorded)
         run = None if config.log is None else RunDirectory(config.log)
         config = inputs.fastest(config, classifier, {} if run is None or config.overwrite else run.known())
         progress = Progress(config.quiet, config.verbose)
-        adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught)
+        adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, source)
         config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
         settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), **recorded}
         if config.track is not None and devices.is_main():
@@ -219,9 +220,9 @@ def adapt(
 
 def _opened(
     config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Given
-) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any]]:
-    """The settings with every default filled in, the source model, the target, its transforms, and what the record says
-    of these."""
+) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any], SourceStatistics | None]:
+    """The settings with every default filled in, the source model, the target, its transforms, what the record says of
+    these, and what is known of the model on its source."""
     start = None
     if network is None:
         start = inputs.starting_model(config)
@@ -263,7 +264,8 @@ def _opened(
     if config.log is not None and (start is None or start.is_whole):
         taken = not isinstance(given, Transforms)
         recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, taken)
-    return config, classifier, inputs.cached(config, transforms, target), transforms, recorded
+    source = None if start is None else start.statistics
+    return config, classifier, inputs.cached(config, transforms, target), transforms, recorded, source
 
 
 def _probe(target: Domain, transforms: Transforms) -> Tensor:

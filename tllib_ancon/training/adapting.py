@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
-from tllib_ancon import methods, selection
+from tllib_ancon import assessing, methods, selection
+from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
@@ -96,6 +97,7 @@ class Adaptation(TrainingLoop):
         transforms: Transforms,
         progress: Progress,
         taught: Labels | None = None,
+        source: SourceStatistics | None = None,
     ):
         flags = [parameter.requires_grad for parameter in model.parameters()]
         options = options.settle(frozen=not all(flags), layer_norm=normalises_by_layer_alone(model))
@@ -140,7 +142,7 @@ class Adaptation(TrainingLoop):
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
         super().__init__(options, run, progress, model, loaders, groups, updates, options.warmup_steps, state)
         self.accumulation_steps = options.accumulation_steps
-        self.target, self.record = target, inputs.recorder(target)
+        self.target, self.record, self.source = target, inputs.recorder(target), source
         self.method.to(self.device)
         self.given: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
         self.restoration = Restoration(self.network.parameters(), options.pull)
@@ -167,6 +169,7 @@ class Adaptation(TrainingLoop):
             "better_than_start": selection.better_than_start(start, selected, criterion),
             "last": self.metrics[-1],
             **({"taught": self.num_taught} if self.num_taught else {}),
+            **({"assessment": found} if (found := assessing.without_labels({**self.metrics[1], **start})) else {}),
         }
 
     def _change(self, epoch: int) -> dict[str, Any]:
@@ -185,7 +188,7 @@ class Adaptation(TrainingLoop):
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         mixed = {}
         if epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network):
-            mixed = {"batch_norm_share": self._mix_statistics()}
+            mixed = self._mix_statistics()
         elif not self.method.trains:
             self._estimate_statistics(epoch)
         if not self.method.trains:
@@ -194,25 +197,26 @@ class Adaptation(TrainingLoop):
             self.method.initialize(epoch - 1, *self._predict(self.images.adapted, epoch))
         return mixed | super()._train_epoch(epoch)
 
-    def _mix_statistics(self) -> float:
-        r"""Take up a share α of the source's batch-norm statistics, and return it.
+    def _mix_statistics(self) -> dict[str, float]:
+        r"""Take up a share α of the source's batch-norm statistics; returns it as ``batch_norm_share``.
 
         .. math::
             α = \max(1/2, a)
 
-        unless it is given, with a the share of images that the source model and a network with half of its statistics
-        predict alike: the less a domain differs, the more the batches' statistics tell how often each class occurs,
-        and the less about the domain.
+        unless it is given, with a, the ``agreement``, the share of images that the source model and a network with
+        half of its statistics predict alike: the less a domain differs, the more the batches' statistics tell how often
+        each class occurs, and the less about the domain.
         """
-        share = self.options.batch_norm_share
+        share, found = self.options.batch_norm_share, {}
         if share is None:
             source = copy_to_cpu(self.network.state_dict())
             self._estimate_statistics(1, HALF)
             labels = self._predict(self.images.held_out, 1).logits.argmax(1).cpu()
-            share = max(HALF, float((labels == self.first["labels"]).float().mean()))
+            found = {"agreement": float((labels == self.first["labels"]).float().mean())}
+            share = max(HALF, found["agreement"])
             self.network.load_state_dict(source)
         self._estimate_statistics(1, share)
-        return share
+        return {"batch_norm_share": share, **found}
 
     def _train_mode(self) -> None:
         adaptation_mode(self.network, self.options.dropout)
@@ -249,6 +253,8 @@ class Adaptation(TrainingLoop):
         held_out = self._predict(self.images.held_out, epoch)
         self._require_finite(held_out.logits, epoch)
         metrics |= selection.score_all(held_out.logits.softmax(1)) | scores_under_dropout(held_out, self.network.head)
+        if epoch == 0:
+            metrics |= assessing.by_source(held_out.logits.cpu(), held_out.features.cpu(), self.source)
         labels = held_out.logits.argmax(1).cpu()
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
@@ -259,7 +265,7 @@ class Adaptation(TrainingLoop):
             metrics |= self.record(predictions)
         if self.record is not None and epoch == self.last_epoch:
             selected = self.metrics[self._selected_epoch()]
-            if not self.metrics[0].keys() <= selected.keys():  # its turn did not come
+            if "accuracy" not in selected:  # its turn did not come
                 last = copy_to_cpu(self.network.state_dict())
                 self._load_best()
                 selected |= self.record(self._predict(self.images.every, epoch))

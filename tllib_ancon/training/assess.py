@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,24 +15,23 @@ from scipy.special import softmax
 from torch import nn
 
 from tllib_ancon import assessing
-from tllib_ancon.assessing import ERRORS, FEWEST_ANSWERS, FEWEST_IMAGES, Advice, SourceStatistics
+from tllib_ancon.assessing import DRIFT, FEWEST_ANSWERS, FEWEST_IMAGES, Advice, SourceStatistics, share_in_words
 from tllib_ancon.certification import Interval
 from tllib_ancon.certifying.session import COLUMNS
 from tllib_ancon.config import AssessConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimate_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import HALF, scores_under_dropout
-from tllib_ancon.training.files import read_bytes, write_bytes
+from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, predict_domain
 from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.predict import opened
-from tllib_ancon.training.run import BEST, STATISTICS
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
 
 CAUTION = (
@@ -76,12 +74,9 @@ class Assessment(Shown):
         told = f", {f'from {self.labels:,} labels' if self.labels else 'without labels'}, of {self.images:,} images"
         rows = [("accuracy", self.accuracy, self.interval, told)]
         rows += [(name, value, self.intervals[name], "") for name, value in self.estimates.items()]
-        lines = [
-            f"{name:<10} {100 * value:5.1f} %, between {100 * low:.1f} and {100 * high:.1f} %{more}"
-            for name, value, (low, high), more in rows
-        ]
+        lines = [f"{name:<10} {share_in_words(value, interval)}{more}" for name, value, interval, more in rows]
         if self.drift_p is not None:
-            lines.append(f"drift      p = {self.drift_p:.2g} that features have the means of the source's hold-out")
+            lines.append("drift      " + DRIFT.format(self.drift_p))
         unsure = f": label about {self.labels_needed:,}" if self.advice == "cannot tell" else ""
         return "\n".join([*lines, f"advice     {self.advice}{unsure}", *([] if self.labels else [CAUTION])])
 
@@ -123,7 +118,7 @@ def assess(
     with devices.using_processor(config.threads):
         passes, target, start = passes_of(config, model, images, head, evaluation_transform)
         classes = None if start is None else start.classes
-        of_source = _recorded(start) if source is None else source
+        of_source = source if source is not None or start is None else start.statistics
         if source is None and config.source:
             source = inputs.open_images(config, config.source, classes=classes)
         if source is not None and not isinstance(source, SourceStatistics):
@@ -198,11 +193,10 @@ def _assessed(
     predictions, classifier, delta = passes.predictions(target), passes.classifier, passes.config.delta
     logits, features = predictions.logits.cpu().numpy(), predictions.features.cpu().numpy()
     classes, count = logits.argmax(1), len(target)
-    estimates = {} if source is None else {"atc": assessing.atc(logits, source), "doc": assessing.doc(logits, source)}
-    estimates |= scores_under_dropout(predictions, classifier.head)
+    numbers = assessing.by_source(logits, features, source) | scores_under_dropout(predictions, classifier.head)
     if has_statistics(classifier):
-        estimates["agreement"] = assessing.agreement(classes, passes.mixed(target))
-    labels = 0
+        numbers["agreement"] = assessing.agreement(classes, passes.mixed(target))
+    found, labels = assessing.without_labels(numbers), 0
     if answers is not None:
         labels = int(np.argmax(np.append(answers, -1) < 0))
         if labels < FEWEST_ANSWERS:
@@ -212,24 +206,13 @@ def _assessed(
             )
         right = (answers == classes)[:labels]
         accuracy, interval = assessing.labelled_accuracy(right, softmax(logits, 1).max(1), delta)
-    elif estimates:
-        best = min(estimates, key=lambda name: np.ptp(ERRORS[name]))
-        accuracy, interval = estimates[best], assessing.likely(best, estimates[best])
+    elif found:
+        accuracy, interval = found["accuracy"], Interval(*found["interval"])
     else:
         raise UserError(
             "nothing tells this model's accuracy: it has neither a head that is known nor batch-norm; pass `head`, "
             "images of its `source`, or `answers`"
         )
-    drift = assessing.drift_p(features, source) if source is not None and features.size else None
-    advice = assessing.advise(estimates.get("agreement"), interval if labels else None)
-    needed = assessing.labels_needed(accuracy, count, delta)
-    return Assessment(accuracy, interval, estimates, drift, advice, needed, labels, count, source)
-
-
-def _recorded(start: inputs.TrainedModel | None) -> SourceStatistics | None:
-    """What the run that trained the model kept of its source."""
-    path = Path("-") if start is None or start.run is None else start.run / STATISTICS
-    if start is None or not path.is_file() or Path(start.checkpoint).name != BEST:
-        return None
-    with reading(path, "statistics of a source"):
-        return SourceStatistics(**json.loads(read_bytes(path)))
+    advice = assessing.advise(numbers.get("agreement"), interval if labels else None)
+    needed, drift = assessing.labels_needed(accuracy, count, delta), numbers.get("drift_p")
+    return Assessment(accuracy, interval, found.get("estimates", {}), drift, advice, needed, labels, count, source)

@@ -11,7 +11,7 @@ import timm
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from torch import nn
 
-from tllib_ancon import methods
+from tllib_ancon import assessing, methods
 from tllib_ancon.certifying.session import in_words
 from tllib_ancon.errors import UserError
 from tllib_ancon.text import showable
@@ -50,6 +50,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         f"weights are those of epoch {summary['selected_epoch']}.\n",
         "|  | source model | this model |\n|---|---|---|",
         *rows,
+        *(f"\n{line.capitalize()}." for line in assessing.in_words(summary)),
         f"\nClasses: {', '.join(map(showable, recorded['inputs']['classes']))}.\n",
         f"```json\n{json.dumps(settings, indent=2)}\n```",
         *([] if certificate is None else ["\n## Certificate\n", *in_words(dict(certificate))]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import evaluation
+from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import ASSUMED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
@@ -26,7 +28,7 @@ from tllib_ancon.data.transforms import (
     evaluation_transform,
     train_transform,
 )
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, reading
 from tllib_ancon.models.checkpoints import IMAGENET, load
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.hub import load_named
@@ -35,10 +37,10 @@ from tllib_ancon.models.rebuild import OWN, build, imported, recipe_of
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
 from tllib_ancon.settings import settings_of
 from tllib_ancon.training import devices
-from tllib_ancon.training.files import sha256
+from tllib_ancon.training.files import read_bytes, sha256
 from tllib_ancon.training.inference import Predictions
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run import BEST, CONFIG, LATEST, RunDirectory
+from tllib_ancon.training.run import BEST, CONFIG, LATEST, STATISTICS, RunDirectory
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Configurations that say which images, how they become tensors, and for which network."""
@@ -245,6 +247,14 @@ class TrainedModel:
         recorded = self.recorded or {}
         old = {"library": OWN, "name": recorded.get("inputs", {}).get("model")}  # of version 0.1, made in Python
         return recorded.get("network") or (old if old["name"] else None)
+
+    @property
+    def statistics(self) -> SourceStatistics | None:
+        """What the run that trained the model kept of its source."""
+        if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
+            return None
+        with reading(path, "statistics of a source"):
+            return SourceStatistics(**json.loads(read_bytes(path)))
 
     @property
     def is_whole(self) -> bool:

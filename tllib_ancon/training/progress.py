@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tllib_ancon import selection
+from tllib_ancon import assessing, selection
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.self_training import processes
 from tllib_ancon.training.devices import is_main
@@ -134,14 +134,16 @@ class Progress:
 
 
 def result_summary(result: Mapping[str, Any]) -> str:
-    """The source model, the selected and the last model, a line each, and whether the selected one scores above the
-    source model, from ``result.json`` of an adaptation; accuracy and ECE are shown where the target has labels."""
+    """What was known before, the source model, the selected and the last model, a line each, and whether the selected
+    one scores above the source model, from ``result.json`` of an adaptation; accuracy and ECE are shown where the
+    target has labels."""
     name, held_out = result["criterion"], result["held_out"]
     has_score = name in selection.CRITERIA
     chosen = f"selected by {name}" if has_score else f"selected ({name})"
     if result["better_than_start"] is False:
         chosen += ", no better than the start"
-    lines, measures = [], {"accuracy": "accuracy {:.2f} %", "ece": "ECE (15 bins) {:.4f}"}
+    lines = assessing.in_words(result)
+    measures = {"accuracy": "accuracy {:.2f} %", "ece": "ECE (15 bins) {:.4f}"}
     if has_score:
         measures = {name: name + " {:.4f}", **measures}
         scored = f"the {held_out} images held out" if held_out else "the images adapted on"
