@@ -31,7 +31,7 @@ ERRORS: Mapping[str, tuple[float, float]] = {
 ADAPT_BELOW, LEAVE_FROM = 0.8, 0.9
 """Shares between which it cannot be told whether adapting helps, as measured."""
 FEWEST_ANSWERS = FEWEST_IMAGES = 10
-"""Of labels that count, and of images that tell the source's statistics."""
+"""Of labels that count, and of images that tell the source's statistics or what a model is worth before adapting."""
 HALF_WIDTH, PRIOR_LABELS = 0.1, 10
 """Of the interval that :func:`labels_needed` is about; labels that the control variate's slope is shrunk by."""
 TEMPERATURES = (0.25, 20.0)
@@ -162,12 +162,14 @@ def without_labels(numbers: Mapping[str, float]) -> dict[str, Any]:
 
 
 def in_words(result: Mapping[str, Any]) -> list[str]:
-    """A line or two of what :func:`without_labels` found, where the ``result.json`` of an adaptation has it."""
+    """A line or two of what :func:`without_labels` found, where the ``result.json`` of an adaptation has it; the advice
+    where there is the agreement that it goes by."""
     if (found := result.get("assessment")) is None:
         return []
     share = share_in_words(found["accuracy"], found["interval"]).lstrip()
     images = f" of the {result['held_out']} images held out" if result["held_out"] else ""
-    told = f"before adapting: accuracy {share}, without labels, by {found['by']}{images}; advice: {found['advice']}"
+    advice = f"; advice: {found['advice']}" * ("agreement" in found["estimates"])
+    told = f"before adapting: accuracy {share}, without labels, by {found['by']}{images}{advice}"
     return [told, *([] if found["drift_p"] is None else ["drift: " + DRIFT.format(found["drift_p"])])]
 
 

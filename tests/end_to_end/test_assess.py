@@ -1,6 +1,8 @@
 """``assess`` through its command and its function."""
 
+import html
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,13 @@ from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import CLASSES, small_arguments, write_domain
-from tllib_ancon.assessing import SourceStatistics
+from tllib_ancon.assessing import SourceStatistics, advise, in_words, likely
 from tllib_ancon.certification import Interval
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
+from tllib_ancon.errors import Interrupted
+from tllib_ancon.training.adapting import Adaptation
 
 FREE = {"aetta", "agreement"}
 
@@ -114,6 +118,54 @@ class Network(nn.Module):
         return self.head(self.layers(images))
 
 
+@pytest.mark.parametrize("method", ["ancon-auto", "tent"])
+def test_adapt_tells_what_assess_tells_of_its_source_model(
+    trained: Path, root: Path, tmp_path: Path, capsys, monkeypatch, method: str
+) -> None:
+    """Without a pass of its own, without an influence on the run, and again of a run that is cut off or finished."""
+    log, same = tmp_path / "run", {"method": method, "epochs": 3, "batch_size": 20, "workers": 0, "quiet": True}
+    same["hold_out"] = 0.5
+    dark, labels = root / "dark", np.arange(60) % 3
+    before = tllib_ancon.assess(trained, dark, workers=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Adaptation, "_keep", lambda run, _: run.metrics[-1]["epoch"] == 2 and signal.raise_signal(2))
+        with pytest.raises(Interrupted):
+            tllib_ancon.adapt(trained, dark, labels=labels, log=str(log), **same)
+    result = tllib_ancon.adapt(trained, dark, labels=labels, log=str(log), **same)
+    found, held_out = json.loads((log / "result.json").read_text())["assessment"], result.summary["held_out"]
+    whole = tllib_ancon.adapt(trained, dark, labels=labels, **same)
+    assert found == result.summary["assessment"] == whole.summary["assessment"]
+    auto = method == "ancon-auto"
+    assert set(found["estimates"]) == {"atc", "doc", "aetta", *(["agreement"] if auto else [])}
+    assert (held_out, found["by"]) == ((0, "agreement") if auto else (30, "aetta"))
+    assert found["accuracy"] == found["estimates"][found["by"]]
+    assert found["interval"] == found["intervals"][found["by"]] == [*likely(found["by"], found["accuracy"])]
+    if auto:  # on all images, as assess
+        assert {name: found["estimates"][name] for name in ("atc", "doc")} == pytest.approx(
+            {name: before.estimates[name] for name in ("atc", "doc")}
+        )
+        assert found["drift_p"] == pytest.approx(before.drift_p, rel=1e-3)
+        assert found["advice"] == advise(found["estimates"]["agreement"], None) == before.advice
+    source = (trained / "source.json").rename(tmp_path / "source.json")
+    try:
+        unknown = tllib_ancon.adapt(trained, dark, labels=labels, **same)
+    finally:
+        source.rename(trained / "source.json")
+    assert set(unknown.summary["assessment"]["estimates"]) == set(found["estimates"]) - {"atc", "doc"}
+    assert all(value.equal(unknown.model.state_dict()[name]) for name, value in whole.model.state_dict().items())
+    assert main(["report", str(log), "--out", str(tmp_path / "report")]) == 0
+    few = tllib_ancon.adapt(trained, dark, **{**same, "hold_out": 0.1, "criterion": "infomax", "epochs": 1})
+    assert "assessment" not in few.summary  # of six images
+    first, second, *_ = in_words(result.summary)
+    assert first.startswith(f"before adapting: accuracy {100 * found['accuracy']:.1f} %, between ")
+    assert ("; advice: " in first, "of the 30 images held out" in first) == (auto, not auto)
+    assert f"p = {found['drift_p']:.2g}" in second
+    assert f"{first}\n{second}\n" in f"{result}"
+    assert f"{first}; {second}" in capsys.readouterr().out
+    assert f"{first}; {second}" in html.unescape((tmp_path / "report" / "report.html").read_text())
+    assert f"{first.capitalize()}.\n\n{second.capitalize()}.\n" in (log / "README.md").read_text()
+
+
 def test_a_model_in_python_is_left_as_it_is() -> None:
     torch.manual_seed(0)
     model, images = Network().train(), torch.randn(80, 3, 2, 2)
@@ -177,6 +229,11 @@ def test_nothing_tells_the_accuracy_of_a_network_without_a_head_or_batch_norm() 
 
     with pytest.raises(tllib_ancon.UserError, match="neither a head that is known nor batch-norm"):
         tllib_ancon.assess(Bare(), torch.randn(20, 3, 2, 2))
+    result = tllib_ancon.adapt(
+        Bare(), torch.randn(20, 3, 2, 2), method="self-training", epochs=1, workers=0, quiet=True
+    )
+    assert "assessment" not in result.summary
+    assert "before adapting" not in f"{result}"
 
 
 def test_images_that_may_have_taught_are_not_assessed(root: Path, trained: Path, tmp_path: Path) -> None:

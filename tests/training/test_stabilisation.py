@@ -111,8 +111,10 @@ def test_the_source_keeps_the_share_of_images_on_which_both_models_agree(spread:
     agreement = float((half.eval()(images).argmax(1) == start(images).argmax(1)).float().mean())
     found = adapt(start, images, **settings)
     assert found.metrics[1]["batch_norm_share"] == pytest.approx(max(0.5, agreement))
+    assert found.summary["assessment"]["estimates"]["agreement"] == pytest.approx(agreement)
     given = adapt(start, images, batch_norm_share=found.metrics[1]["batch_norm_share"], **settings)
     assert differences(dict(found.model.state_dict()), dict(given.model.state_dict())) == []
+    assert "agreement" not in given.summary["assessment"]["estimates"]
 
 
 def test_defaults_follow_the_statistics() -> None:

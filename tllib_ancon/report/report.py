@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from tllib_ancon import assessing
 from tllib_ancon.config import ASSUMED
 from tllib_ancon.data.open import IMAGENET_C
 from tllib_ancon.paper import numbers
@@ -106,8 +105,7 @@ def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str,
             "smaller learning rate often helps, and some labels tell which model is better (tllib-ancon certify "
             "RUN)"
         )
-    told = (assessing.in_words(run.result) for run in runs)
-    if known := [f"{pair}: {'; '.join(lines)}" for pair, lines in zip(found.pair, told, strict=True) if lines]:
+    if known := [f"{pair}: {run.before}" for pair, run in zip(found.pair, runs, strict=True) if run.before]:
         remarks.append(some([*dict.fromkeys(known)], ". "))
     if plan is not None:
         data = runs[0].dataset

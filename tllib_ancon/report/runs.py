@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, InstanceOf, ValidationError, create_model
 
-from tllib_ancon import methods
+from tllib_ancon import assessing, methods
 from tllib_ancon.config import INHERITED, PretrainConfig
 from tllib_ancon.errors import UserError, one_line, reading
 from tllib_ancon.selection import CRITERIA
@@ -92,6 +92,7 @@ class AdaptedRun:
     source: dict[str, Any]  # configuration of the run that made its source model; empty where that is not found
     result: dict[str, Any]
     metrics: list[dict[str, Any]]  # a line an epoch, the source model first
+    before: str  # what was known of the source model without labels
 
     @property
     def method(self) -> str:
@@ -282,7 +283,9 @@ def _read(path: Path) -> AdaptedRun | None:
         made_by = Path(config["checkpoint"]).parent.parent
         places = [made_by, *(folder / made_by.parent.name / made_by.name for folder in path.parents[:3])]
         source = next((read_json(place / CONFIG) for place in places if (place / CONFIG).is_file()), {})
-    return AdaptedRun(path, config, source, result, metrics)
+    with reading(path / RESULT, "a result"):
+        before = "; ".join(assessing.in_words(result))
+    return AdaptedRun(path, config, source, result, metrics, before)
 
 
 def _formed(form: type[_Form], path: Path, content: Any) -> dict[str, Any]:

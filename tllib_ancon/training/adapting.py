@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
 from tllib_ancon import assessing, methods, selection
-from tllib_ancon.assessing import SourceStatistics
+from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
@@ -159,6 +159,8 @@ class Adaptation(TrainingLoop):
     def result(self) -> dict[str, Any]:
         criterion, epoch = self.options.criterion, self._selected_epoch()
         start, selected = self.metrics[0], self.metrics[epoch]
+        enough = (self.images.num_held_out or len(self.images.adapted_indices)) >= FEWEST_IMAGES
+        assessment = assessing.without_labels({**self.metrics[1], **start} if enough else {})
         return {
             "method": self.options.method,
             "criterion": criterion,
@@ -169,7 +171,7 @@ class Adaptation(TrainingLoop):
             "better_than_start": selection.better_than_start(start, selected, criterion),
             "last": self.metrics[-1],
             **({"taught": self.num_taught} if self.num_taught else {}),
-            **({"assessment": found} if (found := assessing.without_labels({**self.metrics[1], **start})) else {}),
+            **({"assessment": assessment} if assessment else {}),
         }
 
     def _change(self, epoch: int) -> dict[str, Any]:

@@ -253,7 +253,7 @@ class TrainedModel:
         """What the run that trained the model kept of its source."""
         if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
             return None
-        with reading(path, "statistics of a source"):
+        with reading(path, "statistics of a source", "; remove it to go on without them"):
             return SourceStatistics(**json.loads(read_bytes(path)))
 
     @property
