@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from functools import reduce
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import BATCH_NORMS, evaluating
 from tllib_ancon.self_training import processes
 
 
@@ -38,20 +39,23 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
     Eq. (2), with the geometric mean of deviations in place of the arithmetic one of variances.
     """
-    layers = _layers(model)
+    layers = [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
+    if not layers:
+        raise UserError("the model has no batch-norm with running statistics")
     source = {
         layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
     }
-    moments: dict[BatchNorm, Tensor] = {}
-    mixing = {layer for layer in layers if source_share and _learns(layer)}
+    moments: dict[BATCH_NORMS, Tensor] = {}
+    learning = (layer for layer in layers if layer.affine and all(one.requires_grad for one in layer.parameters()))
+    mixing = {*learning} if source_share else set()
 
-    def mixed(layer: BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    def mixed(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         share = source_share if layer in mixing else 0.0
         source_mean, source_variance = source[layer]
         own, others = ((value + layer.eps).log() for value in (variance, source_variance))
         return mean.lerp(source_mean, share), own.lerp(others, share).exp() - layer.eps
 
-    def add_moments(layer: BatchNorm, inputs: tuple[Tensor]) -> None:
+    def add_moments(layer: BATCH_NORMS, inputs: tuple[Tensor]) -> None:
         values = inputs[0].float()
         others = [0, *range(2, values.ndim)]
         centre = values.mean(others, keepdim=True)
@@ -62,19 +66,12 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
         _set_statistics(layer, *mixed(layer, mean, variance))
         layer.get_buffer("num_batches_tracked").add_(1)
 
-    hooks = [layer.register_forward_pre_hook(add_moments) for layer in layers]
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    for layer in layers:
-        layer.get_buffer("num_batches_tracked").zero_()
-    try:
+    with ExitStack() as hooks, evaluating(model):
+        for layer in layers:
+            layer.get_buffer("num_batches_tracked").zero_()
+            hooks.enter_context(layer.register_forward_pre_hook(add_moments))
         for batch in _none_alone(batches):
             model.forward(batch)  # a compiled call would not run the hooks
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module, mode in modes.items():
-            module.training = mode
     for layer, own in moments.items():
         count, mean, squares = reduce(_merged, processes.gather(own[None]))
         variance = squares / (count - 1)
@@ -86,13 +83,7 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
             layer.bias.add_(scale * (mean - mixed_mean))
 
 
-def _learns(layer: BatchNorm) -> bool:
-    """Whether it has scale and shift, and neither is frozen."""
-    parameters = list(layer.parameters())
-    return bool(parameters) and all(parameter.requires_grad for parameter in parameters)
-
-
-def _set_statistics(layer: BatchNorm, mean: Tensor, variance: Tensor) -> None:
+def _set_statistics(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> None:
     layer.get_buffer("running_mean").copy_(mean)
     layer.get_buffer("running_var").copy_(variance)
 
@@ -120,17 +111,11 @@ def _none_alone(batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 def has_statistics(model: nn.Module) -> bool:
     """Whether some layer of batch-norm keeps running statistics."""
-    return any(isinstance(layer, BatchNorm) and layer.track_running_stats for layer in model.modules())
+    return any(isinstance(layer, BATCH_NORMS) and layer.track_running_stats for layer in model.modules())
 
 
 def freeze_statistics(model: nn.Module) -> None:
     """Let batch-norm normalise by its running statistics, which then stay, while everything else trains."""
     for layer in model.modules():
-        if isinstance(layer, BatchNorm):
+        if isinstance(layer, BATCH_NORMS):
             layer.eval()
-
-
-def _layers(model: nn.Module) -> list[BatchNorm]:
-    if not has_statistics(model):
-        raise UserError("the model has no batch-norm with running statistics")
-    return [layer for layer in model.modules() if isinstance(layer, BatchNorm) and layer.track_running_stats]

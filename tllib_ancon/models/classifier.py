@@ -5,8 +5,8 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -304,14 +304,21 @@ def logits_of(network: nn.Module, images: Tensor) -> Any:
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
     """What a network gives for images in evaluation mode, without gradients; modes stay as they are. The error of a
     network that cannot be called on them ends with the ``advice``."""
-    training = [module for module in network.modules() if module.training]
-    network.eval()
     try:
-        with torch.no_grad():
+        with evaluating(network), torch.no_grad():
             return logits_of(network, images)
     except Exception as error:  # any error can come out of a user's own network
         shape = tuple(images.shape)
         raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){advice}") from error
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """In this context a network is in evaluation mode; after it each part is in the mode in which it was."""
+    training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
     finally:
         for module in training:
             module.training = True

@@ -26,7 +26,7 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import SUFFIXES, as_domain, read_image_list
 from tllib_ancon.errors import UserError, reading
-from tllib_ancon.models.classifier import Classifier, logits_of, preprocessing_of, require_network
+from tllib_ancon.models.classifier import Classifier, evaluating, logits_of, preprocessing_of, require_network
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.self_training import processes
 from tllib_ancon.text import Shown, csv_text, showable
@@ -129,9 +129,7 @@ def probabilities(
     """The indices (B,) and the probabilities (B, K) of each batch of (index, image). The network is evaluated where it
     is, and is afterwards in the mode in which it was."""
     weights = next((tensor for tensor in network.parameters() if tensor.is_floating_point()), torch.empty(0))
-    training = [module for module in network.modules() if module.training]
-    network.eval()
-    try:
+    with evaluating(network):
         for indices, images in batches:
             images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
             if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
@@ -140,9 +138,6 @@ def probabilities(
             if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(images):
                 raise UserError("the model's output is not one row of logits an image, (B, K)")
             yield indices.numpy(), logits.float().softmax(1).cpu().numpy()
-    finally:
-        for module in training:
-            module.training = True
 
 
 CHUNK = 4096
