@@ -395,10 +395,9 @@ def adaptation_mode(model: nn.Module, dropout: bool = False) -> nn.Module:
 
 def normalises_by_layer_alone(model: nn.Module) -> bool:
     """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
-    modules = list(model.modules())
-    return any(isinstance(one, nn.LayerNorm) for one in modules) and not any(
-        isinstance(e, BATCH_NORMS) for e in modules
-    )
+    kinds = nn.LayerNorm, BATCH_NORMS
+    by_layer, by_batch = (any(isinstance(one, kind) for one in model.modules()) for kind in kinds)
+    return by_layer and not by_batch
 
 
 def depths(model: nn.Module) -> dict[nn.Parameter, int]:

@@ -112,10 +112,8 @@ def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
             size = getattr(getattr(config, "vision_config", config), "image_size", None)
             side = size if isinstance(size, int) else known.image_size
             line = (
-                f"no processor of this {type(model).__name__} is on this machine; assumed: {kind.__name__}'s defaults"
-            )
-            line += (
-                f" at {side} pixels (mean {known.mean}, std {known.std}); else pass `evaluation_transform=processor`"
+                f"no processor of this {type(model).__name__} is on this machine; assumed: {kind.__name__}'s defaults "
+                f"at {side} pixels (mean {known.mean}, std {known.std}); else pass `evaluation_transform=processor`"
             )
             return replace(known, image_size=side, assumed=line)
     return None

@@ -79,20 +79,13 @@ class SampleEfficientEntropy(FixedPrecision):
         similarities = nn.functional.cosine_similarity(predictions, self.average[None])  # 0 before there is an average
         selected = (entropies.detach() < self.entropy_margin) & (similarities < self.similarity_margin)
         count = processes.mean(selected.sum().float())
+        divisor = torch.where(count > 0, count, 1.0)
         if self.training:
-            self._take_in(predictions.masked_fill(~selected[:, None], 0).sum(0), count)
+            mean = processes.mean(predictions.masked_fill(~selected[:, None], 0).sum(0)) / divisor
+            moved = torch.where(self.average.any(), torch.lerp(mean, self.average, MOMENTUM), mean)
+            self.average.copy_(torch.where(count > 0, moved, self.average))
         weights = (self.entropy_margin - entropies.detach()).exp()
-        return (weights * entropies).masked_fill(~selected, 0).sum() / _or_one(count)
-
-    def _take_in(self, total: Tensor, count: Tensor) -> None:
-        mean = processes.mean(total) / _or_one(count)
-        moved = torch.where(self.average.any(), torch.lerp(mean, self.average, MOMENTUM), mean)
-        self.average.copy_(torch.where(count > 0, moved, self.average))
-
-
-def _or_one(count: Tensor) -> Tensor:
-    """1 where nothing was counted."""
-    return torch.where(count > 0, count, 1.0)
+        return (weights * entropies).masked_fill(~selected, 0).sum() / divisor
 
 
 @register("eta", options=options_of(SampleEfficientEntropy), training_defaults={"adapted": "norm-affine"})

@@ -17,19 +17,8 @@ from tllib_ancon._version import __version__
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.settings import flag_of, settings_of
+from tllib_ancon.training import files
 from tllib_ancon.training.devices import is_main, on_main
-from tllib_ancon.training.files import (
-    PARTIAL,
-    copy_whole,
-    lock_folder,
-    read_bytes,
-    read_json,
-    refuse_links,
-    regular,
-    sha256,
-    write_bytes,
-    write_whole,
-)
 from tllib_ancon.training.saved import FILE as PREDICTIONS
 from tllib_ancon.training.saved import FOLDER as LOGITS
 from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sealed
@@ -48,7 +37,7 @@ NOT_SETTINGS = (
 )
 """Entries of a configuration that do not decide what a run computes."""
 
-_read = partial(read_json, advice=f"; {ANEW}")
+_read = partial(files.read_json, advice=f"; {ANEW}")
 
 
 class RunDirectory:
@@ -105,7 +94,7 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of each epoch that is kept, oldest first."""
         path = self.path / METRICS
-        return [_read(path, line) for line in read_bytes(path).splitlines()] if path.is_file() else []
+        return [_read(path, line) for line in files.read_bytes(path).splitlines()] if path.is_file() else []
 
     @on_main
     def result(self) -> dict[str, Any]:
@@ -113,8 +102,8 @@ class RunDirectory:
 
     def claim(self) -> None:
         """Keep other processes from writing here, until :meth:`close`."""
-        refuse_links(*self._folders)
-        self._lock = self._lock or lock_folder(self.path)
+        files.refuse_links(*self._folders)
+        self._lock = self._lock or files.lock_folder(self.path)
 
     @on_main
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
@@ -125,7 +114,7 @@ class RunDirectory:
         whose files are missing, links, or not those that it wrote. ``overwrite`` starts anew where a run is kept; but a
         run that the same settings began so, and that was cut off, is continued.
         """
-        refuse_links(*self._folders)
+        files.refuse_links(*self._folders)
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
         overwrite = overwrite and not self._overwrites_already(wanted)
         if self._has(RESULT) and not overwrite:
@@ -136,7 +125,7 @@ class RunDirectory:
             return []
         self.path.mkdir(parents=True, exist_ok=True)
         self.claim()
-        for unfinished in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + PARTIAL)):
+        for unfinished in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + files.PARTIAL)):
             unfinished.unlink()
         for folder in self._folders[:2]:
             folder.mkdir(exist_ok=True)
@@ -144,8 +133,8 @@ class RunDirectory:
             self.clear()
         known = not overwrite and self._has(CONFIG)
         needed, recorded = (STATE, self.config()) if known else (CONFIG, {})
-        files = (METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST)), STATE)
-        present = [name for name in files if (self.path / name).exists()]
+        of_a_run = (METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST)), STATE)
+        present = [name for name in of_a_run if (self.path / name).exists()]
         if present and not self._has(needed):
             raise UserError(
                 f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
@@ -184,7 +173,7 @@ class RunDirectory:
         copied: dict[str, Any] = copy_to_cpu(state)
 
         def write() -> None:
-            write_whole(self.path / STATE, lambda file: write_sealed(file, copied))
+            files.write_whole(self.path / STATE, lambda file: write_sealed(file, copied))
             self._write_what_follows(copied)
 
         self.then(write)
@@ -197,7 +186,7 @@ class RunDirectory:
 
     def keep_latest(self, path: Path) -> None:
         """Keep a copy of ``latest.pth``, the model of the last epoch that was given to :meth:`save_epoch`."""
-        self.then(lambda: copy_whole(self.checkpoints / LATEST, path))
+        self.then(lambda: files.copy_whole(self.checkpoints / LATEST, path))
 
     def epoch_checkpoint(self, epoch: int) -> Path:
         return self.checkpoints / f"epoch-{epoch:03d}.pth"
@@ -210,7 +199,7 @@ class RunDirectory:
     def load(self, name: str) -> dict[str, Any]:
         """The weights of a checkpoint that was kept, such as ``best.pth``; no code of a file is run."""
         self._written.result()
-        with open(self.checkpoints / name, "rb", opener=regular) as file:
+        with open(self.checkpoints / name, "rb", opener=files.regular) as file:
             weights: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return weights
 
@@ -223,7 +212,7 @@ class RunDirectory:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
         self._written.result()
-        digests = {name: sha256(self.path / name) for name in sorted(self._outputs()) if self._has(name)}
+        digests = {name: files.sha256(self.path / name) for name in sorted(self._outputs()) if self._has(name)}
         self.write_json(RESULT, {**result, "sha256": digests})
         self.discard_state()
         self.close()
@@ -248,10 +237,10 @@ class RunDirectory:
         self.discard_state()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        files.write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
     def save(self, name: str, weights: Mapping[str, Any]) -> None:
-        write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
+        files.write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
 
     def discard_state(self) -> None:
         (self.path / STATE).unlink(missing_ok=True)
@@ -269,9 +258,9 @@ class RunDirectory:
         """The files that an epoch's state decides."""
         self.save(LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
-            copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
-            self._best_sha256 = sha256(self.checkpoints / BEST)
-        write_bytes(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in state["metrics"]).encode())
+            files.copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
+            self._best_sha256 = files.sha256(self.checkpoints / BEST)
+        files.write_bytes(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in state["metrics"]).encode())
 
     def _read_state(self) -> dict[str, Any]:
         state = read_sealed(self.path / STATE)
@@ -297,7 +286,7 @@ class RunDirectory:
 
     def _verify(self, digests: Mapping[str, str]) -> None:
         for path, digest in ((self.path / name, digest) for name, digest in digests.items()):
-            if not path.is_file() or sha256(path) != digest:
+            if not path.is_file() or files.sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
                 raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
 
