@@ -582,6 +582,8 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     """run directory of an adaptation"""
     others: Annotated[tuple[str, ...], Flag(metavar="RUN", group="run", common=True)] = ()
     """more runs from the same source model on the same images: one stream of labels decides which of all is better"""
+    every_epoch: Annotated[bool, Flag(group="run")] = False
+    """take the model of every epoch, of runs made with `save_epochs`, in place of the selected one"""
     root: Annotated[str | None, Flag(group="run")] = None
     """folder of the dataset or of the images; by default the one that the run names"""
     checkpoint: Annotated[str | None, Flag(metavar="FILE", group="run")] = None

@@ -12,11 +12,12 @@ import torch
 from PIL import Image
 
 from tests.domains_on_disk import small_arguments, write_domains
-from tllib_ancon import adapt
+from tllib_ancon import AdaptConfig, adapt, predict
 from tllib_ancon.certifying.run import ModelPair
 from tllib_ancon.certifying.session import opaque
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
+from tllib_ancon.data.open import open_domain
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +145,29 @@ def test_several_runs_are_certified_by_one_stream_of_labels(run: Path, domains: 
     assert "started from another model than" in refused(run, str(tmp_path / "moved"))
     log.rename(second / log.name)
     assert "about other predictions" in refused(second, str(run))
+
+
+def test_the_epochs_of_a_run_are_certified_by_one_stream_of_labels(run: Path, domains: Path, tmp_path: Path, refused):
+    log, answers = tmp_path / "kept", tmp_path / "answers.csv"
+    data = {"root": str(domains), "data": "ImageList", "target": ("dark",), "checkpoint": str(run / "pretrain")}
+    quick = {"epochs": 3, "lr": 0.3, "batch_size": 16, "workers": 0, "quiet": True}
+    config = AdaptConfig(**data, **quick, log=str(log), save_epochs=True)
+    adapt(config=config)
+    assert certified(log) == 0
+    models = ModelPair(CertifyConfig(run=str(log), workers=0, every_epoch=True)).compare()
+    names = [f"{log} epoch-00{epoch}" for epoch in (1, 2, 3)]
+    assert models.models == names
+    for number, classes in zip(models.numbers, models.candidates, strict=True):
+        weights = log / f"checkpoints/epoch-00{1 + number}.pth"
+        assert np.array_equal(predict(weights, open_domain(domains, "ImageList", ["dark"]), workers=0).labels, classes)
+    said = [models.classes[label] for label in models.adapted]
+    answers.write_text("".join(f"{models.names[place]},{said[place]}\n" for place in models.disagreements))
+    assert certified(log, "--every-epoch", "--answers", str(answers)) == 0
+    found = json.loads((log / "several.json").read_text())
+    assert (found["verdict"], [one["name"] for one in found["candidates"]]) == ("better", names)
+    assert found["checkpoint"] == str(log / f"checkpoints/epoch-00{1 + found['model']}.pth")
+    assert adapt(config=config).certify(every_epoch=True, workers=0).certificate["candidates"] == found["candidates"]
+    assert "kept no epochs; repeat it with --save-epochs and another --log" in refused(run, "--every-epoch")
 
 
 PLANTED = [".lock", "answers.jsonl", "metrics.jsonl", "certificate.json.partial", "checkpoints/certified.pth.partial"]

@@ -58,8 +58,8 @@ def certify_run(
     ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
     (:func:`~tllib_ancon.certifying.session.certificate_of`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
-    the network of both, where nothing but its owner's program builds it. With ``others`` the answers are in
-    ``RUN/several.jsonl``, the certificate in ``RUN/several.json``, whose ``checkpoint`` is a file of one of the runs.
+    the network of both, where nothing but its owner's program builds it. With ``others`` or ``every_epoch`` answers are
+    in ``RUN/several.jsonl``, the certificate in ``RUN/several.json``, whose ``checkpoint`` is a file of a run.
     """
     with using_processor(config.threads), ModelPair(config, model) as pair:
         session = pair.session()
@@ -160,8 +160,8 @@ def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answ
 
 
 class ModelPair:
-    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to. In a
-    ``with`` statement its run directory is this process's alone."""
+    """The source model and the adapted model of a finished adaptation, or those of all its epochs, and the images that
+    it was adapted to. In a ``with`` statement its run directory is this process's alone."""
 
     def __init__(
         self,
@@ -191,7 +191,16 @@ class ModelPair:
         self.others = [ModelPair(config.replace(run=run, others=()), model, images, transform) for run in config.others]
         if len({pair.directory.path.resolve() for pair in self.pairs}) < len(self.pairs):
             raise UserError(f"a run is given twice: {config.run} {' '.join(config.others)}")
-        self.checkpoints = {"start": self.start.checkpoint, "adapted": str(found.checkpoints / BEST)}
+        adapted = {"adapted": str(found.checkpoints / BEST)}
+        if config.every_epoch:
+            adapted = {path.stem: str(path) for path in sorted(found.checkpoints.glob("epoch-*.pth"))[1:]}  # 0: source
+        if not adapted:
+            raise UserError(f"{run} kept no epochs; repeat it with `save_epochs=True` and another `log`")
+        self.checkpoints = {"start": self.start.checkpoint, **adapted}
+        self.several: dict[str, str] = {}  # name -> checkpoint of each adapted model, where there may be several
+        if config.others or config.every_epoch:
+            each = [(pair.config.run, *one) for pair in self.pairs for one in list(pair.checkpoints.items())[1:]]
+            self.several = {f"{run} {which}".removesuffix(" adapted"): file for run, which, file in each}
         self._num_classes, self._recorded = len(recorded["inputs"]["classes"]), recorded
 
     @cached_property
@@ -231,7 +240,7 @@ class ModelPair:
 
     def session(self) -> Session:
         """The session that the run directory keeps."""
-        config, log = self.config, self.directory.path / (ANSWERS_OF_SEVERAL if self.others else ANSWERS)
+        config, log = self.config, self.directory.path / (ANSWERS_OF_SEVERAL if self.several else ANSWERS)
         ranks = None
         if self.kept is not None:  # one order of all images: answers about the first of them certify every such run
             ranks = np.argsort(np.random.default_rng(config.seed).permutation(len(self.everything)))[self.kept]
@@ -240,10 +249,11 @@ class ModelPair:
         return session
 
     def conclude(self, session: Session) -> Certificate:
-        """Write the certificate and the model that is kept; of several runs the model has its file."""
+        """Write the certificate and the model that is kept; of several models it has its file."""
         certificate = certificate_of(session)
-        if self.others:
-            certificate["checkpoint"] = self.pairs[certificate["model"]].checkpoints[certificate["returned"]]
+        if self.several:
+            files = {**self.checkpoints, "adapted": [*self.several.values()][certificate.get("model", 0)]}
+            certificate["checkpoint"] = files[certificate["returned"]]
             self.directory.write_json(SEVERAL, certificate)
             return certificate
         self.directory.save(CERTIFIED, self.model(certificate["returned"]).state_dict())
@@ -253,29 +263,28 @@ class ModelPair:
         return certificate
 
     def compare(self) -> Comparison:
-        if not self.others:
-            return Comparison(*self.classes(), self.names, self.images.classes)
         said = [pair.classes() for pair in self.pairs]
-        for pair, (start, _) in zip(self.pairs, said, strict=True):
+        for pair, (start, *_) in zip(self.pairs, said, strict=True):
             if (pair.names, pair.images.classes) != (self.names, self.images.classes):
                 raise UserError(f"{pair.directory.path} has other images or classes than {self.directory.path}")
             if not np.array_equal(start, said[0][0]):
                 raise UserError(f"{pair.directory.path} started from another model than {self.directory.path}")
-        runs = [pair.config.run for pair in self.pairs]
-        return Comparison(said[0][0], [adapted for _, adapted in said], self.names, self.images.classes, runs)
+        adapted = [classes for _, *own in said for classes in own]
+        models = [*self.several] or None
+        return Comparison(said[0][0], adapted if models else adapted[0], self.names, self.images.classes, models)
 
-    def classes(self) -> tuple[Classes, Classes]:
-        """The source model's and the adapted model's classes, each (N,); computed once and kept in the run
+    def classes(self) -> list[Classes]:
+        """The source model's and the adapted models' classes, each (N,); computed once and kept in the run
         directory."""
         names = "\n".join(self.names).encode(errors="surrogateescape")
         files = (file if file == IMAGENET else sha256(Path(file).resolve()) for file in self.checkpoints.values())
         origin = np.array([*files, hashlib.sha256(names).hexdigest()])
         path = self.directory.path / FILE
         kept = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
-        if not np.array_equal(kept.get("origin", ()), origin):
+        if {*kept} != {"origin", *self.checkpoints} or not np.array_equal(kept["origin"], origin):
             kept = {"origin": origin, **{which: self._predicted(which) for which in self.checkpoints}}
             write_arrays(path, kept)
-        return kept["start"], kept["adapted"]
+        return [kept[which] for which in self.checkpoints]
 
     def model(self, which: str) -> Classifier:
         found = inputs.find_model(self.checkpoints[which], self.given)
