@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import PIL
 from filelock import FileLock, Timeout
-from PIL import Image
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Bytes, Items, Positions
@@ -169,6 +168,5 @@ def _build(home: Path, domain: Domain, resizing: Resizing, workers: int, bar: Ba
 
 
 def _resized(domain: Domain, resizing: Resizing, index: int) -> Bytes:
-    image = domain.image(index)
-    assert isinstance(image, Image.Image)
+    image: Any = domain.image(index)
     return np.array(resizing(image))

@@ -267,14 +267,11 @@ class Tree:
         folder = self.root / code
         if folder.is_dir():
             return Path(self.require(folder))
-        known = [ROOT, *self.folders(self.root)]
-        if layered:
-            known = self.layers()
-        if known:
-            raise unknown_name(f"domain of {self.root}:", code, known)
-        raise UserError(
-            f"{self.root} does not hold {code}; the layout of corrupted images is corruption/severity/class/*"
-        )
+        known = self.layers() if layered else [ROOT, *self.folders(self.root)]
+        if not known:
+            layout = "the layout of corrupted images is corruption/severity/class/*"
+            raise UserError(f"{self.root} does not hold {code}; {layout}")
+        raise unknown_name(f"domain of {self.root}:", code, known)
 
 
 def _distinct(folder: str | Path, names: Iterable[str]) -> list[str]:

@@ -73,12 +73,8 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class TransformOptions:
-    """What decides how an image becomes a tensor; the settings of the same names say what each means.
-
-    ``default``, ``cen.crop``, ``ran.crop`` and ``res.`` are TLLib's: the image is squashed to a square by Pillow's
-    bicubic filter, as by its ``ResizeImage``. ``keep-ratio`` is torchvision's and timm's convention: the shorter side
-    is resized to ``image_size / crop_fraction`` and the longer one in proportion, by the same filter; evaluation takes
-    the centre, training a random resized crop.
+    """What decides how an image becomes a tensor; the settings of the same names say what each means. ``keep-ratio`` is
+    torchvision's and timm's convention, the other resizings are TLLib's.
 
     EXIF orientation is not applied by any of them: TLLib and torchvision's folders ignore it, and a model sees in
     adaptation what it saw in training. Turn the files themselves where that matters.
