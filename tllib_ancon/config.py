@@ -104,6 +104,12 @@ class DataConfig(Settings):
     allow_download: Annotated[bool, Flag(decides=False)] = False
     """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
 
+    @property
+    def opening(self) -> dict[str, Any]:
+        """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
+        names = ("num_classes", "subset", "image_column", "label_column", "allow_download")
+        return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}
+
 
 class ModelConfig(Settings):
     """Which network."""

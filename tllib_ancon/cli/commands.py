@@ -212,9 +212,6 @@ class CheckConfig(DataConfig):
     """JSON file to write what was found to"""
 
 
-OPENING = ("num_classes", "subset", "image_column", "label_column", "allow_download", "workers")
-
-
 def check(config: CheckConfig) -> int:
     from tllib_ancon.data.check import check
     from tllib_ancon.data.open import missing_dataset
@@ -223,9 +220,8 @@ def check(config: CheckConfig) -> int:
         raise missing_dataset(str(config.root))
     if config.json_file:
         new_file(config.json_file, setting="json")
-    opening = {name: getattr(config, name) for name in OPENING}
-    opening |= {"allow_outside": config.allow_outside_root, "skip_corrupt": not config.no_decode}
-    found = check(str(config.root), config.data, config.target, **opening)
+    how = {"skip_corrupt": not config.no_decode, "workers": config.workers, **config.opening}
+    found = check(str(config.root), config.data, config.target, **how)
     for part in found.parts:
         known = "" if part.expected is None else f" of {part.expected}"
         images = f"{part.images}{known} images{'' if part.labelled else ', without labels'}"

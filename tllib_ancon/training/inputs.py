@@ -160,15 +160,8 @@ def open_images(
         raise UserError("`root` is needed: the folder of the dataset")
     if config.data is None:
         raise missing_dataset(config.root)
-    opened = open_domain(
-        *(config.root, config.data, codes, split, config.num_classes, config.allow_outside_root, config.subset),
-        classes=classes,
-        image_column=config.image_column,
-        label_column=config.label_column,
-        allow_download=config.allow_download,
-        skip_corrupt=config.skip_corrupt,
-        workers=config.workers,
-    )
+    how = {"skip_corrupt": config.skip_corrupt, "workers": config.workers, **config.opening}
+    opened = open_domain(config.root, config.data, codes, split, classes=classes, **how)
     if config.skip_corrupt:
         count = len(opened) + len(opened.skipped)
         left_out = f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out"
