@@ -15,13 +15,7 @@ from torchvision.models import resnet
 
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.models.classifier import (
-    described,
-    output_of,
-    preprocessing_of,
-    probe_images,
-    require_modest_layer,
-)
+from tllib_ancon.models.classifier import described, output_of, preprocessing_of, probe_images, require_modest_layer
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
 
 if TYPE_CHECKING:
@@ -35,8 +29,8 @@ HEADLESS: dict[str, tuple[int, int | None]] = {
 }
 """Networks that are a backbone alone, channels and side of their images, whose values are brought to [-1, 1]."""
 
-TIMM, TORCHVISION = "timm/", "torchvision/"
 RESNETS = [name for name in resnet.__all__ if name.islower()]
+TIMM, TORCHVISION = "timm/", "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
 

@@ -113,16 +113,9 @@ def with_preprocessing(
     nothing tells mean and standard deviation. Size and resizing are those that the network was built for or adapted
     with; else a dataset of TLLib's is resized as TLLib does, and other images keep their ratio."""
     known, resizing = preprocessing or Preprocessing((), ()), default_resizing(config.data)
-    known = replace(
-        known,
-        mean=config.norm_mean or known.mean,
-        std=config.norm_std or known.std,
-        image_size=config.image_size or known.image_size or ASSUMED["image_size"],
-        crop_fraction=config.crop_fraction or known.crop_fraction,
-        val_resizing=config.val_resizing or known.val_resizing or resizing,
-        resize_size=config.resize_size or known.resize_size,
-    )
-    filled = {name: getattr(known, name) for name in ("image_size", "crop_fraction", "val_resizing", "resize_size")}
+    sizes = {"image_size": ASSUMED["image_size"], "crop_fraction": None, "val_resizing": resizing, "resize_size": None}
+    filled = {name: getattr(config, name) or getattr(known, name) or usual for name, usual in sizes.items()}
+    known = replace(known, mean=config.norm_mean or known.mean, std=config.norm_std or known.std, **filled)
     training = {"train_resizing": config.train_resizing or resizing, "padding": config.padding or 0}
     return config.replace(**filled, **training), known if known.mean and known.std else None
 

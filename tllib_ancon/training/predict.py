@@ -67,11 +67,7 @@ class Predictions(Shown):
 
 
 def predict(
-    model: nn.Module | str | Path,
-    images: Any,
-    *,
-    evaluation_transform: Transform | None = None,
-    **settings: Any,
+    model: nn.Module | str | Path, images: Any, *, evaluation_transform: Transform | None = None, **settings: Any
 ) -> Predictions:
     """Predict the classes of images.
 
