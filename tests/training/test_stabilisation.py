@@ -11,11 +11,11 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
-from tests.training.small import EPOCHS, adapt, network, without
+from tests.training.small import EPOCHS, IMAGES, adapt, network, without
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimate_statistics
-from tllib_ancon.training.adapting import Adaptation, Restoration
+from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer, power_decay
 
 
@@ -24,15 +24,14 @@ def distance(one: nn.Module, other: nn.Module) -> float:
     return sum(float((a - b).detach().square().sum()) for a, b in pairs)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25])
-def test_the_restoration_is_its_equation(share: float) -> None:
-    parameter, still = nn.Parameter(torch.tensor([1.0, 2.0])), nn.Parameter(torch.zeros(1), requires_grad=False)
-    restore = Restoration([parameter, still], share)
-    with torch.no_grad():
-        parameter.copy_(torch.tensor([5.0, -2.0]))
-    restore()
-    expected = (1 - share) * torch.tensor([5.0, -2.0]) + share * torch.tensor([1.0, 2.0])
-    torch.testing.assert_close(parameter.detach(), expected)
+def test_the_restoration_of_one_step_is_its_equation() -> None:
+    model = network()
+    plain, pulled = (
+        adapt(model, pull=pull, epochs=1, batch_size=IMAGES, criterion="last").model for pull in (0.0, 0.25)
+    )
+    for source, free, found in zip(model.parameters(), plain.parameters(), pulled.parameters(), strict=True):
+        torch.testing.assert_close(found, 0.75 * free + 0.25 * source)
+    assert distance(model, plain) > 0
 
 
 def test_a_warm_up_rises_to_the_decay() -> None:

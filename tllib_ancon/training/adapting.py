@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -145,7 +144,8 @@ class Adaptation(TrainingLoop):
         self.target, self.record, self.source = target, inputs.recorder(target), source
         self.method.to(self.device)
         self.given: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
-        self.restoration = Restoration(self.network.parameters(), options.pull)
+        pulled = (parameter for parameter in self.network.parameters() if parameter.requires_grad and options.pull)
+        self.origins = {parameter: parameter.detach().clone() for parameter in pulled}
         if options.average_last:
             self.last_epoch = options.epochs + 1
             self.average = self.parts["last_epochs"] = AveragedModel(self.given)
@@ -233,9 +233,16 @@ class Adaptation(TrainingLoop):
             loss = loss + cross_entropy(logits[count:].float(), labelled[1].to(logits.device))
         return loss, logits[:count], self.method.diagnostics()
 
+    @torch.no_grad()
     def _update(self) -> None:
+        """After each step weights return a little to the source model's θ₀: θ ← (1 - ρ) θ + ρ θ₀, ρ being ``pull``.
+
+        Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and
+        Prior Correction" (ROID), WACV 2024, Eq. (4).
+        """
         super()._update()
-        self.restoration()
+        for parameter, source in self.origins.items():
+            parameter.lerp_(source, self.options.pull)
 
     def _estimate_statistics(self, epoch: int, source_share: float = 0.0) -> None:
         """Give batch-norm the statistics of the images to adapt on, without augmentation and without the image that
@@ -348,25 +355,6 @@ class Kept(dict[str, Tensor]):
 
     state_dict = dict.copy
     load_state_dict = dict.update
-
-
-class Restoration:
-    """Weights that return a little to the source model's θ₀ after each step: θ ← (1 - ρ) θ + ρ θ₀, with the share ρ in
-    [0, 1).
-
-    Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior
-    Correction" (ROID), WACV 2024, Eq. (4).
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter], share: float):
-        self.share = share
-        self.parameters = [parameter for parameter in parameters if parameter.requires_grad] if share else []
-        self.source = [parameter.detach().clone() for parameter in self.parameters]
-
-    @torch.no_grad()
-    def __call__(self) -> None:
-        for parameter, source in zip(self.parameters, self.source, strict=True):
-            parameter.lerp_(source, self.share)
 
 
 PASSES, PROBABILITY = 10, 0.5
