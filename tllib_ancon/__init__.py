@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +74,19 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name == "methods":
         return importlib.import_module(f"{__name__}.methods")
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _HOMES.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    collecting = gc.isenabled()
+    gc.disable()  # a fifth of the time of these imports is its passes over what torch makes
+    try:
+        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        return value
+    finally:
+        gc.freeze()  # with the next line: all is old, and not passed over at once
+        gc.unfreeze()
+        if collecting:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -121,8 +121,8 @@ class TwoStages(Command):
 
 
 def adapt(config: AdaptConfig) -> None:
+    from tllib_ancon import adapt
     from tllib_ancon.training import devices
-    from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
 
     result = adapt(config=config)
@@ -140,8 +140,8 @@ def adapt(config: AdaptConfig) -> None:
 
 
 def pretrain(config: PretrainConfig) -> None:
+    from tllib_ancon import pretrain
     from tllib_ancon.training import devices
-    from tllib_ancon.training.pretrain import pretrain
 
     result = pretrain(config)
     if devices.is_main():

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import timm
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import resnet
@@ -135,6 +134,8 @@ def library_of(name: str) -> tuple[str | None, str]:
     weights in timm may follow, as in ``resnet50.a1_in1k``."""
     if name in HEADLESS:
         return None, name
+    import timm
+
     if ":" in name:
         raise UserError(f"`arch` {name} comes with its own weights and head; adapt, evaluate or predict with it alone")
     prefix, slash, bare = name.rpartition("/")
@@ -151,6 +152,8 @@ def library_of(name: str) -> tuple[str | None, str]:
 
 
 def _names_in(library: str) -> list[str]:
+    import timm
+
     return list(timm.list_models() if library == TIMM else models.list_models(module=models))
 
 
@@ -191,6 +194,8 @@ def _headless(name: str) -> Any:
 def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
     try:
         if library == TIMM:
+            import timm
+
             return timm.create_model(name, pretrained=pretrained, **options)
         known = models.get_model_weights(name)
         weights = getattr(known, "IMAGENET1K_V1", known.DEFAULT) if pretrained else None
@@ -217,6 +222,8 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
         network.out_features = network.get_submodule(linears[-1]).in_features
         network.set_submodule(linears[-1], nn.Identity())
     else:
+        import timm
+
         pretrained = pretrained and timm.is_model_pretrained(name)
         network = _from_zoo(library, name, pretrained, {**options, "num_classes": 0})
         with_options = f"{name} with `arch_option` {dict(options)}"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import timm
 import torch
 from torch import Tensor, nn
 from torchvision import models
@@ -97,6 +96,9 @@ def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size]
                     built = builder(**options).state_dict()
                 if {name: tensor.shape for name, tensor in built.items()} == shapes:
                     yield {"library": library, "name": name, "options": options}
-    elif timm.is_model(name := (getattr(network, "pretrained_cfg", None) or {}).get("architecture", "")):
+    elif name := (getattr(network, "pretrained_cfg", None) or {}).get("architecture", ""):
+        import timm
+
         arguments = getattr(timm.models, "get_model_args", dict)  # since timm 1.0.31
-        yield {"library": "timm", "name": name, "options": {"in_chans": channels, **arguments(network), **options}}
+        if timm.is_model(name):
+            yield {"library": "timm", "name": name, "options": {"in_chans": channels, **arguments(network), **options}}

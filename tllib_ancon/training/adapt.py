@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import huggingface_hub
 import numpy as np
 import torch
-from huggingface_hub import HfApi
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
@@ -108,7 +108,7 @@ class AdaptationResult(Shown):
         """
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            hub = HfApi(endpoint, token)
+            hub = huggingface_hub.HfApi(endpoint, token)
             repository = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
             message = f"Adapted by tllib-ancon, {self.config.method}"
             return str(hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message))

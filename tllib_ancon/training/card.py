@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import timm
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+import huggingface_hub
 from torch import nn
 
 from tllib_ancon import assessing, methods
@@ -34,8 +34,9 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         for key, (told, form) in shown.items()
         if key in start and key in selected
     ]
-    found = [EvalResult("image-classification", name, name, key, selected[key]) for key in MEASURES if key in selected]
-    data = ModelCardData(
+    result = partial(huggingface_hub.EvalResult, "image-classification", name, name)
+    found = [result(key, selected[key]) for key in MEASURES if key in selected]
+    data = huggingface_hub.ModelCardData(
         library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
         pipeline_tag="image-classification",
         tags=["domain-adaptation", "anchored-confidence"],
@@ -55,7 +56,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         f"```json\n{json.dumps(settings, indent=2)}\n```",
         *([] if certificate is None else ["\n## Certificate\n", *in_words(dict(certificate))]),
     ]
-    return str(ModelCard("\n".join(lines) + "\n"))
+    return str(huggingface_hub.ModelCard("\n".join(lines) + "\n"))
 
 
 @on_main
@@ -77,4 +78,9 @@ def save(model: nn.Module, card: str, folder: Path) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CARD).write_text(card, encoding="utf-8")  # first: a mixin writes one where there is none
-    own(folder) if own is not None else timm.models.save_for_hf(model, str(folder), safe_serialization=True)
+    if own is not None:
+        own(folder)
+    else:
+        from timm.models import save_for_hf
+
+        save_for_hf(model, str(folder), safe_serialization=True)

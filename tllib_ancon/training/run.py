@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -293,7 +294,6 @@ class RunDirectory:
 
 def versions() -> dict[str, str]:
     """The versions and the device that decide the numbers of a run."""
-    import timm
     import torchvision
 
     return {
@@ -301,7 +301,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
-        "timm": timm.__version__,
+        "timm": metadata.version("timm"),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
     }
 
