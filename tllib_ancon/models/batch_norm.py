@@ -112,10 +112,3 @@ def _none_alone(batches: Iterable[Tensor]) -> Iterator[Tensor]:
 def has_statistics(model: nn.Module) -> bool:
     """Whether some layer of batch-norm keeps running statistics."""
     return any(isinstance(layer, BATCH_NORMS) and layer.track_running_stats for layer in model.modules())
-
-
-def freeze_statistics(model: nn.Module) -> None:
-    """Let batch-norm normalise by its running statistics, which then stay, while everything else trains."""
-    for layer in model.modules():
-        if isinstance(layer, BATCH_NORMS):
-            layer.eval()

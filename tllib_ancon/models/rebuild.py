@@ -51,20 +51,19 @@ def recipe_of(classifier: Classifier, network: nn.Module, images: Tensor) -> Rec
 def build(recipe: Mapping[str, Any]) -> nn.Module:
     """The network of a recipe, with random weights. Nothing is downloaded, and no code but the library's is run."""
     library, name, options = recipe["library"], recipe["name"], dict(recipe["options"])
+    if library not in ("open_clip", "transformers"):
+        return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)
     try:
         if library == "open_clip":
             return ZeroShotClassifier(**options)
-        if library == "transformers":
-            import transformers
+        import transformers
     except ImportError:
         raise UserError(f"{name} needs {library}: pip install 'tllib-ancon[foundation]'") from None
-    if library == "transformers":
-        made = getattr(transformers, name, None)
-        if not isinstance(made, type) or not issubclass(made, transformers.PreTrainedModel):
-            raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
-        network: nn.Module = made(transformers.AutoConfig.for_model(**options))
-        return network
-    return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)
+    made = getattr(transformers, name, None)
+    if not isinstance(made, type) or not issubclass(made, transformers.PreTrainedModel):
+        raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
+    network: nn.Module = made(transformers.AutoConfig.for_model(**options))
+    return network
 
 
 def imported(function: str) -> nn.Module:

@@ -18,7 +18,7 @@ from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics, freeze_statistics, has_statistics
+from tllib_ancon.models.batch_norm import estimate_statistics, has_statistics
 from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
@@ -221,9 +221,7 @@ class Adaptation(TrainingLoop):
         return {"batch_norm_share": share, **found}
 
     def _train_mode(self) -> None:
-        adaptation_mode(self.network, self.options.dropout)
-        if self.options.batch_norm == "source":
-            freeze_statistics(self.network)
+        adaptation_mode(self.network, self.options.dropout, self.options.batch_norm != "source")
 
     def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
