@@ -75,11 +75,12 @@ def epochs_kept(tmp_path: Path) -> list[int]:
 
 @pytest.mark.parametrize("start", ["latest", "best"])
 def test_script_then_adaptation(words, tmp_path, capsys, start: str) -> None:
-    (tmp_path / "own.toml").write_text("smoothing = 0.2\n")
-    assert main(words("--start", start, "--config", str(tmp_path / "own.toml"))) == 0
+    (tmp_path / "own.toml").write_text("smoothing = 0.2\nquiet = true\n")
+    given = words("--start", start, "--config", str(tmp_path / "own.toml"))
+    assert main([word for word in given if word != "--quiet"]) == 0
     config = json.loads((tmp_path / "log" / "adapt" / "config.json").read_text())
     of_the_script = {"arch": "small_cnn", "resize_size": 16, "no_hflip": True}
-    of_the_adaptation = {"smoothing": 0.2, "epochs": 2, "lr": 0.01, "start": start}
+    of_the_adaptation = {"smoothing": 0.2, "quiet": True, "epochs": 2, "lr": 0.01, "start": start}
     assert (of_the_script | of_the_adaptation).items() <= config.items()
     assert Path(config["checkpoint"]).name == f"{start}.pth"
     shown = capsys.readouterr()

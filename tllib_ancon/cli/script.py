@@ -12,10 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.cli.flags import second_stage
+from tllib_ancon.cli.flags import Flags, second_stage
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import AdaptConfig, read_file, shared
 from tllib_ancon.errors import UserError
+from tllib_ancon.settings import settings_of
 from tllib_ancon.toolkit.script import run_script
 from tllib_ancon.training.files import read_bytes, sha256, write_bytes
 
@@ -25,6 +26,10 @@ that ends it."""
 
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
+
+
+BOTH = Flags({name: settings_of(AdaptConfig)[name] for name in ("overwrite", "quiet", "verbose")})
+"""Flags of the adaptation that say what becomes of both stages."""
 
 
 class Script:
@@ -53,9 +58,9 @@ class Script:
         log = arguments = None
         if adapts:
             second = second_stage_parser().parsed(words[border:])
-            given = {} if second.config is None else read_file(second.config)
-            given |= {name: getattr(second, name) for name in ("overwrite", "quiet", "verbose", "start")}
-            given |= second_stage().given(second)
+            file = {} if second.config is None else read_file(second.config)
+            given = {"overwrite": False, **file, **BOTH.given(second), **second_stage().given(second)}
+            given["start"] = second.start or given.get("start", "latest")
             AdaptConfig(**given)  # refused before the script runs
             log = log_of(args.script, own)
             arguments = finished_stage(log, args.script, own, given) if log else None
@@ -132,16 +137,10 @@ def second_stage_parser() -> Parser:
     group.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     group.add_argument(
         "--start",
-        default="latest",
         choices=("latest", "best"),
         help="the checkpoint of the script to adapt; best was chosen on target labels (default: latest)",
     )
-    for name, text in (
-        ("overwrite", "replace both stages of an earlier run; if they are cut off, the same command continues them"),
-        ("quiet", "show only errors"),
-        ("verbose", "show a line of progress every --print-freq steps"),
-    ):
-        group.add_argument(f"--{name}", action="store_true", help=f"{text} (default: off)")
+    BOTH.add(parser)
     return parser
 
 
