@@ -2,8 +2,8 @@
 
 Each run is a process of its own with one thread; runs take turns, every other time backwards. Seconds are of the
 processor, from the start of the process to the first training step, and from there to the predictions. Research code
-is not fetched: ``--code`` names a folder with its repositories, ``tent`` (DequanWang/tent) and ``ancon``
-(tjoo512/ancon), and what is not there is skipped.
+is not fetched: ``--code`` names a folder with its repositories, ``tent`` (DequanWang/tent), ``ancon``
+(tjoo512/ancon) and ``shot`` (tim-learn/SHOT), and what is not there is skipped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.race", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("work", choices=WORKS)
-    parser.add_argument("data", type=Path, help="folder with cifar10/, office31/ and the MobileNetV2's weights")
+    parser.add_argument(
+        "data", type=Path, help="folder with cifar10/, office31/, digits/ and the MobileNetV2's weights"
+    )
     parser.add_argument("--environments", type=Path, default="runs/race/pip", metavar="DIR", help="made by pip")
     parser.add_argument("--code", type=Path, default="code", metavar="DIR", help="research code, see above")
     parser.add_argument("--runs", type=Path, default="runs/race/work", metavar="DIR", help="folder for what runs keep")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gzip
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,7 @@ from torch import Tensor
 from benchmarks.cifar10_c.__main__ import batches
 from benchmarks.cifar10_c.corruptions import corrupted
 from benchmarks.cifar10_c.networks import load
+from benchmarks.digits.to_tllib import main as to_tllib
 from tllib_ancon import PretrainConfig, predict, pretrain
 from tllib_ancon.data.open import open_domain
 
@@ -73,6 +77,16 @@ CIFAR10_C = [
     Entry("skada DeepCoral", "skada", "", "skada"),
     Entry("ttadapters NORM", "ttadapters", "", "ttadapters"),
 ]
+DIGITS = [
+    Entry("shot", "ours_digits", beside="shot"),
+    Entry("SHOT, official", "shot_official", place="shot", beside="shot", asks=True),
+]
+SHOT_NAMES = {
+    "F": {"backbone.layers.": "conv_params."},
+    "B": {"bottleneck.0.": "bottleneck.", "bottleneck.1.": "bn."},
+    "C": {f"{WEIGHT}0": "fc.weight_g", f"{WEIGHT}1": "fc.weight_v", "head.bias": "fc.bias"},
+}
+"""SHOT's files of a model, and beginnings of names there: ours, and SHOT's."""
 OFFICE31 = [Entry("ancon", "ours_office31", "ancon"), Entry("AnCon, official", "ancon_official", place="ancon")]
 
 
@@ -94,24 +108,66 @@ def cifar10_c(data: Path, work: Path, images: int) -> Iterator[Case]:
         )
 
 
-def office31(data: Path, work: Path, images: int) -> Iterator[Case]:
-    """MobileNetV2 at 128² from Amazon to Webcam; the source model is ours, in the layout of AnCon's official code."""
-    root, source = str(data / "office31"), work / "office31-source"
+def office31(source: str, target: str, epochs: int, data: Path, work: Path, images: int) -> Iterator[Case]:
+    """MobileNetV2 at 128²; the source model is ours, in the layout of AnCon's official code."""
+    root, log = str(data / "office31"), work / f"office31-source-{source}"
     network = {"arch": "mobilenetv2_100", "pretrained_weights": str(data / "mobilenetv2_100_imagenet.safetensors")}
     resizing = {"train_resizing": "res.", "val_resizing": "res.", "resize_size": 128}
-    given = {"root": root, "data": "Office31", "source": ("A",), "epochs": 6, "log": str(source), **network, **resizing}
-    pretrain(PretrainConfig(**given, threads=1, workers=0, quiet=True))
-    state = torch.load(source / "checkpoints" / "best.pth", weights_only=True)
+    given = {"root": root, "data": "Office31", "source": (source,), "epochs": epochs, "log": str(log)}
+    pretrain(PretrainConfig(**given, **network, **resizing, threads=1, workers=0, quiet=True))
+    state = torch.load(log / "checkpoints" / "best.pth", weights_only=True)
     for ours, theirs in NAMES.items():
         state = {name.replace(ours, theirs): state[name] for name in state}
-    checkpoint = work / "logs/benchmark_erm/OfficeHome_A-mobilenetv2_100/checkpoints/best.pth"
+    checkpoint = work / f"logs/benchmark_erm/OfficeHome_{source}-mobilenetv2_100/checkpoints/best.pth"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     torch.save(state, checkpoint)
-    target = open_domain(root, "Office31", ["W"])
-    before = torch.as_tensor(predict(source, target, workers=0).probabilities)
-    task = {"weights": str(checkpoint), "images": root, "num_images": len(target)}
-    yield Case("A to W", task, torch.tensor(target.labels), before)
+    domain = open_domain(root, "Office31", [target])
+    before = torch.as_tensor(predict(log, domain, workers=0).probabilities)
+    task = {"weights": str(checkpoint), "images": root, "num_images": len(domain), "source": source, "target": target}
+    yield Case(f"{source} to {target}", task, torch.tensor(domain.labels), before)
+
+
+def digits(data: Path, work: Path, images: int) -> Iterator[Case]:
+    """SHOT's LeNet from MNIST to USPS; the source model is ours, of two epochs."""
+    home, files = work / "digits", {name: data / "digits" / f"{name}.npz" for name in ("mnist", "usps")}
+    words = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    to_tllib([str(home), *words, "--resplit-usps", "1860", "--usps-side", "28"])
+    network = {"arch": "shot_lenet", "scratch": True, "bottleneck_dim": 256, "bottleneck_dropout": 0.5}
+    resizing = {"train_resizing": "res.", "val_resizing": "res.", "resize_size": 28, "no_hflip": True}
+    given = {"root": str(home / "MNIST"), "data": "ImageList", "source": ("mnist_train",), "num_classes": 10}
+    training = {"epochs": 2, "lr": 0.01, "label_smoothing": 0.1, "log": str(home / "log")}
+    pretrain(PretrainConfig(**given, **network, **resizing, **training, threads=1, workers=0, quiet=True))
+    usps = [open_domain(str(home / "USPS"), "ImageList", [f"usps_{split}"]) for split in ("train", "test")]
+    train, test = (np.stack([each.images.image(row).convert("L") for row in range(len(each))]) for each in usps)
+    np.savez(home / "usps.npz", train=train, test=test)
+    weights, labels = home / "log" / "checkpoints" / "best.pth", [np.array(domain.labels) for domain in usps]
+    with np.load(files["mnist"]) as mnist:
+        as_shot_reads(home, weights, mnist, list(zip((train, test), labels, strict=True)))
+    before = torch.as_tensor(predict(home / "log", test, workers=0).probabilities)
+    task = {"weights": str(weights), "images": str(home / "usps.npz"), "num_images": len(train)}
+    yield Case("MNIST to USPS", task, torch.from_numpy(labels[1]), before)
+
+
+def as_shot_reads(home: Path, weights: Path, mnist: Mapping[str, np.ndarray], usps: list[Any]) -> None:
+    """Write images and source model as SHOT's script reads them."""
+    pickled, processed = home / "data" / "usps" / "usps_28x28.pkl", home / "data" / "mnist" / "processed"
+    for folder in (pickled.parent, processed, home / "source"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, split in (("training", "train"), ("test", "test")):
+        torch.save(tuple(torch.from_numpy(mnist[f"{split}_{part}"]) for part in "xy"), processed / f"{name}.pt")
+    with gzip.open(pickled, "wb", 1) as file:  # the script takes 255 times a value, and of that the integer
+        pickle.dump([((pixels + 0.5) / 255, labels) for pixels, labels in usps], file)
+    state = torch.load(weights, weights_only=True)
+    for part, names in SHOT_NAMES.items():
+        pairs = [(ours, theirs, name) for ours, theirs in names.items() for name in state if name.startswith(ours)]
+        own = {theirs + name.removeprefix(ours): state[name] for ours, theirs, name in pairs}
+        torch.save(own, home / "source" / f"source_{part}.pt")
 
 
 WORKS: dict[str, tuple[list[Entry], Callable[[Path, Path, int], Iterator[Case]]]]
-WORKS = {"cifar10-c": (CIFAR10_C, cifar10_c), "office31": (OFFICE31, office31)}
+WORKS = {
+    "cifar10-c": (CIFAR10_C, cifar10_c),
+    "office31": (OFFICE31, partial(office31, "A", "W", 6)),
+    "office31-d-a": (OFFICE31, partial(office31, "D", "A", 15)),
+    "digits": (DIGITS, digits),
+}

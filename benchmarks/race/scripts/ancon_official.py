@@ -16,10 +16,10 @@ def race(task):
     torch.Tensor.to = lambda self, *a, **b: to(self, *["cpu" if str(one).startswith("cuda") else one for one in a], **b)
     torch.Tensor.cuda = lambda self, *_: self
     os.chdir(Path(task.weights).parents[4])
-    data = f"{task.images} -d Office31 -s A -t W -a mobilenetv2_100 --scratch -j 0 -b {task.batch_size}"
-    resizing = "--train-resizing res. --val-resizing res. --resize-size 128"
+    data = f"{task.images} -d Office31 -s {task.source} -t {task.target} -j 0 -b {task.batch_size}"
+    network = "-a mobilenetv2_100 --scratch --train-resizing res. --val-resizing res. --resize-size 128"
     training = f"--ancon --lr 1e-2 --epochs {task.epochs} --seed {task.seed} --log {task.log}"
-    run = run_script(f"{task.code}/ancon/train.py", f"{data} {resizing} {training}".split())
+    run = run_script(f"{task.code}/ancon/train.py", f"{data} {network} {training}".split())
     assert run.exit_status == 0, run.failure
     (out,) = Path(task.log).parent.glob(f"{Path(task.log).name}-*/")
     logits = torch.from_numpy(np.load(out / "logit-te" / f"ep{task.epochs - 1}.npy"))
