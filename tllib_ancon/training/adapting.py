@@ -68,6 +68,8 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
 
 
 HALF = 0.5
+EVEN = 0.08
+"""Total variation from equal shares up to which classes are taken to be equally frequent."""
 
 
 class Adaptation(TrainingLoop):
@@ -203,11 +205,12 @@ class Adaptation(TrainingLoop):
         r"""Take up a share α of the source's batch-norm statistics; returns it as ``batch_norm_share``.
 
         .. math::
-            α = \max(1/2, a)
+            α = 0 \text{ if } \frac12 \sum_k \big| \rho_k - \tfrac1K \big| \le 0.08, \text{ else } \max(1/2, a)
 
-        unless it is given, with a, the ``agreement``, the share of images that the source model and a network with
-        half of its statistics predict alike: the less a domain differs, the more the batches' statistics tell how often
-        each class occurs, and the less about the domain.
+        unless it is given, with ρ the shares of the classes that the network says with the target's statistics, and a,
+        the ``agreement``, the share of images that the source model and a network with half of its statistics predict
+        alike. Where classes are equally frequent, batches tell of the domain alone; elsewhere, the less a domain
+        differs, the more they tell how often each class occurs.
         """
         share, found = self.options.batch_norm_share, {}
         if share is None:
@@ -215,6 +218,12 @@ class Adaptation(TrainingLoop):
             self._estimate_statistics(1, HALF)
             labels = self._predict(self.images.held_out, 1).logits.argmax(1).cpu()
             found = {"agreement": float((labels == self.first["labels"]).float().mean())}
+            self.network.load_state_dict(source)
+            self._estimate_statistics(1)
+            logits = self._predict(self.images.adapted, 1).logits
+            shares = logits.argmax(1).bincount(minlength=logits.shape[1]) / len(logits)
+            if float((shares - 1 / len(shares)).abs().sum()) / 2 <= EVEN:
+                return {"batch_norm_share": 0.0, **found}
             share = max(HALF, found["agreement"])
             self.network.load_state_dict(source)
         self._estimate_statistics(1, share)
