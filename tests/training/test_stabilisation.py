@@ -101,15 +101,21 @@ def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between() -> Non
         adapt(start, batch_norm_share=0.1)
 
 
-@pytest.mark.parametrize("spread", [0.5, 5.0])
-def test_the_source_keeps_the_share_of_images_on_which_both_models_agree(spread: float) -> None:
+@pytest.mark.parametrize(("spread", "even"), [(0.5, False), (5.0, False), (0.5, True)])
+def test_the_source_keeps_the_share_of_images_on_which_both_models_agree_unless_classes_are_even(
+    spread: float, even: bool
+) -> None:
     start, images = network(), spread * torch.randn(40, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     settings: dict[str, Any] = {"batch_norm": "mixed", "lr": 1e-12, "criterion": "last", "epochs": 1}
-    half = copy.deepcopy(start)
+    target, half = copy.deepcopy(start), copy.deepcopy(start)
+    estimate_statistics(target, [images])
+    if even:
+        with torch.no_grad():
+            start[-1].bias -= target.eval()(images).mean(0)
     estimate_statistics(half, [images], 0.5)
     agreement = float((half.eval()(images).argmax(1) == start(images).argmax(1)).float().mean())
     found = adapt(start, images, **settings)
-    assert found.metrics[1]["batch_norm_share"] == pytest.approx(max(0.5, agreement))
+    assert found.metrics[1]["batch_norm_share"] == (0 if even else pytest.approx(max(0.5, agreement)))
     assert found.summary["assessment"]["estimates"]["agreement"] == pytest.approx(agreement)
     given = adapt(start, images, batch_norm_share=found.metrics[1]["batch_norm_share"], **settings)
     assert differences(dict(found.model.state_dict()), dict(given.model.state_dict())) == []
