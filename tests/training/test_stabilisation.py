@@ -107,11 +107,12 @@ def test_the_source_keeps_the_share_of_images_on_which_both_models_agree_unless_
 ) -> None:
     start, images = network(), spread * torch.randn(40, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     settings: dict[str, Any] = {"batch_norm": "mixed", "lr": 1e-12, "criterion": "last", "epochs": 1}
-    target, half = copy.deepcopy(start), copy.deepcopy(start)
+    target = copy.deepcopy(start)
     estimate_statistics(target, [images])
     if even:
         with torch.no_grad():
             start[-1].bias -= target.eval()(images).mean(0)
+    half = copy.deepcopy(start)
     estimate_statistics(half, [images], 0.5)
     agreement = float((half.eval()(images).argmax(1) == start(images).argmax(1)).float().mean())
     found = adapt(start, images, **settings)
