@@ -205,7 +205,8 @@ class Adaptation(TrainingLoop):
         r"""Take up a share α of the source's batch-norm statistics; returns it as ``batch_norm_share``.
 
         .. math::
-            α = 0 \text{ if } \frac12 \sum_k \big| \rho_k - \tfrac1K \big| \le 0.08, \text{ else } \max(1/2, a)
+            α = 0 \text{ if } \frac12 \sum_k \big| \rho_k - \tfrac1K \big| \le \min(0.08, 1 - a),
+            \text{ else } \max(1/2, a)
 
         unless it is given, with ρ the shares of the classes that the network says with the target's statistics, and a,
         the ``agreement``, the share of images that the source model and a network with half of its statistics predict
@@ -222,7 +223,7 @@ class Adaptation(TrainingLoop):
             self._estimate_statistics(1)
             logits = self._predict(self.images.adapted, 1).logits
             shares = logits.argmax(1).bincount(minlength=logits.shape[1]) / len(logits)
-            if float((shares - 1 / len(shares)).abs().sum()) / 2 <= EVEN:
+            if float((shares - 1 / len(shares)).abs().sum()) / 2 <= min(EVEN, 1 - found["agreement"]):
                 return {"batch_norm_share": 0.0, **found}
             share = max(HALF, found["agreement"])
             self.network.load_state_dict(source)
