@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
+from scipy.stats import ttest_ind
 
 from tllib_ancon import assessing
 from tllib_ancon.assessing import SourceStatistics, atc, doc, drift_p, labelled_accuracy, labels_needed
@@ -153,6 +154,10 @@ def test_a_shift_of_one_feature_is_found() -> None:
     moved = skewed(generator, 200)
     moved[:, 7] += 0.5
     assert drift_p(moved, source) < 1e-3
+    few = SourceStatistics.of(np.eye(2)[[0, 1] * 15], moved[:30], [0, 1] * 15)
+    by_scipy = 60 * ttest_ind(moved[:30], 1.5 * moved[-90:]).pvalue.min()
+    assert drift_p(1.5 * moved[-90:], few) == pytest.approx(by_scipy)
+    assert by_scipy < 1
     constant = np.zeros((50, 60))
     same = SourceStatistics.of(np.eye(2)[[0, 1] * 25], constant, [0, 1] * 25)
     assert drift_p(constant, same) == 1
