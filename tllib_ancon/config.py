@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError, reading, unknown_name
+from tllib_ancon.errors import UserError, megabytes, reading, unknown_name
 from tllib_ancon.settings import UNREAD, Flag, Settings, flag_of, redefined, settings_of
 
 if sys.version_info >= (3, 11):
@@ -27,6 +27,8 @@ else:
 TrainResizing = Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"]
 EvaluationResizing = Literal["default", "res.", "keep-ratio"]
 LARGEST_SEED = 2**32 - 1
+LARGEST_FILE = 10**6
+"""Bytes of a file of settings."""
 USUAL_BATCH = 64
 RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
@@ -639,7 +641,10 @@ class ExportConfig(NetworkConfig):
 def read_file(path: str | Path) -> dict[str, Any]:
     """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line."""
     with reading(path, "TOML"), open(path, "rb") as file:
-        settings: dict[str, Any] = _underscored(tomllib.load(file))
+        content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise UserError(f"{path} has more than {megabytes(LARGEST_FILE)}: no file of settings")
+        settings: dict[str, Any] = _underscored(tomllib.loads(content.decode()))
     return settings
 
 
