@@ -112,6 +112,10 @@ def of_seeds(rate: str) -> str:
     return markdown(["", "accuracy (%)", "− self-training", "ECE (15 bins)", "− self-training's"], rows, numbers=True)
 
 
+def by_kind(name: str) -> str:
+    return table.markdown_of(runs(name).assign(family=lambda found: found.kind.replace(KINDS)))
+
+
 def for_readme() -> str:
     found = runs("left_out").query("variant in @IN_README")
     found = found.replace({"family": {"office31": "Office-31", "cifar10-c": "CIFAR-10-C"}})
@@ -125,9 +129,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out": lambda: table.markdown_of(runs("left_out")),
     "left_out_readme": for_readme,
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
-    "left_out_networks": lambda: table.markdown_of(
-        runs("left_out_networks").assign(family=lambda found: found.kind.replace(KINDS))
-    ),
+    "left_out_networks": lambda: by_kind("left_out_networks"),
+    "left_out_even": lambda: by_kind("left_out_even"),
     "left_out_corruptions": lambda: table.over_pairs(
         runs("left_out_corruptions").replace({"pair": r"resnet20-(.*)-5"}, r"\1", regex=True)
     ),
