@@ -25,8 +25,8 @@ CHOICES = [
     "--confidence belief-matching",
     "--confidence belief-matching --belief-coefficient 0.1",
     "--smoothing 0.7",
-    "--method ancon-auto",
-    "--method ancon-auto --batch-norm target",  # after mixing this source model predicts its classes equally often
+    "--method ancon-auto --batch-norm-share 0.5",
+    "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
     "--method ancon-auto --batch-norm target --class-prior uniform",
     "--method ancon-auto --batch-norm target --prior-shrinkage 0.1",
     "--method ancon-auto --batch-norm-share 0.2",
