@@ -83,7 +83,10 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         for row, depth in enumerate((32, 44, 56))
         for column, corruption in enumerate(NEVER_SEEN)
     ),
-    "corruptions": tuple(Cell("cifar10-c", f"resnet20-{name}-5", "equal") for name in CORRUPTIONS),
+    **{
+        f"corruptions{end}": tuple(Cell("cifar10-c", f"{network}-{name}-5", "equal") for name in CORRUPTIONS)
+        for end, network in (("", "resnet20"), ("-resnet56", "resnet56"))
+    },
 }
 COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accuracies"]
 
