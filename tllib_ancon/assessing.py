@@ -171,7 +171,7 @@ def in_words(result: Mapping[str, Any]) -> list[str]:
     share = share_in_words(found["accuracy"], found["interval"]).lstrip()
     images = f" of the {result['held_out']} images held out" if result["held_out"] else ""
     advice = f"; advice: {found['advice']}" * ("agreement" in found["estimates"])
-    told = f"before adapting: accuracy {share}, without labels, by {found['by']}{images}{advice}"
+    told = f"before adapting: estimated accuracy {share}, without labels, by {found['by']}{images}{advice}"
     return [told, *([] if found["drift_p"] is None else ["drift: " + DRIFT.format(found["drift_p"])])]
 
 

@@ -157,7 +157,7 @@ def test_adapt_tells_what_assess_tells_of_its_source_model(
     few = tllib_ancon.adapt(trained, dark, **{**same, "hold_out": 0.1, "criterion": "infomax", "epochs": 1})
     assert "assessment" not in few.summary  # of six images
     first, second, *_ = in_words(result.summary)
-    assert first.startswith(f"before adapting: accuracy {100 * found['accuracy']:.1f} %, between ")
+    assert first.startswith(f"before adapting: estimated accuracy {100 * found['accuracy']:.1f} %, between ")
     assert ("; advice: " in first, "of the 30 images held out" in first) == (auto, not auto)
     assert f"p = {found['drift_p']:.2g}" in second
     assert f"{first}\n{second}\n" in f"{result}"
