@@ -21,7 +21,8 @@ def test_the_package_has_the_errors_and_the_shares_that_all_points_choose(points
     for name, ends in ERRORS.items():
         found = table.errors(points[points.grid != "adapted"], name)
         assert np.abs(np.subtract(ends, found)).max() < 0.01, name
-    runs = pd.concat(map(pd.read_csv, RESULTS.glob("left_out*.csv")))
+    lists = (RESULTS / f"left_out{of}.csv" for of in ("", "_networks", "_corruptions"))
+    runs = pd.concat(map(pd.read_csv, lists))
     runs = runs[runs.variant == table.RULE].drop_duplicates(CELL)[[*CELL, "start", "last"]]
     adapted = points[points.grid == "adapted"].merge(runs, on=CELL)
     assert len(adapted) == 77
