@@ -168,11 +168,11 @@ def test_a_shift_of_one_feature_is_found() -> None:
     [
         (0.79, None, "adapt"),
         (0.80, None, "cannot tell"),
-        (0.89, None, "cannot tell"),
-        (0.90, None, "do not adapt"),
+        (0.94, None, "cannot tell"),
+        (0.95, None, "do not adapt"),
         (None, None, "cannot tell"),
         (None, (0.6, 0.79), "adapt"),
-        (0.85, (0.92, 0.99), "do not adapt"),
+        (0.85, (0.96, 0.99), "do not adapt"),
         (0.85, (0.6, 0.95), "cannot tell"),
     ],
 )
