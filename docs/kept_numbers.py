@@ -116,6 +116,10 @@ def by_kind(name: str) -> str:
     return table.markdown_of(runs(name).assign(family=lambda found: found.kind.replace(KINDS)))
 
 
+def by_corruption(name: str) -> str:
+    return table.over_pairs(runs(name).replace({"pair": r"resnet\d+-(.*)-5"}, r"\1", regex=True))
+
+
 def for_readme() -> str:
     found = runs("left_out").query("variant in @IN_README")
     found = found.replace({"family": {"office31": "Office-31", "cifar10-c": "CIFAR-10-C"}})
@@ -131,9 +135,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
     "left_out_even": lambda: by_kind("left_out_even"),
-    "left_out_corruptions": lambda: table.over_pairs(
-        runs("left_out_corruptions").replace({"pair": r"resnet20-(.*)-5"}, r"\1", regex=True)
-    ),
+    "left_out_corruptions": lambda: by_corruption("left_out_corruptions"),
+    "left_out_corruptions_resnet56": lambda: by_corruption("left_out_corruptions_resnet56"),
 }
 
 if __name__ == "__main__":
