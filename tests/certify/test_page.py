@@ -14,7 +14,8 @@ from PIL import Image
 from tests.certify.examples import CLASSES, comparison, disk_is_full
 from tests.certify.serving import Visitor, served
 from tllib_ancon.certifying.page import serve
-from tllib_ancon.certifying.session import ANOTHER, Comparison, Session
+from tllib_ancon.certifying.session import Comparison, Session
+from tllib_ancon.data.answers import ANOTHER
 from tllib_ancon.errors import UserError
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.certify.examples import CLASSES
 from tests.certify.serving import Visitor, example_image, served
-from tllib_ancon.certifying.session import ANOTHER, CANNOT_TELL, Comparison, Session
+from tllib_ancon.certifying.session import Comparison, Session
+from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.errors import UserError
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

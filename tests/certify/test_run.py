@@ -14,9 +14,9 @@ from PIL import Image
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon import AdaptConfig, adapt, predict
 from tllib_ancon.certifying.run import ModelPair
-from tllib_ancon.certifying.session import opaque
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
+from tllib_ancon.data.answers import opaque
 from tllib_ancon.data.open import open_domain
 
 

@@ -12,17 +12,13 @@ from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparis
 from tests.conftest import REFUSED
 from tllib_ancon.certification import DisagreementTest
 from tllib_ancon.certifying.session import (
-    ANOTHER,
-    CANNOT_TELL,
-    Answer,
     AnswerLog,
     Comparison,
     Session,
     certificate_of,
     in_words,
-    opaque,
-    read_answers,
 )
+from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer, opaque, read_answers
 from tllib_ancon.errors import UserError
 
 HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0}
@@ -64,6 +60,10 @@ def test_models_are_compared_by_their_classes_and_the_fingerprint_is_of_all_that
 # Answers in a file
 
 
+def read(file: Path, models: Comparison) -> dict[int, Answer]:
+    return read_answers(file, models.names, models.classes, models.disagreements)
+
+
 @pytest.mark.parametrize(
     ("text", "models", "expected"),
     [
@@ -78,16 +78,16 @@ def test_a_file_of_answers(tmp_path: Path, text: str, models: Comparison, expect
     """The name of a class comes before its number, and before a word."""
     file = tmp_path / "answers.csv"
     file.write_text(text, encoding="utf-8")
-    assert read_answers(file, models) == expected
+    assert read(file, models) == expected
 
 
 def test_a_copy_without_a_telling_name_is_known(tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     file.write_text(f"questions-images/000001-{opaque('b, 2.jpg')},pen\n{opaque('c.jpg')},mug\n")
-    assert read_answers(file, FIVE) == {1: 2, 2: 1, 4: 1}
+    assert read(file, FIVE) == {1: 2, 2: 1, 4: 1}
     file.write_text(f"c.jpg,pen\n1-{opaque('c.jpg')},mug\n")
     with pytest.raises(UserError, match=r"line 2: a second answer for .*; the first is in line 1"):
-        read_answers(file, FIVE)
+        read(file, FIVE)
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED["answers"])
@@ -95,7 +95,7 @@ def test_bad_answers_name_their_line(tmp_path: Path, text: str, message: str) ->
     file = tmp_path / "answers.csv"
     file.write_text(text.replace("DIGITS", "9" * 5000), encoding="latin-1" if "\xff" in text else "utf-8")
     with pytest.raises(UserError) as error:
-        read_answers(file, FIVE)
+        read(file, FIVE)
     assert str(error.value).startswith(str(file))
     assert message in str(error.value)
     assert "\n" not in str(error.value)

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
 
-from tllib_ancon.certifying.session import ANOTHER, CANNOT_TELL, Session, certificate_of, in_words
+from tllib_ancon.certifying.session import Session, certificate_of, in_words
+from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.errors import UserError
 

@@ -14,18 +14,15 @@ from torch import nn
 
 from tllib_ancon.certification import Side
 from tllib_ancon.certifying.session import (
-    COLUMNS,
-    Answer,
     Certificate,
     Classes,
     Comparison,
     Session,
     certificate_of,
     in_words,
-    opaque,
-    read_answers,
 )
 from tllib_ancon.config import CertifyConfig, PredictConfig
+from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.open import as_domain, read_image_list
@@ -41,7 +38,7 @@ from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SEVERAL, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
-from tllib_ancon.training.teaching import Labels, certifying, names_of, said_of
+from tllib_ancon.training.teaching import Labels, certifying, names_of
 
 ANSWERS = "answers.jsonl"
 ANSWERS_OF_SEVERAL = "several.jsonl"
@@ -79,7 +76,7 @@ def certify_run(
 
 def write_questions(session: Session, file: Path) -> None:
     """Write a CSV file of the images without an answer in their order, and beside it a folder of copies of them whose
-    names tell nothing; :func:`~tllib_ancon.certifying.session.read_answers` knows them."""
+    names tell nothing; :func:`~tllib_ancon.data.answers.read_answers` knows them."""
     folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
     folder.mkdir(exist_ok=True)
     for number in range(session.place, len(session)):
@@ -322,8 +319,9 @@ def _given(
     """The answers of a file, by the position of the image."""
     if config.answers is not None:
         if pair.kept is None:
-            return read_answers(Path(config.answers), comparison)
-        said = said_of(config.answers, pair.everything, names_of(pair.everything, pair.settings.root))
+            return read_answers(Path(config.answers), comparison.names, comparison.classes, comparison.disagreements)
+        names = names_of(pair.everything, pair.settings.root)
+        said = read_answers(Path(config.answers), names, pair.everything.classes)
         asked = {int(place): int(pair.kept[place]) for place in comparison.disagreements}
         used = {place: said[position] for place, position in asked.items() if position in said}
         say(

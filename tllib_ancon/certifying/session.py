@@ -8,34 +8,28 @@ that the order of the labels does not change: the guarantee holds for the accura
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
 import zlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tllib_ancon.certification import DisagreementTest, Side, labels_needed
+from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.images import load_image
-from tllib_ancon.errors import UserError, reading, unknown_name
-from tllib_ancon.text import Shown, cell, showable
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.text import Shown, showable
 from tllib_ancon.training.files import read_bytes, write_bytes
 
-Answer = int | Literal["another", "cannot tell"]
-ANOTHER: Literal["another"] = "another"
-CANNOT_TELL: Literal["cannot tell"] = "cannot tell"
 Classes = npt.NDArray[np.int64]
 Certificate = dict[str, Any]
 
-COLUMNS = ["path", "class"]
-"""Of a CSV file of answers."""
 CHECKSUM = "crc32"
 FAVOURING = (0.6, 0.7, 0.8)
 """Shares of the decisive disagreements in favour of the adapted model for which it says what "better" would take."""
@@ -92,54 +86,6 @@ class Comparison:
         for classes in (self.start, *self.candidates):
             digest.update(classes.astype("<i8").tobytes())
         return digest.hexdigest()[:16]
-
-
-def opaque(name: str) -> str:
-    """What a copy of the image is called for a user, who shall not learn its class from its folder."""
-    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16] + ".jpg"
-
-
-def read_answers(file: Path, comparison: Comparison) -> dict[int, Answer]:
-    """Position of an image -> its answer, from a CSV file: ``path,class`` a line, with or without this header.
-
-    A path is one of ``comparison.names``, or ends in what :func:`opaque` makes of one. A class is a name, ``another``,
-    ``cannot tell`` or a number from 0 to K - 1, read as the first of these that fits. An empty one is no answer yet.
-    """
-    classes = list(enumerate(comparison.classes))
-    meanings: dict[str, Answer] = {str(label): label for label, _ in classes}
-    meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL, **{name: label for label, name in reversed(classes)}}
-    positions: dict[str, list[int]] = defaultdict(list)  # a list can name an image twice
-    for position in comparison.disagreements:
-        for path in (cell(comparison.names[position]), opaque(comparison.names[position])):
-            positions[path].append(int(position))
-    with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
-        reader = csv.reader(text, skipinitialspace=True)
-        rows = [(reader.line_num, row) for row in reader if row]
-    if rows and [word.strip().lower() for word in rows[0][1]] == COLUMNS:
-        rows = rows[1:]
-    answers: dict[int, Answer] = {}
-    lines: dict[str, int] = {}
-    for line, row in rows:
-        try:
-            if len(row) != 2:
-                raise UserError(f"expected a path and a class, got {len(row)} columns")
-            name, answer = row[0].strip(), row[1].strip()
-            key = cell(name) if cell(name) in positions else name[-len(opaque("")) :]
-            if key not in positions and name in comparison.names:
-                raise UserError(f"{name!r} is not in question: both models say the same class")
-            if key not in positions:
-                raise UserError(f"{name!r} is none of the {len(comparison):,} images")
-            image = comparison.names[positions[key][0]]
-            if image in lines:
-                raise UserError(f"a second answer for {name!r}; the first is in line {lines[image]}")
-            if answer and answer not in meanings:
-                raise unknown_name("class", answer, [*comparison.classes, ANOTHER, CANNOT_TELL])
-            lines[image] = line
-            if answer:
-                answers.update(dict.fromkeys(positions[key], meanings[answer]))
-        except UserError as error:
-            raise UserError(f"{file}, line {line}: {error}") from None
-    return answers
 
 
 class AnswerLog:

@@ -17,8 +17,8 @@ from torch import nn
 from tllib_ancon import assessing
 from tllib_ancon.assessing import DRIFT, FEWEST_ANSWERS, FEWEST_IMAGES, Advice, SourceStatistics, share_in_words
 from tllib_ancon.certification import Interval
-from tllib_ancon.certifying.session import COLUMNS
 from tllib_ancon.config import AssessConfig
+from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.certifying.session import Answer, Comparison, read_answers
 from tllib_ancon.config import AdaptConfig
+from tllib_ancon.data.answers import read_answers
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import UserError
 
@@ -44,18 +44,12 @@ def names_of(images: Domain, root: str | None) -> list[str]:
     return [path.removeprefix(str(root).rstrip("/") + "/") for path in images.paths]
 
 
-def said_of(file: str | Path, images: Domain, names: Sequence[str]) -> dict[int, Answer]:
-    """Position of an image -> its answer, of a file of answers about any of the images."""
-    one = np.zeros(len(images), dtype=np.int64)
-    return read_answers(Path(file), Comparison(one, one + 1, names, images.classes))
-
-
 def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
     """The class of each image, (N,), of a file or an array; -1 for one without an answer, K for one whose class nobody
     can tell."""
     if isinstance(given, str | Path):
         answers = np.full(len(images), -1)
-        for position, answer in said_of(given, images, names).items():
+        for position, answer in read_answers(Path(given), names, images.classes).items():
             answers[position] = answer if isinstance(answer, int) else images.num_classes  # which no model says
         return answers
     answers = np.asarray(given)
