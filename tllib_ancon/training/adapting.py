@@ -190,19 +190,21 @@ class Adaptation(TrainingLoop):
         return numbers
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        mixed = {}
+        mixed: dict[str, float] = {}
+        said: Predictions | None = None
         if epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network):
-            mixed = self._mix_statistics()
+            mixed, said = self._mix_statistics()
         elif not self.method.trains:
             self._estimate_statistics(epoch)
         if not self.method.trains:
             return mixed
         if self.method.needs_pass(epoch - 1):
-            self.method.initialize(epoch - 1, *self._predict(self.images.adapted, epoch))
+            self.method.initialize(epoch - 1, *(said or self._predict(self.images.adapted, epoch)))
         return mixed | super()._train_epoch(epoch)
 
-    def _mix_statistics(self) -> dict[str, float]:
-        r"""Take up a share α of the source's batch-norm statistics; returns it as ``batch_norm_share``.
+    def _mix_statistics(self) -> tuple[dict[str, float], Predictions | None]:
+        r"""Take up a share α of the source's batch-norm statistics; returns it as ``batch_norm_share``, and what the
+        network then says of the images to adapt on, where that is known.
 
         .. math::
             α = 0 \text{ if } \frac12 \sum_k \big| \rho_k - \tfrac1K \big| \le \min(0.08, 1 - a),
@@ -221,14 +223,14 @@ class Adaptation(TrainingLoop):
             found = {"agreement": float((labels == self.first["labels"]).float().mean())}
             self.network.load_state_dict(source)
             self._estimate_statistics(1)
-            logits = self._predict(self.images.adapted, 1).logits
-            shares = logits.argmax(1).bincount(minlength=logits.shape[1]) / len(logits)
+            said = self._predict(self.images.adapted, 1)
+            shares = said.logits.argmax(1).bincount(minlength=said.logits.shape[1]) / len(said.logits)
             if float((shares - 1 / len(shares)).abs().sum()) / 2 <= min(EVEN, 1 - found["agreement"]):
-                return {"batch_norm_share": 0.0, **found}
+                return {"batch_norm_share": 0.0, **found}, said
             share = max(HALF, found["agreement"])
             self.network.load_state_dict(source)
         self._estimate_statistics(1, share)
-        return {"batch_norm_share": share, **found}
+        return {"batch_norm_share": share, **found}, None
 
     def _train_mode(self) -> None:
         adaptation_mode(self.network, self.options.dropout, self.options.batch_norm != "source")
