@@ -83,8 +83,6 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
         return value
     finally:
-        gc.freeze()  # with the next line: all is old, and not passed over at once
-        gc.unfreeze()
         if collecting:
             gc.enable()
 
