@@ -113,7 +113,10 @@ def of_seeds(rate: str) -> str:
 
 
 def by_kind(name: str) -> str:
-    return table.markdown_of(runs(name).assign(family=lambda found: found.kind.replace(KINDS)))
+    """A column a kind of target; standard errors over corruptions, networks averaged."""
+    found = runs(name)
+    found = found.assign(family=found.kind.replace(KINDS), corruption=found.pair.str.split("-").str[1])
+    return table.markdown_of(found, unit=["corruption"])
 
 
 def by_corruption(name: str) -> str:

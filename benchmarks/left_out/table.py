@@ -55,11 +55,11 @@ def main(words: Sequence[str] | None = None) -> None:
     print(markdown_of_chosen(runs, args.choose), end="")
 
 
-def markdown_of(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
-    """Of the cells that every variant has."""
+def markdown_of(runs: pd.DataFrame, reference: str = REFERENCE, unit: Sequence[str] = ("family", "pair")) -> str:
+    """Of the cells that every variant has; standard errors count what ``unit`` tells apart."""
     runs = complete(runs)
     families, means = list(runs.family.unique()), runs.pivot_table("last", "variant", "family", sort=False)
-    pairs = runs.pivot_table("last", "variant", ["family", "pair"])
+    pairs = runs.pivot_table("last", "variant", [*unit])
     starts = runs.drop_duplicates(CELL).groupby("family", sort=False).start.mean()
     rows = [("start", *(f"{starts[family]:.1f}" for family in families), f"{starts.mean():.1f}", "", "")]
     for variant in means.index:
