@@ -30,10 +30,9 @@ def test_everything_that_a_module_imports_is_declared() -> None:
     assert {name for name in foreign if name in shipped and not shipped[name] & declared} == set()
 
 
-def test_adapt_starts_without_timm_and_the_collector_collects_again() -> None:
-    code = "import gc, sys; from tllib_ancon import adapt; print(gc.isenabled(), *sys.modules)"
-    collects, *modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
-    assert collects == "True"
+def test_adapt_starts_without_timm() -> None:
+    code = "import sys; from tllib_ancon import adapt; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert not {"timm", "huggingface_hub.hf_api", "scipy"} & {*modules}
 
 

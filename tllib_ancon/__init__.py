@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -77,14 +76,7 @@ def __getattr__(name: str) -> Any:
     module = next((module for module, names in _HOMES.items() if name in names), None)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    collecting = gc.isenabled()
-    gc.disable()  # a fifth of the time of these imports is its passes over what torch makes
-    try:
-        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-        return value
-    finally:
-        if collecting:
-            gc.enable()
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

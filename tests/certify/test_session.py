@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
 from tllib_ancon.certification import DisagreementTest
-from tllib_ancon.certifying.session import (
-    AnswerLog,
-    Comparison,
-    Session,
-    certificate_of,
-    in_words,
-)
+from tllib_ancon.certifying.session import AnswerLog, Comparison, Session, certificate_of, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer, opaque, read_answers
 from tllib_ancon.errors import UserError
 

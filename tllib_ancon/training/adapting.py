@@ -190,13 +190,11 @@ class Adaptation(TrainingLoop):
         return numbers
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        mixed: dict[str, float] = {}
-        said: Predictions | None = None
-        if epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network):
-            mixed, said = self._mix_statistics()
-        elif not self.method.trains:
-            self._estimate_statistics(epoch)
+        mixes = epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network)
+        mixed, said = self._mix_statistics() if mixes else ({}, None)
         if not self.method.trains:
+            if not mixes:
+                self._estimate_statistics(epoch)
             return mixed
         if self.method.needs_pass(epoch - 1):
             self.method.initialize(epoch - 1, *(said or self._predict(self.images.adapted, epoch)))

@@ -21,7 +21,6 @@ from tllib_ancon.errors import UserError
 
 DRAW = 29
 """Beside the run's seed: of no other draw by it."""
-FEWEST = 2
 
 Labels = NDArray[np.int64]
 
@@ -81,7 +80,7 @@ def taught_labels(
     known = (answered >= 0) & (answered < images.num_classes)
     labels = np.where(known & _teach(config.teach, config.seed, len(images)), answered, -1).astype(np.int64)
     count = int((labels >= 0).sum())
-    if known.sum() < FEWEST or not count:
+    if known.sum() < 2 or not count:
         raise UserError(f"`answers` name the class of {known.sum()} images, of which {count} may teach; label more")
     recorded["taught"] = {**drawn, "labels": count, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
     return labels
