@@ -283,7 +283,7 @@ class OptimizationConfig(Settings):
     mixed_precision: Literal["no", "fp16", "bf16"] | None = None
     """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""
     channels_last: bool | None = None
-    """store images with their channels last in memory; by default on for networks of eight 2-D convolutions or more"""
+    """channels last in memory; by default on for networks with max-pooling or with eight 2-D convolutions or more"""
     compile: bool = False
     """compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler"""
     fused: bool | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.cifar10_c.__main__ import batches
-from benchmarks.cifar10_c.corruptions import corrupted
+from benchmarks.cifar10_c.corruptions import CORRUPTIONS, corrupted
 from benchmarks.cifar10_c.networks import load
 from benchmarks.digits.to_tllib import main as to_tllib
 from tllib_ancon import PretrainConfig, predict, pretrain
@@ -32,7 +32,7 @@ WEIGHT = "head.parametrizations.weight.original"
 NAMES = {"bottleneck.0.": "head_fc.", "bottleneck.1.": "head_bn.", "head.bias": "fc_final.bias"}
 NAMES |= {f"{WEIGHT}0": "fc_final.weight_g", f"{WEIGHT}1": "fc_final.weight_v"}
 """Of parameters: ours, and those of AnCon's official code."""
-CORRUPTIONS = ("gaussian_noise", "defocus_blur", "fog", "jpeg_compression")
+FOUR = ("gaussian_noise", "defocus_blur", "fog", "jpeg_compression")
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ SHOT_NAMES = {
 OFFICE31 = [Entry("ancon", "ours_office31", "ancon"), Entry("AnCon, official", "ancon_official", place="ancon")]
 
 
-def cifar10_c(data: Path, work: Path, images: int) -> Iterator[Case]:
-    """ResNet-20 on four corruptions of severity 5."""
+def cifar10_c(names: Sequence[str], data: Path, work: Path, images: int) -> Iterator[Case]:
+    """ResNet-20 on corruptions of severity 5."""
     weights = next((data / "cifar10").glob("resnet20-*.th"))
     with np.load(data / "cifar10" / "test.npz") as file:
         clean, labels = file["x"][:images], file["y"][:images]
-    for name in CORRUPTIONS:
-        path, shifted = work / f"{name}-{images}.npy", corrupted(clean, name, 5)
+    for name in names:
+        path, shifted = work / f"{name}-{images}.npy", corrupted(clean, name, 5, frost=data / "cifar10" / "frost")
         np.save(path, shifted)
         with torch.no_grad():
             before = torch.cat([load(weights)(batch).softmax(1) for batch in batches(shifted)])
@@ -166,7 +166,8 @@ def as_shot_reads(home: Path, weights: Path, mnist: Mapping[str, np.ndarray], us
 
 WORKS: dict[str, tuple[list[Entry], Callable[[Path, Path, int], Iterator[Case]]]]
 WORKS = {
-    "cifar10-c": (CIFAR10_C, cifar10_c),
+    "cifar10-c": (CIFAR10_C, partial(cifar10_c, FOUR)),
+    "cifar10-c-fifteen": (CIFAR10_C, partial(cifar10_c, CORRUPTIONS)),
     "office31": (OFFICE31, partial(office31, "A", "W", 6)),
     "office31-d-a": (OFFICE31, partial(office31, "D", "A", 15)),
     "digits": (DIGITS, digits),

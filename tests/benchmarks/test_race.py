@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ from benchmarks.race.__main__ import main
 def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(tmp_path: Path, monkeypatch, capsys):
     ours = works.Entry("ours", "ours_tensors", "tent", beside="ours", own={"batch_size": 8})
     entries = [ours, works.Entry("theirs", "tent", place="tent")]
-    monkeypatch.setitem(works.WORKS, "cifar10-c", (entries, works.cifar10_c))
-    monkeypatch.setattr(works, "CORRUPTIONS", ("fog",))
+    monkeypatch.setitem(works.WORKS, "cifar10-c", (entries, partial(works.cifar10_c, ("fog",))))
     folder = tmp_path / "cifar10"
     folder.mkdir()
     images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)

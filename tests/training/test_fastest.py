@@ -9,7 +9,9 @@ import pytest
 import timm
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
+import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.training.small import adapt, network
 from tllib_ancon.errors import UserError
@@ -42,6 +44,8 @@ def test_large_and_convolutional_networks_get_what_is_faster_for_them() -> None:
     assert chosen(adapt(network(), epochs=1)) == ["no", False, False]
     large = nn.Sequential(nn.Flatten(), nn.Linear(48, 24_000), nn.BatchNorm1d(24_000), nn.Linear(24_000, 3))
     assert chosen(adapt(large, epochs=1)) == ["no", False, True]
+    pooling = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 3))
+    assert chosen(adapt(pooling, epochs=1)) == ["no", True, False]
     model, layouts = resnet(), set()
     model.register_forward_pre_hook(lambda module, _: layouts.add(has_channels_last(module)))
     convolutional = adapt(model, images(), epochs=1)
@@ -73,8 +77,28 @@ def test_a_run_that_began_otherwise_goes_on_as_it_began(tmp_path: Path) -> None:
     assert chosen(adapt(**call, overwrite=True)) == ["no", True, False]
 
 
+class Counting(TensorDataset):
+    """Counts how often its images are read."""
+
+    reads = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+def reads(method: str, hold_out: float) -> int:
+    counted, steps = Counting(images(20)), {"batch_size": 4, "workers": 0, "quiet": True, "epochs": 2}
+    tllib_ancon.adapt(resnet(), counted, method=method, hold_out=hold_out, **steps)
+    return counted.reads
+
+
+def test_the_pass_that_scores_all_images_is_the_one_that_shot_labels_them_by() -> None:
+    assert reads("shot", hold_out=0) == reads("self-training", hold_out=0)
+    assert reads("shot", hold_out=0.2) == reads("self-training", hold_out=0.2) + 2 * 16
+
+
 def test_images_are_read_once_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    import tllib_ancon
     from tllib_ancon.data import cache, images
 
     write_domain(tmp_path, "dark", 12, seed=0)

@@ -135,6 +135,8 @@ class Adaptation(TrainingLoop):
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
         self.first = Kept()
+        self.scored: Predictions | None = None
+        """of the images to adapt on, where the next epoch begins with a pass over them"""
         loaders, updates = [images.training], steps // options.accumulation_steps
         self.num_taught = 0 if taught is None else int((taught >= 0).sum())
         if taught is not None:
@@ -191,7 +193,8 @@ class Adaptation(TrainingLoop):
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         mixes = epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network)
-        mixed, said = self._mix_statistics() if mixes else ({}, None)
+        mixed, said = self._mix_statistics() if mixes else ({}, self.scored)
+        self.scored = None  # it is large
         if not self.method.trains:
             if not mixes:
                 self._estimate_statistics(epoch)
@@ -275,6 +278,7 @@ class Adaptation(TrainingLoop):
         labels = held_out.logits.argmax(1).cpu()
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
+        self.scored = held_out if self.method.needs_pass(epoch) and not self.images.num_held_out else None
         predictions = None
         if is_recorded or self._keeps_predictions():
             predictions = self._predict(self.images.every, epoch) if self.images.num_held_out else held_out
