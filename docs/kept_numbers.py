@@ -119,8 +119,9 @@ def by_kind(name: str) -> str:
     return table.markdown_of(found, unit=["corruption"])
 
 
-def by_corruption(name: str) -> str:
-    return table.over_pairs(runs(name).replace({"pair": r"resnet\d+-(.*)-5"}, r"\1", regex=True))
+def by_corruption(name: str, race: bool = False) -> str:
+    found = pd.concat([runs(name), *([table.of_race(RESULTS / "race.csv")] if race else [])])
+    return table.over_pairs(found.replace({"pair": r"resnet\d+-(.*)-5"}, r"\1", regex=True))
 
 
 def for_readme() -> str:
@@ -139,6 +140,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out_networks": lambda: by_kind("left_out_networks"),
     "left_out_even": lambda: by_kind("left_out_even"),
     "left_out_corruptions": lambda: by_corruption("left_out_corruptions"),
+    "left_out_corruptions_10000": lambda: by_corruption("left_out_corruptions_10000", race=True),
     "left_out_corruptions_resnet56": lambda: by_corruption("left_out_corruptions_resnet56"),
 }
 

@@ -1,12 +1,14 @@
 """Tables of the runs of :mod:`benchmarks.left_out.grid`, as Markdown.
 
     python -m benchmarks.left_out.table RUNS.csv [--choose VARIANT … | --pairs] [--beside shot] [--only "kind == 'few'"]
+    python -m benchmarks.left_out.table RUNS.csv --pairs --race RACE.csv
 
 The first has a row a variant: the mean accuracy in percent of each family and of all, the paired difference to
 self-training, or to what ``--beside`` names, with its standard error over pairs of domains (or corruptions), and how
 many cells end more than 1.5 points below their start, with the worst. The second leaves one family out at a time: of
 the variants to choose from the best on the other three, which count equally, and what it has on the one that was left
-out. With ``--pairs`` instead one table: the mean over pairs with its standard error, and the worst pair.
+out. With ``--pairs`` instead one table: the mean over pairs with its standard error, and the worst pair; ``--race``
+adds what other packages have in :mod:`benchmarks.race` under the fifteen corruptions.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--beside", default=REFERENCE, metavar="VARIANT", help=f"default: {REFERENCE}")
     arguments.add_argument("--only", default="", metavar="QUERY", help="of the list's columns, as pandas reads it")
     arguments.add_argument("--pairs", action="store_true", help="mean and worst over pairs or corruptions instead")
+    arguments.add_argument("--race", type=Path, metavar="RACE.csv", help="rows of benchmarks.race, for --pairs")
     args = arguments.parse_args(words)
-    runs = pd.read_csv(args.runs)
+    runs = pd.concat([pd.read_csv(args.runs), *([of_race(args.race)] if args.race else [])])
     runs = runs.query(args.only) if args.only else runs
     if args.beside not in set(runs.variant):
         raise UserError(f"no runs of {args.beside!r}; the list has {', '.join(runs.variant.unique())}")
@@ -90,6 +93,14 @@ def over_pairs(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
         beside = "" if variant == reference else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
         rows.append((variant, f"{own.mean():.1f} ± {own.sem():.1f}", beside, f"{own.min():.1f} ({own.idxmin()})"))
     return markdown(["", f"mean of {len(pairs.columns)}", f"− {reference}", "worst"], rows)
+
+
+def of_race(file: Path) -> pd.DataFrame:
+    """What the race has of the fifteen corruptions, as runs of the grid."""
+    rows = pd.read_csv(file).query("work == 'cifar10-c-fifteen'").dropna(subset="accuracy_after")
+    names = {"title": "variant", "accuracy_before": "start", "accuracy_after": "last"}
+    cells = {"family": "cifar10-c", "pair": "resnet20-" + rows.case + "-5", "kind": "equal"}
+    return rows.rename(columns=names).assign(**cells)[[*CELL, *names.values()]]
 
 
 def left_out(runs: pd.DataFrame, candidates: Sequence[str]) -> pd.DataFrame:

@@ -135,8 +135,7 @@ class Adaptation(TrainingLoop):
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
         self.first = Kept()
-        self.scored: Predictions | None = None
-        """of the images to adapt on, where the next epoch begins with a pass over them"""
+        self.scored: Predictions | None = None  # where the next epoch begins with a pass over the same images
         loaders, updates = [images.training], steps // options.accumulation_steps
         self.num_taught = 0 if taught is None else int((taught >= 0).sum())
         if taught is not None:
