@@ -79,6 +79,22 @@ def test_over_corruptions_a_method_has_a_mean_and_a_worst() -> None:
     ]
 
 
+def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path: Path, capsys) -> None:
+    made = runs(**{"self-training": {"cifar10-c": [40.0, 60.0]}})
+    made.replace({"pair0": "resnet20-fog-5", "pair1": "resnet20-snow-5"}).to_csv(tmp_path / "runs.csv", index=False)
+    rows = [
+        ("cifar10-c-fifteen", title, case, 0, 50.0, after)
+        for title, after in (("Tent", 70.0), ("ancon", 99.0), ("skada DeepCoral", np.nan))
+        for case in ("fog", "snow")
+    ]
+    columns = ["work", "title", "case", "seed", "accuracy_before", "accuracy_after"]
+    pd.DataFrame([*rows, ("cifar10-c", "Tent", "fog", 0, 50.0, 0.0)], columns=columns).to_csv(tmp_path / "race.csv")
+    table.main([str(tmp_path / "runs.csv"), "--pairs", "--race", str(tmp_path / "race.csv")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].startswith("| self-training | 50.0 ± 10.0 |")
+    assert lines[4:] == ["| Tent | 70.0 ± 0.0 | +20.0 ± 10.0 | 70.0 (resnet20-fog-5) |"]
+
+
 def test_all_of_the_source_s_statistics_are_the_source_model(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
