@@ -139,6 +139,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
     "left_out_even": lambda: by_kind("left_out_even"),
+    "left_out_three_to_one": lambda: by_kind("left_out_three_to_one"),
     "left_out_corruptions": lambda: by_corruption("left_out_corruptions"),
     "left_out_corruptions_10000": lambda: by_corruption("left_out_corruptions_10000", race=True),
     "left_out_corruptions_resnet56": lambda: by_corruption("left_out_corruptions_resnet56"),

@@ -78,6 +78,11 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         for row, depth in enumerate((20, 32, 44, 56))
         for column, corruption in enumerate(UNSEEN)
     ),
+    "three-to-one": tuple(
+        Cell("cifar10-c", f"resnet{depth}-{corruption}-{(2, 4)[(row + column) % 2]}", "uneven")
+        for row, depth in enumerate((32, 56))
+        for column, corruption in enumerate(UNSEEN)
+    ),
     "even": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(2, 4)[(row + column) % 2]}", ("equal", "uneven")[column % 2])
         for row, depth in enumerate((32, 44, 56))
