@@ -225,9 +225,10 @@ class Adaptation(TrainingLoop):
             self._estimate_statistics(1)
             said = self._predict(self.images.adapted, 1)
             shares = said.logits.argmax(1).bincount(minlength=said.logits.shape[1]) / len(said.logits)
-            if float((shares - 1 / len(shares)).abs().sum()) / 2 <= min(EVEN, 1 - found["agreement"]):
+            uneven, shifted = float((shares - 1 / len(shares)).abs().sum()), 1 - found["agreement"]
+            if uneven / 2 <= min(EVEN, shifted):
                 return {"batch_norm_share": 0.0, **found}, said
-            share = max(HALF, found["agreement"])
+            share = max(HALF, uneven / (uneven + shifted))
             self.network.load_state_dict(source)
         self._estimate_statistics(1, share)
         return {"batch_norm_share": share, **found}, None
