@@ -453,7 +453,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     stay, at a default `lr` of 0.001; mixed: the batch's, from a model that first took up part of the source's"""
     batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
     """share of the source's statistics for batch_norm=mixed; 0 are the target's, 1 the source's; by default 0
-    where classes appear equally often, else the more, from a half on, the more often both models agree"""
+    where classes appear equally often, else from a half on, more where few classes appear and both models agree"""
     warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
     """steps in which the learning rate rises to its value"""
     pull: Annotated[float, Flag(group="stabilisation")] = Field(0.0, ge=0, lt=1)

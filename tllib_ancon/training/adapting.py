@@ -207,13 +207,13 @@ class Adaptation(TrainingLoop):
         network then says of the images to adapt on, where that is known.
 
         .. math::
-            α = 0 \text{ if } \frac12 \sum_k \big| \rho_k - \tfrac1K \big| \le \min(0.08, 1 - a),
-            \text{ else } \max(1/2, a)
+            α = 0 \text{ if } u / 2 \le \min(0.08, 1 - a),
+            \text{ else } \max\Big(\frac12, \frac{u}{u + 1 - a}\Big), \quad u = \sum_k \big| \rho_k - \tfrac1K \big|
 
         unless it is given, with ρ the shares of the classes that the network says with the target's statistics, and a,
         the ``agreement``, the share of images that the source model and a network with half of its statistics predict
-        alike. Where classes are equally frequent, batches tell of the domain alone; elsewhere, the less a domain
-        differs, the more they tell how often each class occurs.
+        alike. Where classes are equally frequent, batches tell of the domain alone; elsewhere, the farther classes are
+        from that and the less the domain differs, the more they tell how often each class occurs.
         """
         share, found = self.options.batch_norm_share, {}
         if share is None:
