@@ -28,7 +28,7 @@ ERRORS: Mapping[str, tuple[float, float]] = {
     "agreement": (-0.36, 0.06),
 }
 """How far the accuracy lay from each estimate without labels, as measured on four families of shifts."""
-ADAPT_BELOW, LEAVE_FROM = 0.8, 0.95
+ADAPT_BELOW, LEAVE_FROM = 0.75, 0.95
 """Shares between which it cannot be told whether adapting helps, as measured."""
 FEWEST_ANSWERS = FEWEST_IMAGES = 10
 """Of labels that count, and of images that tell the source's statistics or what a model is worth before adapting."""
