@@ -122,8 +122,7 @@ def with_preprocessing(
 
 def fastest(config: SizedConfig, network: nn.Module, recorded: Mapping[str, Any]) -> SizedConfig:
     """The settings with those about speed alone, where they are not given: as the recorded run has them, else what is
-    faster for this network; with few convolutions, as in transformers, or few weights it is not worth new rounding.
-    Max-pooling takes a fifth of the time with channels last, or less."""
+    faster for this network; with few convolutions, as in transformers, or few weights it is not worth new rounding."""
     modules = [*network.modules()]
     pools = any(isinstance(module, nn.MaxPool2d) for module in modules)
     chosen = {
