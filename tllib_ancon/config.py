@@ -432,6 +432,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
     """parameters that are trained; as-given: those that require gradients, the default for a model of which some do
     not; else by default by the method, all-but-head for most; all but as-given also train what was frozen"""
+    views: Literal[1, 2] = UNREAD
+    """Views of an image whose predictions are averaged for its pseudo-label. 2: the image of the step and its mirror,
+    or a shift of it with `no_hflip`. Default: 2 for ancon-auto if training augments, else 1."""
     dropout: bool = False
     """leave the network's dropout on while pseudo-labels are taken"""
     record_every: int = Field(1, ge=1)
@@ -475,7 +478,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         for name in options:
             if name not in readable:
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings(method)})
-        defaults = {**methods.training_defaults(method), "adapted": None}
+        defaults = {**methods.training_defaults(method), "adapted": None, "views": None}
         if isinstance(start, PretrainConfig):
             defaults |= {name: getattr(start, name) for name in shared() if name not in OF_THE_FIRST_STAGE}
         defaults["options"] = methods.resolve(method, options, given.get("data") or defaults.get("data"))
@@ -491,16 +494,19 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
         return self
 
-    def settle(self, frozen: bool = False, layer_norm: bool = False) -> AdaptConfig:
-        """The same settings with those that were left to the network, of which a part may be frozen, and which may
-        normalise by layer-norm alone."""
-        by_method = methods.training_defaults(self.method).get("adapted", "all-but-head")
+    def settle(self, frozen: bool = False, layer_norm: bool = False, augments: bool = True) -> AdaptConfig:
+        """The same settings with those that depend on the network and its images: whether a part of it is frozen,
+        whether layer-norm is all that normalises, and whether training augments."""
+        by_method = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(self.method)}
+        if self.views == 2 and not augments:
+            raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
         optimizer = self.optimizer or ("adamw" if layer_norm else "sgd")
         rate = RATES[optimizer]
         if (optimizer, self.batch_norm) == ("sgd", "source"):
             rate = 0.001  # a network that normalises by statistics of other images diverges at 0.01
-        adapted = self.adapted or ("as-given" if frozen else by_method)
-        return self.replace(adapted=adapted, optimizer=optimizer, lr=self.lr or rate)
+        adapted = self.adapted or ("as-given" if frozen else by_method["adapted"])
+        views = self.views or (by_method["views"] if augments else 1)
+        return self.replace(adapted=adapted, optimizer=optimizer, lr=self.lr or rate, views=views)
 
     @property
     def held_out_share(self) -> float:

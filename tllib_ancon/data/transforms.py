@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision import transforms
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
@@ -164,6 +164,31 @@ def evaluation_transform(options: TransformOptions) -> ImageTransform:
     centre = partial(_floor_crop, size) if options.floor_crop else transforms.CenterCrop(size)
     crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
     return ImageTransform(options.resizing(options.val_resizing), crop, options.norm_mean, options.norm_std)
+
+
+def second_view(options: TransformOptions) -> Callable[[Tensor], Tensor] | None:
+    """A function from training images (B, C, H, W) to another view of each; None where training does not augment.
+
+    It mirrors where training mirrors. Elsewhere it shifts the batch at random, by at most the padding of the training
+    transform, or an eighth of the image where training crops without padding.
+    """
+    if options.horizontal_flip:
+        return mirror
+    if options.padding or options.train_resizing not in ("cen.crop", "res."):
+        return partial(shift, options.padding or max(1, options.train_size // 8))
+    return None
+
+
+def mirror(images: Tensor) -> Tensor:
+    """Swap left and right."""
+    return images.flip(-1)
+
+
+def shift(reach: int, images: Tensor) -> Tensor:
+    """Shift a batch by up to ``reach`` pixels, in one random direction, and repeat its border."""
+    padded = nn.functional.pad(images, [reach] * 4, mode="replicate")
+    top, left = torch.randint(2 * reach + 1, (2,)).tolist()
+    return padded[..., top : top + images.shape[-2], left : left + images.shape[-1]]
 
 
 def _floor_crop(side: int, image: Image.Image) -> Image.Image:

@@ -86,8 +86,15 @@ class AttractingDispersing(Neighborhood):
         progress = (self.step / (self.total_steps or 1)).clamp(max=1)
         return (1 + 10 * progress) ** -self.beta
 
-    def forward(self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None) -> Tensor:
-        indices, predictions = self.memory.visit(indices, features, logits)
+    def forward(
+        self,
+        indices: Tensor,
+        features: Tensor,
+        logits: Tensor,
+        anchors: Tensor | None = None,
+        predictions: Tensor | None = None,
+    ) -> Tensor:
+        indices, predictions = self.memory.visit(indices, features, logits, predictions)
         with torch.no_grad():
             bank = self.memory.features
             near = nearest(bank[indices], bank, self.neighbors, indices, self.memory_budget)

@@ -42,7 +42,7 @@ class SmoothedLabels(FixedPrecision):
     def replace_refiner(cls, method: Method, task: Task, options: Any, **more: Any) -> None:
         """Make targets of this class, by these options, those of a method."""
         own = cls(task.num_own_samples, task.num_classes, **options.of(cls), **more)
-        part = Part(own, lambda visit: (visit.rows, visit.logits.detach(), visit.labels, visit.probabilities))
+        part = Part(own, lambda visit: (visit.rows, visit.predictions, visit.labels, visit.probabilities))
         method.refine(part, own.ensemble, predictive_distribution(task, options))
 
 

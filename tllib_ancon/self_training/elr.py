@@ -32,6 +32,7 @@ class EarlyLearningRegularization(FixedPrecision):
     Inputs:
         - indices: (B,) int64 or int32 in [0, N)
         - logits: (B, K)
+        - predictions (optional): (B, K) logits that the average t is updated with. Default: ``logits``
 
     Outputs: scalar loss, at most 0
 
@@ -58,21 +59,25 @@ class EarlyLearningRegularization(FixedPrecision):
         self.beta = beta
         self.register_buffer("targets", torch.zeros(num_samples, num_classes))
 
-    def forward(self, indices: Tensor, logits: Tensor) -> Tensor:
+    def forward(self, indices: Tensor, logits: Tensor, predictions: Tensor | None = None) -> Tensor:
         check_visit(indices, logits, self.targets.shape)
         indices = indices.to(logits.device, non_blocking=True)
-        predictions = logits.float().softmax(1).clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+        current = _clamped(logits)
         targets = self.targets[indices]
         if self.training:
-            now = predictions.detach()
+            now = current.detach() if predictions is None else _clamped(predictions)
             moved = self.beta * targets + (1 - self.beta) * (now / now.sum(1, keepdim=True))
             targets = torch.where(finite_rows(now)[:, None], moved, targets)
             self.targets[indices] = targets
-        return self.coefficient * (1 - (targets * predictions).sum(1)).log().mean()
+        return self.coefficient * (1 - (targets * current).sum(1)).log().mean()
+
+
+def _clamped(logits: Tensor) -> Tensor:
+    return logits.float().softmax(1).clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
 
 
 @register("+elr", options=options_of(EarlyLearningRegularization), missing="takes no regulariser")
 def elr(method: Method, task: Task, options: Any) -> None:
     arguments = options.of(EarlyLearningRegularization)
     regularizer = EarlyLearningRegularization(task.num_own_samples, task.num_classes, **arguments)
-    method.regularizer = Part(regularizer, lambda visit: (visit.rows, visit.logits))
+    method.regularizer = Part(regularizer, lambda visit: (visit.rows, visit.logits, visit.predictions))

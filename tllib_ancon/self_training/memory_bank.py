@@ -67,13 +67,17 @@ class MemoryBank(FixedPrecision):
         self.register_buffer("scores", torch.zeros(num_samples, num_classes))
         self.full_pass = FullPass(num_samples, num_classes, feature_dim)
 
-    def visit(self, indices: Tensor, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches by what the model
-        says now; returns the indices on its device and the predictions, (B, K) with gradient."""
+    def visit(
+        self, indices: Tensor, features: Tensor, logits: Tensor, predictions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches by the features and
+        the softmax of ``predictions``, by default of the logits. Returns the indices on the model's device and the
+        softmax of the logits, (B, K) with gradient."""
         check_visit(indices, logits, self.scores.shape, features, self.features.shape[1])
         self.full_pass.require()
         indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
-        self.write(processes.gather(indices), processes.gather(features.float()), processes.gather(probabilities))
+        remembered = probabilities if predictions is None else predictions.softmax(1)
+        self.write(processes.gather(indices), processes.gather(features.float()), processes.gather(remembered))
         return indices, probabilities
 
     @torch.no_grad()
@@ -136,14 +140,16 @@ def register_neighborhood(
     def alone(task: Task, options: Any, **mixing: Any) -> Method:
         given = options.of(loss) | mixing | {name: getattr(task, name) for name in of_task}
         own = loss(*task.sizes, **given)
-        part = Part(own, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors))
+        part = Part(
+            own, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors, visit.predictions)
+        )
         return Method(part, refiner=no_targets)
 
     def with_votes(task: Task, options: Any, **mixing: Any) -> Method:
         mixing = mixing or {name: getattr(options, name) for owner in more for name in owner.model_fields}
         method = alone(task, options, **mixing)
         ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
-        refiner = Part(ensemble, lambda visit: (visit.rows, visit.logits, visit.probabilities))
+        refiner = Part(ensemble, lambda visit: (visit.rows, visit.predictions, visit.probabilities))
         method.refine(refiner, ensemble, predictive_distribution(task, options))
         return method
 

@@ -26,17 +26,20 @@ class Visit:
     Attributes:
         indices: (B,) int64, positions in the whole target set
         rows: (B,) int64, positions among the samples that this process visits; of one process the same
-        logits: (B, K) of any floating type, with gradient
+        logits: (B, K) of any floating type, with gradient: the loss is taken of these
+        predictions: (B, K) float32 logits without gradient: labels are made from these. One view: those of the step;
+            two views: the logarithm of the mean softmax
         features: (B, D) of any floating type, with gradient: what the head receives
-        labels: (B,) int64, pseudo-labels: the class of the largest logit, or those of the method's labeler
-        probabilities: (B, K) float32 without gradient, the predictive distribution: the softmax, or that of the
-            method's confidence
+        labels: (B,) int64, pseudo-labels: the class of the largest prediction, or those of the method's labeler
+        probabilities: (B, K) float32 without gradient, the predictive distribution: the softmax of ``predictions``, or
+            that of the method's confidence
         prior: (K,) float32 of sum 1, how often each class occurs, of a refiner that knows it
     """
 
     indices: Tensor
     rows: Tensor
     logits: Tensor
+    predictions: Tensor
     features: Tensor
     labels: Tensor
     probabilities: Tensor
@@ -138,7 +141,7 @@ class Method(nn.Module):
     ``refresh``: ``"start"`` (once, before the first step) or ``"epoch"`` (before each epoch). The loop asks
     :meth:`needs_pass` and hands one evaluation pass to :meth:`initialize`, for whichever part asked.
 
-    Inputs: indices (B,), logits (B, K), features (B, D)
+    Inputs: indices (B,), logits (B, K), features (B, D), and of two views ``predictions`` (B, K), see :class:`Visit`
 
     Outputs: scalar loss
     """
@@ -175,8 +178,8 @@ class Method(nn.Module):
         self.confidence = confidence
         vars(self)["ensemble"] = ensemble  # a part of the refiner already: its state is kept once
 
-    def forward(self, indices: Tensor, logits: Tensor, features: Tensor) -> Tensor:
-        visit = self._visit(indices, logits, features)
+    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor | None = None) -> Tensor:
+        visit = self._visit(indices, logits, features, logits.float() if predictions is None else predictions)
         loss = self.objective(visit, self.refiner(visit))
         return loss if self.regularizer is None else loss + self.regularizer(visit)
 
@@ -200,11 +203,12 @@ class Method(nn.Module):
         return None if self.ensemble is None else self.ensemble.votes(self._rows(indices))
 
     @torch.no_grad()
-    def _visit(self, indices: Tensor, logits: Tensor, features: Tensor) -> Visit:
-        labels = logits.argmax(1) if self.labeler is None else self.labeler(indices)
-        probabilities = logits.float().softmax(1) if self.confidence is None else self.confidence(logits, features)
+    def _visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:
+        predictions = predictions.detach()
+        labels = predictions.argmax(1) if self.labeler is None else self.labeler(indices)
+        probabilities = predictions.softmax(1) if self.confidence is None else self.confidence(logits, features)
         prior = getattr(getattr(self.refiner, "module", None), "prior", None)
-        return Visit(indices, self._rows(indices), logits, features, labels, probabilities, prior)
+        return Visit(indices, self._rows(indices), logits, predictions, features, labels, probabilities, prior)
 
     def _rows(self, indices: Tensor) -> Tensor:
         return indices if self.shard is None else self.shard.rows(indices)

@@ -55,6 +55,7 @@ class NeighborhoodReciprocity(Neighborhood):
         - features: (B, D) of any floating type; they get no gradient
         - logits: (B, K) of any floating type
         - anchors (optional): (B, K) votes of the batch's samples
+        - predictions (optional): (B, K) logits whose softmax the memory stores. Default: ``logits``
 
     Outputs: float32 scalar loss
 
@@ -98,8 +99,15 @@ class NeighborhoodReciprocity(Neighborhood):
         super().initialize(indices, features, logits)
         self.search.initialize(self.memory.features)
 
-    def forward(self, indices: Tensor, features: Tensor, logits: Tensor, anchors: Tensor | None = None) -> Tensor:
-        indices, probabilities = self.memory.visit(indices, features, logits)
+    def forward(
+        self,
+        indices: Tensor,
+        features: Tensor,
+        logits: Tensor,
+        anchors: Tensor | None = None,
+        predictions: Tensor | None = None,
+    ) -> Tensor:
+        indices, probabilities = self.memory.visit(indices, features, logits, predictions)
         with torch.no_grad():
             near, expanded = self.search(indices, self.memory.features)
             matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()

@@ -30,7 +30,7 @@ from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import Predictions, evaluation_loader
+from tllib_ancon.training.inference import Predictions, evaluation_loader, mean_prediction
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
@@ -101,7 +101,8 @@ class Adaptation(TrainingLoop):
         source: SourceStatistics | None = None,
     ):
         flags = [parameter.requires_grad for parameter in model.parameters()]
-        options = options.settle(frozen=not all(flags), layer_norm=normalises_by_layer_alone(model))
+        options = options.settle(not all(flags), normalises_by_layer_alone(model), transforms.second_view is not None)
+        self.second_view = transforms.second_view if options.views == 2 else None
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
         _refuse_criterion(options, model, target.name, images)
@@ -238,8 +239,11 @@ class Adaptation(TrainingLoop):
 
     def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
+        with torch.no_grad():
+            other = None if self.second_view is None else self._outputs(self.second_view(images.to(self.device)))[0]
         logits, features = self._outputs(images if labelled is None else torch.cat([images, labelled[0]]))
-        loss = self.method(indices, logits[:count], features[:count])
+        predictions = None if other is None else mean_prediction(logits[:count].detach(), other)
+        loss = self.method(indices, logits[:count], features[:count], predictions)
         if labelled is not None:
             loss = loss + cross_entropy(logits[count:].float(), labelled[1].to(logits.device))
         return loss, logits[:count], self.method.diagnostics()
@@ -348,7 +352,7 @@ def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) 
     """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
     given = [name for name in ("pull", "warmup_steps", "average_last", "teach") if getattr(config, name)]
-    given += ["batch_norm"] * (config.batch_norm == "source")
+    given += ["batch_norm"] * (config.batch_norm == "source") + ["views"] * (config.views == 2)
     if given and not trains:
         raise UserError(
             f"`{given[0]}={getattr(config, given[0])}` has no effect with `method={config.method}`, which trains "

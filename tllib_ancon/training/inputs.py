@@ -26,6 +26,7 @@ from tllib_ancon.data.transforms import (
     TransformOptions,
     device_augmentation,
     evaluation_transform,
+    second_view,
     train_transform,
 )
 from tllib_ancon.errors import UserError, reading
@@ -62,6 +63,7 @@ class Transforms:
     train: Transform
     evaluation: Transform
     preprocessing: Preprocessing | None = None
+    second_view: Callable[[Tensor], Tensor] | None = None  # training images -> another view of each
 
 
 Given = Transforms | Preprocessing | None
@@ -103,7 +105,7 @@ def choose_transforms(
         shown = f"resized to {size} × {size} pixels, in training {learned}"
         Progress(config.quiet).line(f"nothing says how this network was shown images: they are {shown}")
     train_of = device_augmentation if config.device_augmentation else train_transform
-    return config, Transforms(train_of(options), evaluation_transform(options), known)
+    return config, Transforms(train_of(options), evaluation_transform(options), known, second_view(options))
 
 
 def with_preprocessing(

@@ -1,0 +1,101 @@
+"""Labels from the mean prediction of two views of an image."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tllib_ancon
+from tllib_ancon import methods
+from tllib_ancon.errors import UserError
+
+CLASSES, SIDE = 3, 8
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(3 * SIDE**2), nn.Linear(3 * SIDE**2, CLASSES)).eval()
+
+
+def adapt(images: Any, **settings: Any) -> nn.Module:
+    quick = {
+        "method": "self-training",
+        "criterion": "last",
+        "adapted": "all",
+        "epochs": 2,
+        "batch_size": 4,
+        "workers": 0,
+        "quiet": True,
+    }
+    prepared = {
+        "image_size": SIDE,
+        "norm_mean": (0.5,) * 3,
+        "norm_std": (0.5,) * 3,
+        "train_resizing": "res.",
+        "lr": 1.0,
+    }
+    prepared |= {"resize_size": SIDE, "padding": 0}
+    return tllib_ancon.adapt(network(), images, **{**quick, **prepared, **settings}).model
+
+
+def pictures(mirrored: bool) -> np.ndarray:
+    images = np.random.default_rng(0).integers(0, 256, (12, SIDE, SIDE, 3), dtype=np.uint8)
+    return np.maximum(images, images[:, :, ::-1]) if mirrored else images
+
+
+def parameters(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters())
+
+
+def test_two_views_of_images_that_equal_their_mirror_are_one() -> None:
+    one, two = (parameters(adapt(pictures(True), views=views)) for views in (1, 2))
+    torch.testing.assert_close(one, two)
+
+
+def test_the_second_view_changes_what_a_network_learns() -> None:
+    one, two = (parameters(adapt(pictures(False), views=views)) for views in (1, 2))
+    assert not torch.allclose(one, two)
+
+
+def test_where_training_does_not_mirror_the_second_view_is_shifted() -> None:
+    shifted = {"no_hflip": True, "padding": 2, "views": 2}
+    first, again, one = (parameters(adapt(pictures(False), **{**shifted, **more})) for more in ({}, {}, {"views": 1}))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, one)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"views": 3}, "`views`"),
+        ({"views": 2, "no_hflip": True}, "`views=2` needs an augmentation"),
+        ({"views": 2, "method": "adabn", "epochs": 1}, "`views=2` has no effect with `method=adabn`"),
+    ],
+)
+def test_views_that_cannot_be_had_are_an_error(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        adapt(pictures(False), **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["self-training", "ancon", "ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]
+)
+def test_labels_come_from_the_predictions_and_gradients_from_the_logits(name: str) -> None:
+    """Other predictions with the same logits change the loss; the gradient flows through the logits alone."""
+    generator = torch.Generator().manual_seed(0)
+    indices, features = torch.arange(6), torch.randn(6, 4, generator=generator)
+    logits, other = (torch.randn(6, CLASSES, generator=generator, requires_grad=True) for _ in range(2))
+    found = {}
+    for key, predictions in {"own": None, "same": logits, "other": other}.items():
+        neighbors = {"neighbors": 2} if "nrc" in name or "aad" in name else {}
+        neighbors |= {"expanded_neighbors": 2} if "nrc" in name else {}
+        method = methods.create(name, num_samples=6, num_classes=CLASSES, feature_dim=4, total_steps=2, **neighbors)
+        method.initialize(0, indices, features, torch.linspace(-1, 1, 18).view(6, 3))
+        found[key] = method(indices, logits, features, predictions)
+    assert found["own"] == found["same"] != found["other"]
+    found["other"].backward()
+    assert other.grad is None
+    assert logits.grad is not None
