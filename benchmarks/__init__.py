@@ -1,2 +1,25 @@
-"""The project's own experiments: ``python -m benchmarks.speed``, ``python -m benchmarks.theory``, and the commands
-behind the tables of ``results/``. They run from a checkout and are no part of the package."""
+"""The project's experiments: ``python -m benchmarks.speed``, ``python -m benchmarks.theory``, and the commands behind
+the tables of ``results/``. They run from a checkout and are no part of the package."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tllib_ancon.errors import UserError
+
+
+def parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def run(main: Callable[[], Any]) -> None:
+    """Run a command; bad input ends it with one line."""
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

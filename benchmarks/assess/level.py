@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks import parser, run
 from benchmarks.assess.points import CORRUPTED, PAIRS, source_of
-from benchmarks.do_no_harm import parser, run
 from benchmarks.left_out.families import Cells
 from benchmarks.tables import markdown
 from tllib_ancon.assessing import SourceStatistics, drift_p

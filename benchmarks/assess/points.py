@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks import parser, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
-from benchmarks.do_no_harm import parser, run
 from benchmarks.left_out.families import KINDS, NO_SHIFT, Cell, Cells, Task
 from benchmarks.left_out.grid import CELLS
 from tllib_ancon import assess

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks import parser, run
 from benchmarks.assess.points import ESTIMATES
-from benchmarks.do_no_harm import parser, run
 from benchmarks.left_out.families import FAMILIES
 from benchmarks.left_out.table import CELL, HARM
 from benchmarks.tables import markdown

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.certification import several, simulation
+from benchmarks import parser, run
+from benchmarks.certification import simulation
 from benchmarks.certification.simulation import DELTA, Disagreements, labels_of
 from benchmarks.tables import markdown
 from tllib_ancon.certifying.run import ModelPair
@@ -31,14 +30,8 @@ Labels are median / 90th percentile until the verdict. `runs.sh` makes the runs 
 
 """
 SIDES_HEADER = (
-    *(
-        "absolute difference, points",
-        "runs",
-        "labels, both",
-        "labels, better",
-        "saved, %",
-        "above 48, better, %",
-    ),
+    *("absolute difference, points", "runs", "labels, both"),
+    *("labels, better", "saved, %", "above 48, better, %"),
 )
 SIDES = """# Labels for one question and for two
 
@@ -99,8 +92,8 @@ def rows_of_sides(runs: Sequence[Disagreements], orders: int, generator: np.rand
     """Rows: absolute difference in points, runs, the median of their median labels with side "both" and "better", the
     share saved, and the runs whose median exceeds 48 labels with "better"."""
     medians = []
-    for run in runs:
-        ends = (run.label(orders, generator, side=side) for side in ("both", "better"))
+    for found in runs:
+        ends = (found.label(orders, generator, side=side) for side in ("both", "better"))
         medians.append([float(np.median(end.labels)) for end in ends])
     both, better = np.array(medians).T
     points = np.abs([100 * run.difference for run in runs])
@@ -114,39 +107,31 @@ def rows_of_sides(runs: Sequence[Disagreements], orders: int, generator: np.rand
         yield [f"{least} to {most}" if most < 100 or least else "all", kept.sum(), *middle, f"{saved:.0f}", many]
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.certification", description=__doc__)
-    parser.add_argument(
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser("benchmarks.certification", __doc__)
+    arguments.add_argument(
         "--streams", type=int, default=2000, help="random orders a row; by default 2000, as in the tables"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the tables")
-    parser.add_argument("--runs", type=Path, nargs="+", metavar="FOLDER", help="of finished adaptations")
-    parser.add_argument("--sides", type=Path, metavar="FILE", help="the table of runs to compare the two sides on")
-    parser.add_argument("--several", type=Path, metavar="FOLDER", help="of stored predictions of several models")
-    parser.add_argument(
+    arguments.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the tables")
+    arguments.add_argument("--runs", type=Path, nargs="+", metavar="FOLDER", help="of finished adaptations")
+    arguments.add_argument("--sides", type=Path, metavar="FILE", help="the table of runs to compare the two sides on")
+    arguments.add_argument(
         "--out", type=Path, metavar="FILE", default=None,
         help="by default the committed table of simulations; that of runs is then only shown",
     )  # fmt: skip
-    args = parser.parse_args(words)
-    try:
-        if args.runs:
-            rows = rows_of_runs(args.runs, args.streams, np.random.default_rng(args.seed))
-            text = RUNS.format(orders=args.streams, seed=args.seed, delta=DELTA) + markdown(HEADER, rows)
-        elif args.sides:
-            rows = rows_of_sides(runs_of_table(args.sides), args.streams, np.random.default_rng(args.seed))
-            text = SIDES.format(table=args.sides, orders=args.streams, seed=args.seed) + markdown(SIDES_HEADER, rows)
-        elif args.several:
-            text = several.page(args.several, args.streams, args.seed)
-        else:
-            text = simulation.page(args.streams, args.seed)
-    except UserError as error:
-        print(f"certification: error: {error}", file=sys.stderr)
-        return 2
-    if args.out or not (args.runs or args.sides or args.several):
+    args = arguments.parse_args(words)
+    if args.runs:
+        rows = rows_of_runs(args.runs, args.streams, np.random.default_rng(args.seed))
+        text = RUNS.format(orders=args.streams, seed=args.seed, delta=DELTA) + markdown(HEADER, rows)
+    elif args.sides:
+        rows = rows_of_sides(runs_of_table(args.sides), args.streams, np.random.default_rng(args.seed))
+        text = SIDES.format(table=args.sides, orders=args.streams, seed=args.seed) + markdown(SIDES_HEADER, rows)
+    else:
+        text = simulation.page(args.streams, args.seed)
+    if args.out or not (args.runs or args.sides):
         (args.out or TABLE).write_text(text, encoding="utf-8")
     print(text, end="")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

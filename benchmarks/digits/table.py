@@ -8,15 +8,16 @@ there (their number where they differ). ``--csv`` writes every run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import parser, run
 from benchmarks.tables import markdown
+from tllib_ancon.errors import UserError
 from tllib_ancon.paper.numbers import other
 
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
@@ -25,21 +26,18 @@ METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto",
 RUNS = re.compile(r"(?P<pair>\w+-\w+)-seed(?P<seed>\d+)")
 
 
-def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder that mnist_usps.sh wrote to")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
-    args = parser.parse_args(words)
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("out", type=Path, metavar="OUT", help="folder that mnist_usps.sh wrote to")
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
+    args = arguments.parse_args(words)
     runs = read(args.out)
     if runs.empty:
-        error = f"{args.out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to"
-        print(f"table: error: {error}", file=sys.stderr)
-        return 2
+        raise UserError(f"{args.out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to")
     print(table(runs), end="")
     if args.csv:
         formats = {"accuracy": "{:.2f}".format, "ece": "{:.4f}".format}
         runs.assign(**{name: runs[name].map(form) for name, form in formats.items()}).to_csv(args.csv, index=False)
-    return 0
 
 
 def read(out: Path) -> pd.DataFrame:
@@ -74,4 +72,4 @@ def _cell(accuracies: pd.Series) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

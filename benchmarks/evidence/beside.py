@@ -10,13 +10,12 @@ source model. The lists are those that ``tllib-ancon report`` (``runs.csv``) and
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import parser, run
 from tllib_ancon.errors import UserError
 from tllib_ancon.report.formats import to_markdown
 from tllib_ancon.report.paired import paired_table
@@ -24,21 +23,16 @@ from tllib_ancon.report.runs import PLACE, ROW
 from tllib_ancon.report.tables import ACCURACY, RowKey, measured
 
 
-def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lists", type=Path, nargs="+", metavar="RUNS.csv")
-    parser.add_argument("--to", metavar="METHOD")
-    args = parser.parse_args(words)
-    try:
-        runs = read(args.lists)
-        table = paired_table(runs, to(args.to, measured(runs, ACCURACY)) if args.to else None)
-        if table is None:
-            raise UserError("no two runs share pair, seed and start: there is nothing to compare")
-    except UserError as error:
-        print(f"beside: error: {error}", file=sys.stderr)
-        return 2
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("lists", type=Path, nargs="+", metavar="RUNS.csv")
+    arguments.add_argument("--to", metavar="METHOD")
+    args = arguments.parse_args(words)
+    runs = read(args.lists)
+    table = paired_table(runs, to(args.to, measured(runs, ACCURACY)) if args.to else None)
+    if table is None:
+        raise UserError("no two runs have the same pair, seed and start: there is nothing to compare")
     print(to_markdown(table))
-    return 0
 
 
 def to(reference: str, rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
@@ -69,4 +63,4 @@ def read(lists: Sequence[Path]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

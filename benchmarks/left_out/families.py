@@ -16,8 +16,7 @@ from torch import nn
 
 from benchmarks.cifar10_c.corruptions import corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
-from benchmarks.digits import to_tllib
-from benchmarks.do_no_harm import lists
+from benchmarks.digits import lists, to_tllib
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET, write_demo_domains
 from tllib_ancon.data.domain import Domain
@@ -129,7 +128,7 @@ class Cells:
         root, digits = self.out / "digits", self.data / "digits"
         if not (root / "image_list" / "classes.txt").is_file():
             to_tllib.main([str(root), "--mnist", str(digits / "mnist.npz"), "--usps", str(digits / "usps.npz")])
-            lists.write(root, lists.digits_domains(root))
+            lists.write(root, root)
         return root
 
     def _part(self, cell: Cell, source: str, domain: Domain, settings: Mapping[str, Any]) -> Task:

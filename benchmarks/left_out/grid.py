@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks import parser, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
-from benchmarks.do_no_harm import parser, run
 from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells
 from tllib_ancon import adapt
 

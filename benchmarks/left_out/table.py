@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.do_no_harm import parser, run
+from benchmarks import parser, run
 from benchmarks.race.works import CIFAR10_C
 from benchmarks.tables import markdown
 from tllib_ancon.errors import UserError

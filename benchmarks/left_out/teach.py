@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmarks.do_no_harm import parser, run
+from benchmarks import parser, run
 from benchmarks.left_out.families import Cell, Cells
 from tllib_ancon import adapt
 from tllib_ancon.methods import Method, Task, Visit, register

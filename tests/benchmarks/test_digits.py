@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.digits import table, to_tllib
+from benchmarks.digits import lists, table, to_tllib
 from tests.benchmarks import recorded
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
+from tllib_ancon.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_means_over_the_seeds_that_are_there(tmp_path: Path, capsys) -> None:
         (tmp_path / f"{pair}-seed{seed}").mkdir()
         scores = {"accuracy": accuracy, "ece": 0.125}
         (tmp_path / f"{pair}-seed{seed}" / f"{method}.json").write_text(json.dumps(scores))
-    assert table.main([str(tmp_path), "--csv", str(tmp_path / "runs.csv")]) == 0
+    table.main([str(tmp_path), "--csv", str(tmp_path / "runs.csv")])
     lines = capsys.readouterr().out.splitlines()
     assert lines.index("| ancon | – | 80.00 (1 seed) |") > lines.index("| shot | 92.00 ± 2.00 (3 seeds) | – |")
     assert "| shot, published by SHOT | 97.9 | 98.0 |" in lines
@@ -66,8 +67,8 @@ def test_means_over_the_seeds_that_are_there(tmp_path: Path, capsys) -> None:
         *(f"MNIST-USPS,shot,{seed},{accuracy},0.1250" for seed, accuracy in enumerate(("90.00", "92.00", "94.00"))),
         "USPS-MNIST,ancon,0,80.00,0.1250",
     ]
-    assert table.main([str(tmp_path / "other")]) == 2
-    assert "holds no PAIR-seedN/METHOD.json" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"holds no PAIR-seedN/METHOD\.json"):
+        table.main([str(tmp_path / "other")])
 
 
 def arrays(number: int, side: int) -> dict[str, np.ndarray]:
@@ -121,6 +122,18 @@ def test_the_layout_is_tllibs(tmp_path: Path) -> None:
         domain = open_domain(tmp_path, "Digits", [code], split)
         assert len(domain) == 5
         assert all(Path(path).is_file() for path in domain.paths)
+
+
+def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(lists.PARTS, "target", ("train", 5))
+    np.savez(tmp_path / "digits.npz", **arrays(20, 4))
+    source, digits, out = (str(tmp_path / name) for name in ("digits.npz", "digits", "lists"))
+    assert to_tllib.main([digits, "--mnist", source, "--usps", source]) == 0
+    lists.main([digits, out])
+    for domain, (part, size) in product(("mnist", "usps"), {"source": 20, "target": 5, "test": 20}.items()):
+        found = open_domain(out, "ImageList", [f"{domain}_{part}"], allow_outside=True)
+        assert (len(found), found.num_classes) == (size, 10)
+        assert all(path.startswith(digits) for path in found.paths)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from torch import nn
 
-from benchmarks.left_out import families, grid, shares, table
+from benchmarks.left_out import families, grid, table
 from benchmarks.left_out.families import Cell
 from tllib_ancon.errors import UserError
 
@@ -93,14 +91,3 @@ def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("| self-training | 50.0 ± 10.0 |")
     assert lines[4:] == ["| Tent | 70.0 ± 0.0 | +20.0 ± 10.0 | 70.0 (resnet20-fog-5) |"]
-
-
-def test_all_of_the_source_s_statistics_are_the_source_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
-    images = np.random.default_rng(0).integers(0, 255, (12, 8, 8, 3), dtype=np.uint8)
-    shown = {"image_size": 8, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "workers": 0, "quiet": True, "seed": 0}
-    monkeypatch.setattr(shares, "SHARES", (0.0, 1.0))
-    said = shares.said(families.Task(model, images, np.zeros(12, np.int64), {**shown, "batch_size": 4}))
-    np.testing.assert_allclose(said["share 1.0"], said["source"], atol=1e-5)
-    assert np.abs(said["share 0.0"] - said["source"]).max() > 0.01
