@@ -19,7 +19,7 @@ from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
 from benchmarks.tables import markdown
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics
+from tllib_ancon.models.batch_norm import estimated_statistics
 
 BATCH = 500
 
@@ -77,7 +77,9 @@ def batches(images: Bytes) -> Iterator[Tensor]:
 
 def _adabn(source: nn.Module, images: Bytes) -> nn.Module:
     model = copy.deepcopy(source)
-    estimate_statistics(model, batches(images))
+    with estimated_statistics(model.eval()), torch.no_grad():
+        for batch in batches(images):
+            model(batch)
     return model
 
 

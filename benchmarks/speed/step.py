@@ -21,7 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon import methods
 from tllib_ancon.config import AdaptConfig
-from tllib_ancon.models.classifier import adaptation_mode, choose_adapted_parameters, shot_classifier
+from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.models.classifier import choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training.devices import DATA_PARALLEL
 from tllib_ancon.training.loop import create_optimizer
@@ -48,7 +49,7 @@ class TrainingStep:
         layout = torch.channels_last if bf16 else torch.preserve_format
         self.model: Any = model.to(device, memory_format=layout)
         choose_adapted_parameters(model, "all-but-head")
-        adaptation_mode(model)
+        BatchNormPolicy().set_mode(model)
         self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
         method_of = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256)
         self.method = method_of.to(device)

@@ -10,7 +10,8 @@ from torchvision import models
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.models import CosineHead
-from tllib_ancon.models.classifier import NetworkClassifier, adaptation_mode, as_classifier, choose_adapted_parameters
+from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.models.classifier import NetworkClassifier, as_classifier, choose_adapted_parameters
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -153,7 +154,7 @@ def test_a_head_is_what_gives_the_logits(build, name: str, width: int) -> None:
     network = build()
     classifier = as_classifier(network, probe=IMAGES)
     assert (classifier.head_name, classifier.features_dim) == (name, width)
-    logits, features = adaptation_mode(copy.deepcopy(classifier))(IMAGES)
+    logits, features = BatchNormPolicy().set_mode(copy.deepcopy(classifier))(IMAGES)
     assert features.shape == (4, width)
     torch.testing.assert_close(classifier.head(features).softmax(1), logits.softmax(1))
     heads = [network.get_submodule(part) for part in name.split("+")]
@@ -172,7 +173,7 @@ def test_a_network_without_a_linear_head_has_logits_alone(build) -> None:
     network = build()
     classifier = as_classifier(network, probe=IMAGES)
     assert (classifier.head, classifier.features_dim, classifier.num_classes) == (None, None, 5)
-    logits, features = adaptation_mode(classifier)(IMAGES)
+    logits, features = BatchNormPolicy().set_mode(classifier)(IMAGES)
     assert (logits.shape, features.shape) == ((4, 5), (4, 0))
     choose_adapted_parameters(classifier, "all-but-head")
     assert all(parameter.requires_grad for parameter in network.parameters())

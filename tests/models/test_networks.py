@@ -12,10 +12,10 @@ from tests.conftest import REFUSED
 from tests.end_to_end.test_hostile_files import Bomb
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.checkpoints import load
 from tllib_ancon.models.classifier import (
     BottleneckClassifier,
-    adaptation_mode,
     preprocessing_of,
     shot_classifier,
 )
@@ -49,7 +49,7 @@ def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool)
     from torchvision.ops import StochasticDepth
 
     layers = nn.BatchNorm1d(2), nn.Dropout(0.5), DropPath(0.5), StochasticDepth(0.5, "row"), nn.Dropout2d()
-    model = adaptation_mode(nn.Sequential(*layers).eval(), dropout)
+    model = BatchNormPolicy().set_mode(nn.Sequential(*layers).eval(), dropout)
     assert [module.training for module in model] == [True, dropout, dropout, dropout, dropout]
 
 
@@ -58,7 +58,7 @@ def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool)
     [("mobilenetv2_100", {"drop_rate": 0.5}, 64), ("test_vit", {"attn_drop_rate": 0.5, "patch_drop_rate": 0.5}, 160)],
 )
 def test_dropout_inside_a_network_is_off_too(name: str, options: dict[str, float], side: int) -> None:
-    model = adaptation_mode(shot_classifier(create_backbone(name, pretrained=False, options=options), 3, 8))
+    model = BatchNormPolicy().set_mode(shot_classifier(create_backbone(name, pretrained=False, options=options), 3, 8))
     images = torch.randn(4, 3, side, side)
     assert torch.equal(model(images)[0], model(images)[0])
 

@@ -14,7 +14,7 @@ from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, IMAGES, adapt, network, without
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics
+from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer, power_decay
 
@@ -108,13 +108,15 @@ def test_the_source_keeps_more_of_its_statistics_the_less_even_classes_are_and_t
     start, images = network(), spread * torch.randn(40, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     settings: dict[str, Any] = {"batch_norm": "mixed", "lr": 1e-12, "criterion": "last", "epochs": 1}
     target = copy.deepcopy(start)
-    estimate_statistics(target, [images])
+    with estimated_statistics(target):
+        target(images)
     if even:
         with torch.no_grad():
             start[-1].bias -= target.eval()(images).mean(0)
             target[-1].bias.copy_(start[-1].bias)
     half = copy.deepcopy(start)
-    estimate_statistics(half, [images], 0.5)
+    with estimated_statistics(half, 0.5):
+        half(images)
     agreement = float((half.eval()(images).argmax(1) == start(images).argmax(1)).float().mean())
     shares = target.eval()(images).argmax(1).bincount(minlength=3) / len(images)
     unevenness = float((shares - 1 / 3).abs().sum())

@@ -1,10 +1,12 @@
-"""The statistics of batch-norm: those of another domain in place of the source's, or beside them."""
+"""How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import reduce
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,27 +15,103 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BATCH_NORMS, evaluating
 from tllib_ancon.self_training import processes
 
+Statistics = Literal["target", "source", "mixed"]
+HALF = 0.5
+EVEN = 0.08
+"""Total variation between predicted class frequencies and equal ones, up to which classes count as balanced."""
 
-@torch.no_grad()
-def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_share: float = 0.0) -> None:
-    r"""Replace the running statistics of every batch-norm layer by those of all these images.
+
+@dataclass(frozen=True)
+class BatchNormPolicy:
+    """The statistics by which batch-norm normalises.
+
+    Attributes:
+        statistics: ``"target"``: of each batch; ``"source"``: the running statistics of the source model; ``"mixed"``:
+            of each batch, after :meth:`prepare` has mixed the source's into scale and shift
+        mixing_weight: weight α of the source's statistics in [0, 1]. Default: chosen by :func:`mixing_weight`
+    """
+
+    statistics: Statistics = "target"
+    mixing_weight: float | None = None
+
+    def set_mode(self, model: nn.Module, dropout: bool = False) -> nn.Module:
+        """Put a classifier into the mode of a training step: batch-norm by this policy, the rest in evaluation mode
+        (dropout in training mode if ``dropout``). The classifier itself counts as training, so that it returns logits
+        and features."""
+        model.train(dropout)
+        model.training = True
+        for module in model.modules():
+            if isinstance(module, BATCH_NORMS):
+                module.train(self.statistics != "source")
+        return model
+
+    def prepare(self, model: nn.Module, predict: Callable[[], Tensor]) -> dict[str, float]:
+        """Mix the source's statistics into a model whose batch-norm layers have some.
+
+        Args:
+            model: source model, changed in place
+            predict: a pass of the model over a sample of the target -> logits (M, K)
+
+        Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
+        of the prepared model
+        """
+        source = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        weight, numbers = self.mixing_weight, {}
+        if weight is None:
+            classes = predict().argmax(1)
+            with estimated_statistics(model, HALF):
+                numbers["agreement"] = float((predict().argmax(1) == classes).float().mean())
+            model.load_state_dict(source)
+            with estimated_statistics(model):
+                weight = mixing_weight(predict(), numbers["agreement"])
+            if weight == 0:
+                return {"batch_norm_share": weight, **numbers}
+            model.load_state_dict(source)
+        with estimated_statistics(model, weight):
+            predict()
+        return {"batch_norm_share": weight, **numbers}
+
+
+def mixing_weight(logits: Tensor, agreement: float) -> float:
+    r"""Choose the weight α of the source's statistics.
+
+    .. math::
+        α = 0 \text{ if } u / 2 \le \min(0.08, 1 - a),
+        \text{ else } \max\Big(\frac12, \frac{u}{u + 1 - a}\Big), \quad u = \sum_k \big| \rho_k - \tfrac1K \big|
+
+    The statistics of a batch depend on the domain and on its classes. Balanced classes leave the domain alone, so that
+    the target's statistics serve best. The less balanced the classes and the smaller the shift, the larger is α.
+
+    Args:
+        logits: (M, K) predictions with the target's statistics; ρ are the frequencies of the predicted classes
+        agreement: a, the fraction of images that the source model and the half-mixed model predict alike
+    """
+    num_images, num_classes = logits.shape
+    frequencies = logits.argmax(1).bincount(minlength=num_classes) / num_images
+    imbalance, shift = float((frequencies - 1 / num_classes).abs().sum()), 1 - agreement
+    return 0.0 if imbalance / 2 <= min(EVEN, shift) else max(HALF, imbalance / (imbalance + shift))
+
+
+@contextmanager
+def estimated_statistics(model: nn.Module, source_weight: float = 0.0) -> Iterator[None]:
+    r"""Estimate batch-norm statistics from the forward passes inside this context.
 
     .. math::
         \mu_T = \frac1M \sum_t m_t \mu_t, \qquad
         \sigma_T^2 = \frac{1}{M - 1} \sum_t \left( (m_t - 1)\, \sigma_t^2 + m_t (\mu_t - \mu_T)^2 \right)
 
     with the mean and the unbiased variance of the m_t values that a channel has in batch t of any process, M in all:
-    the moments of all values at once. What a layer gets was normalised, in the layers before it, by the own statistics
-    of its batch. An image that is left alone joins the batch before it. Nothing else changes.
+    the moments of all values at once. Inside the context each layer normalises by the statistics of its batch, mixed
+    with the weight. At the end every layer's running statistics are the estimate. Nothing else changes.
 
-    With a ``source_share`` α above 0 the network becomes the one that normalises by both domains' statistics,
+    With a ``source_weight`` α above 0 the network becomes the one that normalises by both domains' statistics,
 
     .. math::
         \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
 
-    with S those that it has now, and still learns as any other: scale and shift, γ ← γ σ_T / σ̄ and
-    β ← β + γ (μ_T - μ̄) / σ̄, take up the difference, and the running statistics are the target's. A layer without scale
-    and shift, or with frozen ones, has the target's alone.
+    with S the statistics before. Scale and shift absorb the difference, γ ← γ σ_T / σ̄ and β ← β + γ (μ_T - μ̄) / σ̄, so
+    that the network learns like any other, and the running statistics are the target's. A layer without scale and
+    shift, or with frozen ones, gets the target's statistics alone.
 
     Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN). The mixture is
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
@@ -47,14 +125,15 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
     }
     moments: dict[BATCH_NORMS, Tensor] = {}
     learning = (layer for layer in layers if layer.affine and all(one.requires_grad for one in layer.parameters()))
-    mixing = {*learning} if source_share else set()
+    mixing = {*learning} if source_weight else set()
 
     def mixed(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        share = source_share if layer in mixing else 0.0
+        weight = source_weight if layer in mixing else 0.0
         source_mean, source_variance = source[layer]
-        own, others = ((value + layer.eps).log() for value in (variance, source_variance))
-        return mean.lerp(source_mean, share), own.lerp(others, share).exp() - layer.eps
+        target_log, source_log = ((value + layer.eps).log() for value in (variance, source_variance))
+        return mean.lerp(source_mean, weight), target_log.lerp(source_log, weight).exp() - layer.eps
 
+    @torch.no_grad()
     def add_moments(layer: BATCH_NORMS, inputs: tuple[Tensor]) -> None:
         values = inputs[0].float()
         others = [0, *range(2, values.ndim)]
@@ -70,17 +149,17 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor], source_shar
         for layer in layers:
             layer.get_buffer("num_batches_tracked").zero_()
             hooks.enter_context(layer.register_forward_pre_hook(add_moments))
-        for batch in _none_alone(batches):
-            model.forward(batch)  # a compiled call would not run the hooks
-    for layer, own in moments.items():
-        count, mean, squares = reduce(_merged, processes.gather(own[None]))
-        variance = squares / (count - 1)
-        _set_statistics(layer, mean, variance)
-        if layer in mixing:
-            mixed_mean, mixed_variance = mixed(layer, mean, variance)
-            scale = layer.weight * (mixed_variance + layer.eps).rsqrt()
-            layer.weight.copy_(scale * (variance + layer.eps).sqrt())
-            layer.bias.add_(scale * (mean - mixed_mean))
+        yield
+    with torch.no_grad():
+        for layer, estimate in moments.items():
+            count, mean, squares = reduce(_merged, processes.gather(estimate[None]))
+            variance = squares / (count - 1)
+            _set_statistics(layer, mean, variance)
+            if layer in mixing:
+                mixed_mean, mixed_variance = mixed(layer, mean, variance)
+                scale = layer.weight * (mixed_variance + layer.eps).rsqrt()
+                layer.weight.copy_(scale * (variance + layer.eps).sqrt())
+                layer.bias.add_(scale * (mean - mixed_mean))
 
 
 def _set_statistics(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> None:
@@ -94,19 +173,6 @@ def _merged(one: Tensor, other: Tensor) -> Tensor:
     away = other_mean - mean
     deviations = squares + other_squares + away.square() * (m * n / (m + n))
     return torch.stack((m + n, mean + away * (n / (m + n)), deviations))
-
-
-def _none_alone(batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The same images, but that a last batch of one, or none, is part of the one before it."""
-    batches = iter(batches)
-    held = next(batches)
-    for batch in batches:
-        if len(batch) < min(2, len(held)):
-            held = torch.cat((held, batch))
-        else:
-            yield held
-            held = batch
-    yield held
 
 
 def has_statistics(model: nn.Module) -> bool:

@@ -377,23 +377,6 @@ def require_modest_layer(inputs: int, outputs: int, setting: str) -> None:
         )
 
 
-def adaptation_mode(model: nn.Module, dropout: bool = False, batch_statistics: bool = True) -> nn.Module:
-    """Batch statistics in batch-norm, as in the authors' code, and no noise in the pseudo-labels, which are taken from
-    this same forward pass.
-
-    Everything but batch-norm is in evaluation mode, so that dropout inside a network's own functions is off as well;
-    the model itself counts as training, so that calling it gives logits and features. With ``dropout``, it and
-    stochastic depth stay on, as the authors have it. Without ``batch_statistics`` batch-norm normalises by its running
-    statistics, which then stay.
-    """
-    model.train(dropout)
-    model.training = True
-    for module in model.modules():
-        if isinstance(module, BATCH_NORMS):
-            module.train(batch_statistics)
-    return model
-
-
 def normalises_by_layer_alone(model: nn.Module) -> bool:
     """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
     kinds = nn.LayerNorm, BATCH_NORMS

@@ -107,7 +107,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         )
         self.beta = beta
         self.prior_shrinkage = prior_shrinkage
-        self.refresh = "start" if isinstance(class_prior, str) and class_prior == "estimate" else None
+        self.refresh = "sample" if isinstance(class_prior, str) and class_prior == "estimate" else None
         self.register_buffer("relative_prior", _relative_prior(class_prior, num_classes))
         self.register_buffer("shares", self.relative_prior / num_classes)
         self._known_to_be_estimated = self.refresh is None

@@ -137,9 +137,10 @@ class Method(nn.Module):
         shard: of many processes, the samples that this one visits. Default: all
         trains: False for a method of which an epoch re-estimates the batch-norm statistics and nothing learns
 
-    A part that needs the whole target set has a method ``initialize(indices, features, logits)`` and an attribute
-    ``refresh``: ``"start"`` (once, before the first step) or ``"epoch"`` (before each epoch). The loop asks
-    :meth:`needs_pass` and hands one evaluation pass to :meth:`initialize`, for whichever part asked.
+    A part that needs predictions of many images has a method ``initialize(indices, features, logits)`` and an attribute
+    ``refresh``: ``"start"`` (of all images, before the first step), ``"epoch"`` (of all images, before each epoch)
+    or ``"sample"`` (of a random sample, before the first step). The loop asks :meth:`needs_pass` and :meth:`needs_all`, and hands one
+    evaluation pass to :meth:`initialize`.
 
     Inputs: indices (B,), logits (B, K), features (B, D), and of two views ``predictions`` (B, K), see :class:`Visit`
 
@@ -187,6 +188,10 @@ class Method(nn.Module):
         """Whether any part wants an evaluation pass before this epoch (counted from 0)."""
         return bool(self._parts_to_initialize(epoch))
 
+    def needs_all(self, epoch: int) -> bool:
+        """Whether this pass has to hold all images; a random sample serves otherwise."""
+        return any(part.refresh != "sample" for part in self._parts_to_initialize(epoch))
+
     def initialize(self, epoch: int, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Hand one evaluation pass, (N,), (N, D), (N, K), to the parts that want it before this epoch."""
         for part in self._parts_to_initialize(epoch):
@@ -214,7 +219,7 @@ class Method(nn.Module):
         return indices if self.shard is None else self.shard.rows(indices)
 
     def _parts_to_initialize(self, epoch: int) -> list[Any]:
-        due = {"epoch"} if epoch else {"epoch", "start"}
+        due = {"epoch"} if epoch else {"epoch", "start", "sample"}
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
 
 

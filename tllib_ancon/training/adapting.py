@@ -18,11 +18,10 @@ from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
-    adaptation_mode,
     choose_adapted_parameters,
     normalises_by_layer_alone,
 )
@@ -54,7 +53,7 @@ class TargetImages(NamedTuple):
 
 
 def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> TargetImages:
-    """Divide the target into images to adapt on and a hold-out, and load what is this process's share."""
+    """Divide the target into images to adapt on and a hold-out. Each loader yields this process's part."""
     adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
     adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
     shard = Shard.of_this_process(len(adapted))
@@ -62,14 +61,22 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     batch_size = config.batch_size or min(USUAL_BATCH, max(most, 1))
     workers, images = WorkerPool(config.workers), UnlabelledImages(adapted, transforms.train, config.seed)
     training = training_loader(images, batch_size, workers, a_step=config.accumulation_steps)
-    evaluated = (adapted, held_out if len(held_out) else adapted, target)
+    evaluated = (adapted, held_out, target)
     loaders = (evaluation_loader(domain, transforms.evaluation, batch_size, workers) for domain in evaluated)
     return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)
 
 
-HALF = 0.5
-EVEN = 0.08
-"""Total variation from equal shares up to which classes are taken to be equally frequent."""
+def draw_sample(num_images: int, most: int, batch_size: int, seed: int) -> Tensor:
+    """Positions of at most ``most`` images in random order. Every process gets equally many, and no batch has a single
+    image, which has no batch statistics."""
+    world_size = processes.world_size()
+    each = max(min(num_images, most) // world_size, 1)
+    each -= each > 1 and batch_size > 1 and each % batch_size == 1
+    return torch.randperm(num_images, generator=torch.Generator().manual_seed(seed))[: world_size * each]
+
+
+SAMPLE = 1024
+"""Images at most that stand for all where the mixing weight, the class prior and label-free scores are estimated."""
 
 
 class Adaptation(TrainingLoop):
@@ -116,6 +123,11 @@ class Adaptation(TrainingLoop):
             shard=images.shard,
             **options.options,
         )
+        most = SAMPLE if self.method.trains and not options.held_out_share else len(target)
+        adapted, batch_size = images.adapted.dataset.domain, max(images.training.batch_size, USUAL_BATCH)
+        self.sampled = draw_sample(len(adapted), most, batch_size, options.seed)
+        sample = adapted.subset(self.sampled)
+        self.sample = evaluation_loader(sample, transforms.evaluation, batch_size, images.training.pool)
         _refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, images.training.batch_size)
         if self.method.trains:
@@ -136,7 +148,8 @@ class Adaptation(TrainingLoop):
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
         self.first = Kept()
-        self.scored: Predictions | None = None  # where the next epoch begins with a pass over the same images
+        self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share)
+        self.passed: Predictions | None = None  # over the images to adapt on, by the weights with which an epoch starts
         loaders, updates = [images.training], steps // options.accumulation_steps
         self.num_taught = 0 if taught is None else int((taught >= 0).sum())
         if taught is not None:
@@ -184,7 +197,8 @@ class Adaptation(TrainingLoop):
         if epoch > self.options.epochs:
             self.given.load_state_dict(self.average.module.state_dict())
             if self.options.batch_norm != "source" and has_statistics(self.network):
-                self._estimate_statistics(epoch)
+                with estimated_statistics(self.network):
+                    self._predict(self.sample, epoch)
             return {"averaged": self.options.average_last}
         numbers = self._train_epoch(epoch)
         if epoch > self.options.epochs - self.options.average_last:
@@ -192,50 +206,35 @@ class Adaptation(TrainingLoop):
         return numbers
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        mixes = epoch == 1 and self.options.batch_norm == "mixed" and has_statistics(self.network)
-        mixed, said = self._mix_statistics() if mixes else ({}, self.scored)
-        self.scored = None  # it is large
+        prepared, passed = self._prepare() if epoch == 1 else ({}, self.passed)
+        self.passed = None  # it is large
         if not self.method.trains:
-            if not mixes:
-                self._estimate_statistics(epoch)
-            return mixed
+            return prepared
         if self.method.needs_pass(epoch - 1):
-            self.method.initialize(epoch - 1, *(said or self._predict(self.images.adapted, epoch)))
-        return mixed | super()._train_epoch(epoch)
+            if passed is None:
+                passed = self._predict(self.images.adapted if self.method.needs_all(epoch - 1) else self.sample, epoch)
+            self.method.initialize(epoch - 1, *passed)
+        return prepared | super()._train_epoch(epoch)
 
-    def _mix_statistics(self) -> tuple[dict[str, float], Predictions | None]:
-        r"""Take up a share α of the source's batch-norm statistics; returns it as ``batch_norm_share``, and what the
-        network then says of the images to adapt on, where that is known.
+    def _prepare(self) -> tuple[dict[str, float], Predictions | None]:
+        """Set batch-norm up; returns numbers for the record, and the predictions that the method is initialised with,
+        where there are any."""
+        if not self.method.trains and self.options.batch_norm == "target":
+            with estimated_statistics(self.network):
+                self._predict(self.sample, 1)
+        if self.options.batch_norm != "mixed" or not has_statistics(self.network):
+            return {}, self.passed
+        passes: list[Predictions] = []
 
-        .. math::
-            α = 0 \text{ if } u / 2 \le \min(0.08, 1 - a),
-            \text{ else } \max\Big(\frac12, \frac{u}{u + 1 - a}\Big), \quad u = \sum_k \big| \rho_k - \tfrac1K \big|
+        def predict() -> Tensor:
+            passes[:] = [self._predict(self.sample, 1)]
+            return passes[0].logits
 
-        unless it is given, with ρ the shares of the classes that the network says with the target's statistics, and a,
-        the ``agreement``, the share of images that the source model and a network with half of its statistics predict
-        alike. Where classes are equally frequent, batches tell of the domain alone; elsewhere, the farther classes are
-        from that and the less the domain differs, the more they tell how often each class occurs.
-        """
-        share, found = self.options.batch_norm_share, {}
-        if share is None:
-            source = copy_to_cpu(self.network.state_dict())
-            self._estimate_statistics(1, HALF)
-            labels = self._predict(self.images.held_out, 1).logits.argmax(1).cpu()
-            found = {"agreement": float((labels == self.first["labels"]).float().mean())}
-            self.network.load_state_dict(source)
-            self._estimate_statistics(1)
-            said = self._predict(self.images.adapted, 1)
-            shares = said.logits.argmax(1).bincount(minlength=said.logits.shape[1]) / len(said.logits)
-            uneven, shifted = float((shares - 1 / len(shares)).abs().sum()), 1 - found["agreement"]
-            if uneven / 2 <= min(EVEN, shifted):
-                return {"batch_norm_share": 0.0, **found}, said
-            share = max(HALF, uneven / (uneven + shifted))
-            self.network.load_state_dict(source)
-        self._estimate_statistics(1, share)
-        return {"batch_norm_share": share, **found}, None
+        numbers = self.batch_norm.prepare(self.network, predict)
+        return numbers, None if self.method.needs_all(0) else passes[0]
 
     def _train_mode(self) -> None:
-        adaptation_mode(self.network, self.options.dropout, self.options.batch_norm != "source")
+        self.batch_norm.set_mode(self.network, self.options.dropout)
 
     def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
@@ -259,33 +258,29 @@ class Adaptation(TrainingLoop):
         for parameter, source in self.origins.items():
             parameter.lerp_(source, self.options.pull)
 
-    def _estimate_statistics(self, epoch: int, source_share: float = 0.0) -> None:
-        """Give batch-norm the statistics of the images to adapt on, without augmentation and without the image that
-        evaluation repeats, or mix those of training's own first batches into the source's; synchronised batch-norm
-        needs as many batches in each process, hence that image too."""
-        loader = self.images.training if source_share else self.images.adapted
-        count = loader.num_images if source_share or self.options.sync_batch_norm else len(self.images.shard)
-        batches = enumerate(self.interruption.watch(loader, epoch))
-        with self.accelerator.autocast():
-            own = (images[: count - at * loader.batch_size].to(self.device) for at, (_, images) in batches)
-            estimate_statistics(self.network, own, source_share)
-
     def _score(self, metrics: dict[str, Any]) -> Predictions | None:
-        """Score the hold-out, and for the record the whole target where its turn has come or its predictions are kept
-        anyway; returns these: those on the hold-out where all images stand in for it."""
-        epoch = metrics["epoch"]
-        held_out = self._predict(self.images.held_out, epoch)
-        self._require_finite(held_out.logits, epoch)
-        metrics |= selection.score_all(held_out.logits.softmax(1)) | scores_under_dropout(held_out, self.network.head)
-        if epoch == 0:
-            metrics |= assessing.by_source(held_out.logits.cpu(), held_out.features.cpu(), self.source)
-        labels = held_out.logits.argmax(1).cpu()
-        metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
+        """Score the hold-out, or the sample if nothing is held out; and for the record the whole target if it has
+        labels. Returns the predictions on the whole target, if there are any."""
+        epoch, predictions = metrics["epoch"], None
         is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
-        self.scored = held_out if self.method.needs_pass(epoch) and not self.images.num_held_out else None
-        predictions = None
-        if is_recorded or self._keeps_predictions():
-            predictions = self._predict(self.images.every, epoch) if self.images.num_held_out else held_out
+        next_epoch_needs_all = self.method.needs_pass(epoch) and not self.images.num_held_out
+        if is_recorded or next_epoch_needs_all:
+            predictions = self._predict(self.images.every, epoch)
+        if self.images.num_held_out:
+            scored = self._predict(self.images.held_out, epoch)
+        elif predictions is not None:
+            scored = Predictions(*(part[self.sampled.to(part.device)] for part in predictions))
+        else:
+            scored = self._predict(self.sample, epoch)
+        self.passed = predictions if next_epoch_needs_all else None
+        self._require_finite(scored.logits, epoch)
+        metrics |= selection.score_all(scored.logits.softmax(1)) | scores_under_dropout(scored, self.network.head)
+        if epoch == 0:
+            metrics |= assessing.by_source(scored.logits.cpu(), scored.features.cpu(), self.source)
+        labels = scored.logits.argmax(1).cpu()
+        metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
+        if predictions is None and self._keeps_predictions():
+            predictions = self._predict(self.images.every, epoch)
         if self.record is not None and predictions is not None:
             metrics |= self.record(predictions)
         if self.record is not None and epoch == self.last_epoch:

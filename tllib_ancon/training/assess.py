@@ -23,11 +23,11 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import estimate_statistics, has_statistics
+from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.adapting import HALF, scores_under_dropout
+from tllib_ancon.training.adapting import scores_under_dropout
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, predict_domain
 from tllib_ancon.training.inputs import Transform
@@ -173,8 +173,8 @@ class Passes:
     def mixed(self, domain: Domain) -> NDArray[np.int64]:
         """The classes that the network says with half of the domain's batch-norm statistics."""
         network = copy.deepcopy(self.classifier).requires_grad_(True)
-        estimate_statistics(network, (batch.to(devices.device()) for _, batch in self.loader(domain)), HALF)
-        return self.predictions(domain, network).logits.argmax(1).cpu().numpy()
+        with estimated_statistics(network, HALF):
+            return self.predictions(domain, network).logits.argmax(1).cpu().numpy()
 
     def statistics(self, source: Domain) -> SourceStatistics:
         if source.labels is None or len(source) < FEWEST_IMAGES or len(np.unique(source.labels)) < 2:
