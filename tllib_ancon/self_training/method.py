@@ -139,7 +139,7 @@ class Method(nn.Module):
 
     A part that needs predictions of many images has a method ``initialize(indices, features, logits)`` and an attribute
     ``refresh``: ``"start"`` (of all images, before the first step), ``"epoch"`` (of all images, before each epoch) or
-    ``"sample"`` (of a random sample, before the first step). The loop asks :meth:`needs_pass` and :meth:`needs_all`, and
+    ``"sample"`` (of a random sample, before the first step). The loop asks :meth:`needs_pass` and :meth:`needs_all` and
     hands one evaluation pass to :meth:`initialize`.
 
     Inputs: indices (B,), logits (B, K), features (B, D), and of two views ``predictions`` (B, K), see :class:`Visit`
