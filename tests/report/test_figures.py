@@ -7,11 +7,9 @@ from PIL import Image
 
 from tests.report.fabricated import change_metrics, frame_of, without_scores, write_predictions, write_run
 from tllib_ancon.report.curves import whole_ticks
-from tllib_ancon.report.figures import Shown, boxes, class_names, draw_class_legend, draw_confusion, figures, new_figure
-from tllib_ancon.report.runs import read_runs
-from tllib_ancon.training.saved import read_predictions
+from tllib_ancon.report.figures import boxes, draw_confusion, figures, new_figure
 
-OF_PREDICTIONS = {"votes", "reliability", "confusion", "tsne"}
+OF_PREDICTIONS = {"votes", "reliability", "confusion"}
 
 
 def names(folder: Path, *varied: str) -> list[str]:
@@ -68,10 +66,8 @@ def test_long_names_leave_the_boxes_their_place() -> None:
     ("changed", "drawn"),
     [
         ({}, OF_PREDICTIONS),
-        (dict.fromkeys(("votes", "features")), {"reliability", "confusion"}),
-        (dict.fromkeys(("votes", "features", "labels")), set()),
-        ({"images": 2, "features": np.zeros((2, 5), np.float16)}, OF_PREDICTIONS - {"tsne"}),
-        ({"features": np.zeros((60, 1), np.float16)}, OF_PREDICTIONS - {"tsne"}),
+        ({"votes": None}, {"reliability", "confusion"}),
+        ({"labels": None}, set()),
     ],
 )
 def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path, changed, drawn) -> None:
@@ -79,9 +75,9 @@ def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path, changed, dra
     assert set(names(tmp_path)) & OF_PREDICTIONS == drawn
 
 
-def test_runs_without_labels_have_curves_and_features_and_severities_a_figure(tmp_path: Path) -> None:
+def test_runs_without_labels_have_curves_and_severities_a_figure(tmp_path: Path) -> None:
     write_predictions(write_run(tmp_path / "one", "ancon", labelled=False, votes=True), labels=None)
-    assert names(tmp_path / "one") == ["epochs-without-labels", "tsne"]
+    assert names(tmp_path / "one") == ["epochs-without-labels"]
     for severity in (1, 3):
         write_run(tmp_path / "two", "ancon", f"frost/{severity}")
     assert "severity" in names(tmp_path / "two")
@@ -97,29 +93,15 @@ def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_
     assert str(damaged / "predictions.npz") in notes[0]
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan, 1e30])
-def test_features_of_a_diverged_run_are_left_out_of_the_one_figure_that_needs_them(tmp_path: Path, value) -> None:
-    features = np.zeros((60, 4), np.float32)
-    features[3, 1] = value
-    write_predictions(write_run(tmp_path, "ancon"), features=features)
-    drawn, notes = figures(frame_of(tmp_path), ())
-    assert {picture.name for picture in drawn} & OF_PREDICTIONS == OF_PREDICTIONS - {"tsne"}
-    assert notes == ["left out of t-SNE, its features have diverged: ancon, A-D, seed 0"]
-
-
-def test_classes_have_their_names_and_votes_whole_ticks(tmp_path: Path) -> None:
+def test_classes_have_their_names_and_votes_whole_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_predictions(write_run(tmp_path, "ancon", inputs={"classes": ["mug", "$bike$", "a" * 40]}))
-    (run,) = read_runs([tmp_path])[0]
-    saved = read_predictions(run.path)
-    one = Shown("", class_names(run, 3), saved)
-    figure, (panel,) = new_figure(1)
-    draw_confusion(panel, one)
-    draw_class_legend(figure, [one])
-    shown = ["mug", r"\$bike\$", "a" * 23 + "…"]
-    for texts in (panel.get_xticklabels(), panel.get_yticklabels(), figure.legends[0].get_texts()):
-        assert [text.get_text() for text in texts] == shown
-    assert [*new_figure(9)[0].get_size_inches()] == [15, 15]
-    figure, (panel,) = new_figure(1)
+    drawn = []
+    kept = lambda panel, one: drawn.append(panel) or draw_confusion(panel, one)  # noqa: E731
+    monkeypatch.setattr("tllib_ancon.report.figures.draw_confusion", kept)
+    figures(frame_of(tmp_path), ())
+    for texts in (drawn[0].get_xticklabels(), drawn[0].get_yticklabels()):
+        assert [text.get_text() for text in texts] == ["mug", r"\$bike\$", "a" * 23 + "…"]
+    _, (panel,) = new_figure(1)
     panel.plot([1, 3], [0, 1])
     whole_ticks(panel.xaxis)
     assert all(float(tick).is_integer() for tick in panel.get_xticks())

@@ -10,8 +10,8 @@ import pytest
 
 from tests.report.fabricated import frame_of, write_run
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import escaped, page, to_latex
-from tllib_ancon.report.tables import ACCURACY, Cell, Line, Table, table
+from tllib_ancon.report.formats import escaped, page
+from tllib_ancon.report.tables import ACCURACY, table
 
 MEASURE = """<script>
 const overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
@@ -19,14 +19,6 @@ const drawn = [...document.images].filter(image => image.complete && image.natur
 const rows = document.querySelectorAll("tbody tr").length;
 parent.document.title = `width ${innerWidth} overflow ${overflow} images ${drawn} rows ${rows}`;
 </script></body>"""
-
-
-def test_latex_escapes_names_and_sources() -> None:
-    shot = Line("other", "shot & co", {"A_b": Cell(71.0, best=True)})
-    text = to_latex(Table("accuracy", "accuracy in %", ["A_b", "C|d"], [shot], ["Others & co,\n100 %"]))
-    assert r" & A\_b & C|d \\" in text
-    assert r"shot \& co (others) & \textbf{71.00} &  \\" in text
-    assert "% Others & co, 100 %\n" in text
 
 
 @pytest.mark.parametrize(
@@ -61,18 +53,17 @@ def test_nothing_is_loaded_from_elsewhere(wide: str) -> None:
     assert "@import" not in wide
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_chromium_shows_it_without_sideways_scrolling(wide: str, tmp_path: Path, width: int) -> None:
+def test_chromium_shows_it_without_sideways_scrolling(wide: str, tmp_path: Path) -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         pytest.skip("no chromium on this machine: apt-get install chromium")
     path = tmp_path / "page.html"
     inner = escape(wide.replace("</body>", MEASURE))
-    frame = f'<iframe style="border: 0; height: 800px; width: {width}px" srcdoc="{inner}"></iframe>'
+    frame = f'<iframe style="border: 0; height: 800px; width: 360px" srcdoc="{inner}"></iframe>'
     path.write_text(f"<!DOCTYPE html><html><head><title></title></head><body>{frame}</body></html>", encoding="utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000"]
     command = [chromium, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title is not None
-    assert title[1] == f"width {width} overflow 0 images {wide.count('<img')} rows 2"
+    assert title[1] == f"width 360 overflow 0 images {wide.count('<img')} rows 2"

@@ -336,7 +336,7 @@ class ReportConfig(Settings):
         "benchmark",
     )
     out: Annotated[str, Flag(metavar="DIR")] = "report"
-    """folder of report.html, report.md, *.csv, *.tex and *.png"""
+    """folder of report.html, report.md, runs.csv and *.png"""
 
 
 def report(config: ReportConfig) -> None:

@@ -48,10 +48,9 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
         calibration = _differences(ece, compared[name])
         numbers += _mean_and_error(_units(calibration)) if len(calibration) > 1 else ()
         columns = zip(COLUMNS.items(), numbers, strict=False)
-        cells = {column: Cell(number, decimals=digits) for (column, digits), number in columns}
+        cells = {column: Cell(number, form=f".{digits}f") for (column, digits), number in columns}
         lines.append(Line("measured", name, cells))
-    title = "differences between runs, accuracy in points"
-    return Table("paired", title, list(COLUMNS), lines, NOTES) if lines else None
+    return Table("differences between runs, accuracy in points", list(COLUMNS), lines, NOTES) if lines else None
 
 
 def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:

@@ -18,18 +18,18 @@ from tllib_ancon.paper.local import RECORD
 from tllib_ancon.paper.plan import Plan
 from tllib_ancon.report import tables
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import markdown, page, to_csv, to_latex
+from tllib_ancon.report.formats import markdown, page
 from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.runs import AdaptedRun, frame, read_records, read_runs, refuse_mixed_settings, runs_csv, some
+from tllib_ancon.report.runs import AdaptedRun, frame, read_runs, refuse_mixed_settings, runs_csv, some
 from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
-from tllib_ancon.training.files import write_bytes
+from tllib_ancon.training.files import read_json, write_bytes
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
     """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper, by default
     that of the benchmark that made the runs; gives the text of ``report.md`` and where the report is."""
     paths, out = [Path(folder) for folder in folders], Path(out)
-    records, damaged = read_records(folder / RECORD for folder in paths)
+    records = [read_json(folder / RECORD) for folder in paths if (folder / RECORD).is_file()]
     names = {record["table"] for record in records}
     name = paper or (names.pop() if len(names) == 1 else None)
     plan = plans.load(name) if name else None
@@ -40,12 +40,10 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     title = plan.title if plan else f"{runs[0].dataset}: {_counted(len(runs), 'adaptation')}"
     made = _tables(found, plan, varied)
     pictures, not_shown = figures(found, varied)
-    remarks = [*_remarks(found, plan, records), *damaged, *left_out, *not_shown]
+    remarks = [*_remarks(found, plan, records), *left_out, *not_shown]
     texts = {
         "report.md": markdown(title, remarks, made),
         "runs.csv": runs_csv(found, varied),
-        **{f"{one.name}.csv": to_csv(one) for one in made},
-        **{f"{one.name}.tex": to_latex(one) for one in made},
         "report.html": page(title, remarks, made, pictures),
     }
     files = {name: text.encode(errors="replace") for name, text in texts.items()}  # not every file name is text
@@ -70,8 +68,7 @@ def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> lis
         for severity, part in labelled.groupby("severity"):
             for quantity in tables.WITH_LABELS:
                 one = table(quantity, part, *_printed(plan, quantity, severity, dataset))
-                named: dict[str, Any] = {"name": f"{one.name}-{severity}", "title": f"{one.title}, severity {severity}"}
-                made.append(replace(one, **named) if severity else one)
+                made.append(replace(one, title=f"{one.title}, severity {severity}") if severity else one)
         made += [paired_table(labelled), None if varied else tables.selection_table(labelled)]
         made += [tables.mce_table(labelled)] if dataset == IMAGENET_C else []
     without = [table(quantity, unlabelled) for quantity in tables.WITHOUT_LABELS] if len(unlabelled) else []
@@ -89,8 +86,7 @@ def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str)
 def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
     """How the runs were made."""
     runs = list(found.run)
-    unknown = {"torch": "of an unknown version", "device": "an unknown device"}
-    machines = sorted({"torch {torch} on {device}".format(**{**unknown, **run.config["versions"]}) for run in runs})
+    machines = sorted({run.machine for run in runs})
     seeds = sorted(found.seed.unique())
     numbered = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
     remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(machines)}"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
 
 import pandas as pd
 
@@ -19,34 +18,48 @@ PAPER_SEEDS = 3
 AVERAGE = "average"
 SOURCE_ONLY = "source-only"
 LARGEST_CHANGE = "largest change"
+KINDS = {"measured": "", "published": " (paper)", "difference": " (difference)", "other": " (others)"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cell:
     """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed."""
 
     mean: float
-    deviation: float | None = None
-    seeds: int | None = None
+    deviation: float = nan
+    seeds: int = PAPER_SEEDS
     best: bool = False
-    decimals: int = 2
+    form: str = ".2f"
+
+    @property
+    def text(self) -> str:
+        """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's."""
+        spread = "" if isnan(self.deviation) else f" ± {self.deviation:{self.form}}"
+        few = f" †{self.seeds}" if self.seeds < PAPER_SEEDS else ""
+        return f"{self.mean:{self.form}}{spread}{few}"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table; ``kind`` is measured, published, difference (measured - published) or other."""
+    """One line of a table; ``kind`` is one of :data:`KINDS`."""
 
     kind: str
     label: str
     cells: Mapping[str, Cell]
     source: str = ""
 
+    @property
+    def name(self) -> str:
+        return self.label + KINDS[self.kind]
+
+    def row(self, columns: Iterable[str]) -> list[Cell | None]:
+        return list(map(self.cells.get, columns))
+
 
 @dataclass(frozen=True)
 class Table:
     """What a report shows."""
 
-    name: str  # short, for file names
     title: str
     columns: Sequence[str]  # in order, an average among them if there is one
     lines: Sequence[Line]
@@ -65,9 +78,12 @@ class Quantity:
     unit: float = 1.0  # what the frame's numbers are multiplied by
     printed_unit: float = 1.0  # what the paper's numbers are multiplied by
 
+    def cell(self, mean: float, deviation: float = nan, seeds: float = PAPER_SEEDS, best: bool = False) -> Cell:
+        return Cell(mean, deviation, int(seeds), best, f".{self.decimals}f")
+
 
 _BINS = f"ECE with {NUM_BINS} equal-width bins over [0, 1]; the paper does not state its number of bins"
-_UNLABELLED = "no label was used: this number does not say how many predictions are right"
+_UNLABELLED = "no label was used: this number does not show how many predictions are right"
 _VOTES = "images that vote, in % of a batch, mean over the selected epoch"
 _THRESHOLD = "threshold δ of the confidence at the end of the selected epoch"
 
@@ -108,49 +124,65 @@ def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (),
     """Rows are starts, methods and variants, each above the paper's and their difference, and below them all the rows
     of others; columns are pairs, corruptions or classes."""
     printed = list(published[0].values) if published else []
-    values = measured(runs, quantity, printed)
-    found = dict.fromkeys(name for own in values.values() for name in own.index.get_level_values("column"))
-    columns = [*(name for name in printed if name in found), *(name for name in found if name not in printed)]
-    whole, average = bool(printed) and set(columns) == set(printed), [AVERAGE] * (len(columns) > 1)
+    rows = measured(runs, quantity, printed)
+    if not rows:
+        return Table(quantity.title, (), ())
+    values = pd.concat(rows, names=ROW).unstack("column", sort=False)
+    columns = [*(name for name in printed if name in values), *(name for name in values if name not in printed)]
+    averaged, whole = len(columns) > 1, {*columns} == {*printed}
+    if averaged:
+        values[AVERAGE] = values.mean(axis=1, skipna=False)
+    shown = [*columns, AVERAGE] if averaged else columns
 
     def as_printed(kind: str, row: Row) -> Line:
-        cells = {name: Cell(quantity.printed_unit * row.values[name]) for name in columns if name in row.values}
-        if average and whole and row.average is not None:
-            cells[AVERAGE] = Cell(quantity.printed_unit * row.average)
-        elif average and len(columns) == len(cells):
-            cells[AVERAGE] = Cell(fmean(cell.mean for cell in cells.values()))
-        name = f"{row.start}: {row.method}" if row.start else row.method
-        return Line(kind, f"{name}, seed {row.seed}" if row.seed else name, cells, row.source)
+        known = {name: row.values[name] for name in columns if name in row.values}
+        if averaged and whole and row.average is not None:
+            known[AVERAGE] = row.average
+        elif averaged and len(known) == len(columns):
+            known[AVERAGE] = fmean(known.values())
+        name = ": ".join(filter(None, (row.start, row.method))) + (f", seed {row.seed}" if row.seed else "")
+        cells = {column: quantity.cell(quantity.printed_unit * value) for column, value in known.items()}
+        return Line(kind, name, cells, row.source)
 
-    rows = {row: _summary(own, columns) for row, own in values.items()}
-    _mark_best(rows, quantity)
     lines = []
-    for (start, method, variant), cells in rows.items():
-        name = label(start, method)
-        lines.append(Line("measured", f"{name} ({variant})" if variant else name, cells))
+    for (start, method, variant), cells in _cells(values[shown], quantity):
+        called = label(start, method)
+        lines.append(Line("measured", f"{called} ({variant})" if variant else called, cells))
         for row in published:
             if not variant and row.method == method and row.start in ("", start):
                 line = as_printed("published", row)
-                both = [column for column in line.cells if column in cells]
-                differences = {column: Cell(cells[column].mean - line.cells[column].mean) for column in both}
-                lines += [line, Line("difference", name, differences)]
-    lines += [as_printed("other", row) for row in others]
+                form, both = f"+.{quantity.decimals}f", line.cells.keys() & cells.keys()
+                differences = {name: Cell(cells[name].mean - line.cells[name].mean, form=form) for name in both}
+                lines += [line, Line("difference", called, differences)]
+    lines = [line for line in (*lines, *(as_printed("other", row) for row in others)) if line.cells]
     ranked = "; best of the methods in bold" if quantity.higher_is_better is not None else ""
     notes = [f"mean ± sample standard deviation over seeds; the epoch is selected without labels{ranked}"]
-    if any((own.groupby(level="column").size() < PAPER_SEEDS).any() for own in values.values()):
+    if (values[columns].groupby(level=ROW).count().replace(0, PAPER_SEEDS) < PAPER_SEEDS).any(axis=None):
         notes.append("†n: of n seeds")
     notes += quantity.notes
-    if average and printed and not whole:
+    if averaged and printed and not whole:
         notes.append("averages, the printed rows' too, are over the columns shown")
-    shown = [line for line in lines if line.cells]
     sources: dict[str, list[str]] = {}
-    for line in shown:
+    for line in lines:
         if line.kind == "other":
             sources.setdefault(line.source, []).append(line.label)
-        for cell in line.cells.values():
-            cell.decimals = quantity.decimals
     notes += [f"{', '.join(labels)} (others): {source}" for source, labels in sources.items()]
-    return Table(quantity.name, quantity.title, [*columns, *average], shown, notes)
+    return Table(quantity.title, shown, lines, notes)
+
+
+def _cells(values: pd.DataFrame, quantity: Quantity) -> Iterator[tuple[RowKey, dict[str, Cell]]]:
+    """The mean, deviation and number of repeats of each row, by column. The best mean of the methods from one start,
+    to the shown digits, is marked where several compete."""
+    by_row = values.groupby(level=ROW, sort=False)
+    means, deviations, counts = by_row.mean(), by_row.std(), by_row.count()
+    methods = means.index.get_level_values("method") != SOURCE_ONLY
+    rivals = means[methods & (quantity.higher_is_better is not None)].round(quantity.decimals)
+    of_start = rivals.groupby(level="start")
+    best = rivals.eq(of_start.transform("max" if quantity.higher_is_better else "min"))
+    best = (best & (of_start.transform("count") > 1)).reindex(means.index, fill_value=False)
+    for row in means.index:
+        columns = zip(values, *(found.loc[row] for found in (means, deviations, counts, best)), strict=True)
+        yield row, {name: quantity.cell(*numbers) for name, *numbers in columns if not isnan(numbers[0])}
 
 
 def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +190,7 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
     runs with two epochs to choose from that can be compared, and max - min over the criteria that the paper takes; NaN
     where that epoch or a score is not on record."""
 
-    def chosen(epochs: Sequence[Mapping[str, Any]], name: str) -> float:
+    def chosen(epochs: Sequence[Mapping[str, float]], name: str) -> float:
         scores = [epoch.get(name, nan) for epoch in epochs]
         return nan if any(map(isnan, scores)) else epochs[best_epoch(scores, name)].get("accuracy", nan)
 
@@ -180,47 +212,18 @@ def selection_table(runs: pd.DataFrame) -> Table | None:
     if LARGEST_CHANGE in found:
         paper = ", ".join(PAPER_CRITERIA)
         notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {paper}")
-    means = found.groupby(runs.method, sort=False).agg(fmean)
+    means = found.groupby(runs.method, sort=False).mean()
     lines = [Line("measured", str(method), dict(row.map(Cell))) for method, row in means.iterrows()]
-    return Table("selection", "accuracy in % of the epoch that each criterion selects", list(means), lines, notes)
+    return Table("accuracy in % of the epoch that each criterion selects", list(means), lines, notes)
 
 
 def mce_table(runs: pd.DataFrame) -> Table | None:
     """Mean corruption error of each method, if all 15 corruptions were run at five severities."""
     lines = []
     for (_, method, _), values in measured(runs[runs.severity > 0], ACCURACY).items():
-        means = values.groupby(level=["column", "severity"]).agg(fmean)
+        means = values.groupby(level=["column", "severity"]).mean()
         error = mean_corruption_error({name: own.droplevel(0).to_dict() for name, own in means.groupby(level="column")})
         if error is not None:
             lines.append(Line("measured", method, {"mCE": Cell(error)}))
     notes = ("mean over seeds; normalised by AlexNet's errors (Hendrycks and Dietterich, ICLR 2019)",)
-    return Table("mce", "mean corruption error in %, 15 corruptions", ("mCE",), lines, notes) if lines else None
-
-
-def _summary(values: pd.Series[float], columns: Sequence[str]) -> dict[str, Cell]:
-    """The means of a row over its repeats, and their average where it has all columns."""
-    by_repeat = values.unstack("column")
-    cells = {name: _cell(by_repeat[name].dropna()) for name in columns if name in by_repeat}
-    if 1 < len(columns) == len(cells):
-        if by_repeat.notna().all(axis=None):
-            cells[AVERAGE] = _cell([fmean(row) for row in by_repeat.to_numpy()])
-        else:
-            fewest = min(cell.seeds or 0 for cell in cells.values())
-            cells[AVERAGE] = Cell(fmean(cell.mean for cell in cells.values()), None, fewest)
-    return cells
-
-
-def _cell(values: Sequence[float] | pd.Series[float]) -> Cell:
-    return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
-
-
-def _mark_best(rows: Mapping[RowKey, Mapping[str, Cell]], quantity: Quantity) -> None:
-    """Mark the best mean of the methods from one start in each column, to the shown digits, where several compete."""
-    rivals: dict[tuple[str, str], list[Cell]] = {}
-    for (start, method, _), cells in rows.items():
-        for name, cell in cells.items() if method != SOURCE_ONLY else ():
-            rivals.setdefault((start, name), []).append(cell)
-    for own in rivals.values() if quantity.higher_is_better is not None else ():
-        best = (max if quantity.higher_is_better else min)(round(cell.mean, quantity.decimals) for cell in own)
-        for cell in own:
-            cell.best = len(own) > 1 and round(cell.mean, quantity.decimals) == best
+    return Table("mean corruption error in %, 15 corruptions", ("mCE",), lines, notes) if lines else None
