@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
 from scipy.stats import ttest_ind
 
 from tllib_ancon import assessing
-from tllib_ancon.assessing import SourceStatistics, atc, doc, drift_p, labelled_accuracy, labels_needed
+from tllib_ancon.assessing import SourceStatistics, drift_p, labelled_accuracy, labels_needed
 
 STREAMS = 300
 
@@ -94,41 +93,12 @@ def test_the_estimate_from_labels_is_that_of_prediction_powered_inference() -> N
 
 
 def test_about_so_many_labels_are_needed() -> None:
-    assert labels_needed(0.95, 5000) < labels_needed(0.7, 5000) < labels_needed(0.5, 5000) < 400
+    assert labels_needed(0.95, 5000) < labels_needed(0.7, 5000) < labels_needed(0.5, 5000) < 1000
     assert labels_needed(0.5, 50) < 50
+    assert labels_needed(0.5, 10**6) < 1200
     right, confidences = population(np.random.default_rng(3), 5000, 0.7, 0.0)
     lower, upper = labelled_accuracy(right[: labels_needed(0.7, 5000)], confidences)[1]
-    assert upper - lower == pytest.approx(0.2, abs=0.03)
-
-
-def outputs(generator: np.random.Generator, images: int, scale: float = 3.0) -> tuple:
-    """Logits of ten classes that are the likelier right the larger they are."""
-    logits = generator.normal(size=(images, 10)) * scale
-    probabilities = softmax(logits, 1)
-    labels = np.array([generator.choice(10, p=row) for row in probabilities])
-    return logits, logits @ generator.normal(size=(10, 20)), labels
-
-
-def test_estimates_are_exact_on_the_source_itself_and_its_temperature_is_found() -> None:
-    logits, features, labels = outputs(np.random.default_rng(0), 2000)
-    source = SourceStatistics.of(4 * logits, features, labels)
-    assert source.temperature == pytest.approx(4, rel=0.05)
-    assert source.class_counts == np.bincount(labels).tolist()
-    assert source.confidence == pytest.approx(source.accuracy, abs=0.03)
-    assert atc(4 * logits, source) == pytest.approx(source.accuracy)
-    assert doc(4 * logits, source) == pytest.approx(source.accuracy)
-    assert atc(logits, source) < source.accuracy  # less certain
-    assert doc(logits, source) < source.accuracy
-
-
-def test_the_confidence_of_a_calibrated_model_tells_its_accuracy() -> None:
-    generator = np.random.default_rng(1)
-    logits, features, labels = outputs(generator, 2000)
-    source = SourceStatistics.of(logits, features, labels)
-    others, _, truth = outputs(generator, 2000, scale=1.0)
-    accuracy = float((others.argmax(1) == truth).mean())
-    assert accuracy < source.accuracy - 0.2
-    assert doc(others, source) == pytest.approx(accuracy, abs=0.06)
+    assert upper - lower == pytest.approx(0.1, abs=0.01)
 
 
 def skewed(generator: np.random.Generator, images: int, features: int = 60) -> np.ndarray:
@@ -141,40 +111,21 @@ def skewed(generator: np.random.Generator, images: int, features: int = 60) -> n
 def test_without_drift_the_test_says_drift_as_rarely_as_its_level(there: int, here: int) -> None:
     generator, found = np.random.default_rng(0), 0
     for _ in range(400):
-        source = SourceStatistics.of(
-            np.eye(2)[generator.integers(0, 2, there)], skewed(generator, there), [0, 1] * (there // 2)
-        )
+        source = SourceStatistics.of(skewed(generator, there))
         found += drift_p(skewed(generator, here), source) < 0.05
     assert found <= 0.05 * 400 + 3 * math.sqrt(400 * 0.05 * 0.95)
 
 
 def test_a_shift_of_one_feature_is_found() -> None:
     generator = np.random.default_rng(0)
-    source = SourceStatistics.of(np.eye(2)[[0, 1] * 100], skewed(generator, 200), [0, 1] * 100)
+    source = SourceStatistics.of(skewed(generator, 200))
     moved = skewed(generator, 200)
     moved[:, 7] += 0.5
     assert drift_p(moved, source) < 1e-3
-    few = SourceStatistics.of(np.eye(2)[[0, 1] * 15], moved[:30], [0, 1] * 15)
+    few = SourceStatistics.of(moved[:30])
     by_scipy = 60 * ttest_ind(moved[:30], 1.5 * moved[-90:]).pvalue.min()
     assert drift_p(1.5 * moved[-90:], few) == pytest.approx(by_scipy)
     assert by_scipy < 1
     constant = np.zeros((50, 60))
-    same = SourceStatistics.of(np.eye(2)[[0, 1] * 25], constant, [0, 1] * 25)
+    same = SourceStatistics.of(constant)
     assert drift_p(constant, same) == 1
-
-
-@pytest.mark.parametrize(
-    ("agreement", "labelled", "advice"),
-    [
-        (0.74, None, "adapt"),
-        (0.75, None, "cannot tell"),
-        (0.94, None, "cannot tell"),
-        (0.95, None, "do not adapt"),
-        (None, None, "cannot tell"),
-        (None, (0.6, 0.74), "adapt"),
-        (0.85, (0.96, 0.99), "do not adapt"),
-        (0.85, (0.6, 0.95), "cannot tell"),
-    ],
-)
-def test_the_advice_is_the_stated_rule(agreement, labelled, advice: str) -> None:
-    assert assessing.advise(agreement, labelled) == advice

@@ -566,7 +566,7 @@ class PredictionsConfig(PredictConfig):
 
 
 class AssessConfig(PredictConfig):
-    """What a model is worth on which images."""
+    """Which model is assessed on which images."""
 
     model_config = ConfigDict(populate_by_name=True)
     FLAG = Flag(group="labels", common=True)
@@ -585,8 +585,6 @@ class AssessConfig(PredictConfig):
     """seed of the order of the images"""
     json_file: Annotated[str | None, Flag(metavar="FILE", group="output")] = Field(None, alias="json")
     """JSON file to write what was found to"""
-    figure: Annotated[str | None, Flag(metavar="FILE", group="output")] = None
-    """PNG file to draw the estimates to, with their intervals"""
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):

@@ -1,1 +1,1 @@
-"""How often the intervals of ``tllib-ancon assess`` hold, and what its advice does, on families that were left out."""
+"""How far estimates of the accuracy without labels lie from it, and how often drift is found where there is none."""

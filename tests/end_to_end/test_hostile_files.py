@@ -25,8 +25,7 @@ OTHER_FLAGS = {
     ("adapt", "--class-prior"),  # numbers, a text
     ("run", "--class-prior"),
     ("run", "--adapt-class-prior"),
-    ("assess", "--figure"),  # written
-    ("assess", "--json"),
+    ("assess", "--json"),  # written
     ("assess", "--questions"),
     *((command, "--answers") for command in ("adapt", "assess", "certify", "run")),  # texts
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's

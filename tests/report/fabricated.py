@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tllib_ancon.assessing import without_labels
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.report.runs import frame, read_runs
 
@@ -44,7 +43,8 @@ def write_run(
         criteria = {"infomax": epoch, "corr_c": epoch, "mean_entropy": -epoch}
         metrics.append({"epoch": epoch, **(scores if labelled else {}), **voting, **criteria})
     models = {"start": metrics[0], "selected": metrics[-1], "last": metrics[-1]}
-    before = {"held_out": 0, "assessment": without_labels({"agreement": 0.7, "drift_p": 0.5})}
+    indicators = {"agreement": 0.7, "drift_p": 0.5, "class_frequencies": [0.25, 0.75]}
+    before = {"held_out": 0, "assessment": {"indicators": indicators, "labels_needed": 400}}
     _write(run, "adapt", config, changed, {"method": method, "criterion": "infomax", **models, **before})
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     return run

@@ -123,10 +123,10 @@ def test_the_source_keeps_more_of_its_statistics_the_less_even_classes_are_and_t
     share = max(0.5, unevenness / (unevenness + 1 - agreement))
     found = adapt(start, images, **settings)
     assert found.metrics[1]["batch_norm_share"] == (0 if even else pytest.approx(share))
-    assert found.summary["assessment"]["estimates"]["agreement"] == pytest.approx(agreement)
+    assert found.summary["assessment"]["indicators"]["agreement"] == pytest.approx(agreement)
     given = adapt(start, images, batch_norm_share=found.metrics[1]["batch_norm_share"], **settings)
     assert differences(dict(found.model.state_dict()), dict(given.model.state_dict())) == []
-    assert "agreement" not in given.summary["assessment"]["estimates"]
+    assert "agreement" not in given.summary["assessment"]["indicators"]
 
 
 def test_defaults_follow_the_statistics() -> None:

@@ -174,20 +174,15 @@ def export(config: ExportConfig) -> None:
 
 
 def assess(config: AssessConfig) -> None:
-    from tllib_ancon.report.curves import draw_intervals
     from tllib_ancon.training.assess import assess
 
-    files = {"json": config.json_file, "figure": config.figure, "questions": config.questions}
+    files = {"json": config.json_file, "questions": config.questions}
     out = {name: new_file(file, setting=name) for name, file in files.items() if file}
     found = assess(config=config)
     print(found)
     if "json" in out:
         written = {name: value for name, value in vars(found).items() if name != "source"}
-        write_bytes(out["json"], (json.dumps({**written, "intervals": found.intervals}, indent=2) + "\n").encode())
-    if "figure" in out:
-        rows = {"accuracy": (found.accuracy, found.interval)}
-        rows |= {name: (value, found.intervals[name]) for name, value in found.estimates.items()}
-        write_whole(out["figure"], lambda file: draw_intervals(rows, file))
+        write_bytes(out["json"], (json.dumps(written, indent=2) + "\n").encode())
 
 
 def certify(config: CertifyConfig) -> None:

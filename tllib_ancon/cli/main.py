@@ -31,7 +31,7 @@ COMMANDS = {
     "evaluate": "measure the accuracy and the calibration of a checkpoint, or choose again among the epochs of a run",
     "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
     "export": "write the model of a run as ONNX, a torch.export program, TorchScript, or weights in their first layout",
-    "assess": "tell a model's accuracy on images without labels or with a few, and whether to adapt",
+    "assess": "estimate a model's accuracy on images from a few labels, or compute indicators of it without labels",
     "certify": "tell which of a run's two models is better, from labels of a few images on which they disagree",
     "check": "tell what the folder of a dataset has and lacks: domains, images that cannot be read, order of classes",
     "benchmark": "make the runs of a table of the paper",

@@ -46,20 +46,6 @@ def draw_curves(
     figure.savefig(path, dpi=150, format="png")
 
 
-def draw_intervals(rows: Mapping[str, tuple[float, tuple[float, float]]], path: Path | BinaryIO) -> None:
-    """A figure with a line an estimate: its value and interval, shares in [0, 1], in percent."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 1 + 0.5 * len(rows)), layout="constrained")
-    panel = figure.subplots()
-    for number, (value, ends) in enumerate(rows.values()):
-        reach = [[100 * abs(end - value)] for end in ends]
-        panel.errorbar(100 * value, number, xerr=reach, fmt="o", color="C0", capsize=4)
-    panel.set_yticks(range(len(rows)), rows)
-    panel.set(xlabel="accuracy (%)", xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
-    figure.savefig(path, dpi=150, format="png")
-
-
 def whole_ticks(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 

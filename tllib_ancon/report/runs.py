@@ -220,7 +220,7 @@ def _read(path: Path) -> list[AdaptedRun]:
                 seed=int(config["seed"]),
                 dataset=config["data"] or images,
                 machine="torch {torch} on {device}".format(**config["versions"]),
-                before="; ".join(assessing.in_words(result)),
+                before="; ".join(assessing.before_adapting(result)),
                 numbers=numbers,
             )
         ]

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
 from tllib_ancon import assessing, methods, selection
-from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
+from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
@@ -176,8 +176,7 @@ class Adaptation(TrainingLoop):
     def result(self) -> dict[str, Any]:
         criterion, epoch = self.options.criterion, self._selected_epoch()
         start, selected = self.metrics[0], self.metrics[epoch]
-        enough = (self.images.num_held_out or len(self.images.adapted_indices)) >= FEWEST_IMAGES
-        assessment = assessing.without_labels({**self.metrics[1], **start} if enough else {})
+        scores = {**self.metrics[1], **start}
         return {
             "method": self.options.method,
             "criterion": criterion,
@@ -188,7 +187,10 @@ class Adaptation(TrainingLoop):
             "better_than_start": selection.better_than_start(start, selected, criterion),
             "last": self.metrics[-1],
             **({"taught": self.num_taught} if self.num_taught else {}),
-            **({"assessment": assessment} if assessment else {}),
+            "assessment": {
+                "indicators": {name: scores[name] for name in assessing.INDICATORS if name in scores},
+                "labels_needed": assessing.labels_needed(0.5, len(self.target)),
+            },
         }
 
     def _change(self, epoch: int) -> dict[str, Any]:
@@ -275,9 +277,10 @@ class Adaptation(TrainingLoop):
         self.passed = predictions if next_epoch_needs_all else None
         self._require_finite(scored.logits, epoch)
         metrics |= selection.score_all(scored.logits.softmax(1)) | scores_under_dropout(scored, self.network.head)
-        if epoch == 0:
-            metrics |= assessing.by_source(scored.logits.cpu(), scored.features.cpu(), self.source)
         labels = scored.logits.argmax(1).cpu()
+        if epoch == 0:
+            num_classes, features = self.network.num_classes, scored.features.cpu()
+            metrics |= assessing.indicators(labels, num_classes, features, self.source)
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         if predictions is None and self._keeps_predictions():
             predictions = self._predict(self.images.every, epoch)

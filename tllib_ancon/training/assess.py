@@ -1,4 +1,4 @@
-"""What a model is worth on images, before anything is adapted: accuracy, drift, and whether to adapt."""
+"""Assess a model on images: its accuracy from labels, or indicators of it without labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy.special import softmax
 from torch import nn
 
 from tllib_ancon import assessing
-from tllib_ancon.assessing import DRIFT, FEWEST_ANSWERS, FEWEST_IMAGES, Advice, SourceStatistics, share_in_words
+from tllib_ancon.assessing import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
 from tllib_ancon.certification import Interval
 from tllib_ancon.config import AssessConfig
 from tllib_ancon.data.answers import COLUMNS
@@ -34,51 +34,37 @@ from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.predict import opened
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
 
-CAUTION = (
-    "no estimate without labels can be trusted under every shift (arXiv 2201.04234); docs/assess.md has the record"
-)
-
 
 @dataclass(frozen=True, repr=False)
 class Assessment(Shown):
-    """What is known of a model's accuracy on N images; accuracies are shares in [0, 1]. ``print`` tells it in words.
+    """Indicators of a model's accuracy on N images, and its accuracy if some have labels; ``print`` shows a few lines.
 
     Attributes:
-        accuracy: from the labels, where there are any, else the estimate without labels whose errors were the smallest
-        interval: lower and upper end; from labels valid at level 1 - δ whenever one stops, else as often as measured
-        estimates: those without labels, by name: ``atc``, ``doc``, ``aetta``, ``agreement``, as far as there is what
-            each needs; ``intervals`` those around them
-        drift_p: p-value of "these images are like the source's"; None where nothing of the source is known
-        advice: ``"adapt"``, ``"do not adapt"`` or ``"cannot tell"``, by :func:`tllib_ancon.assessing.advise`
-        labels_needed: labels of random images after which the accuracy is known to ± 10 points or so
+        accuracy: estimate from the labels, a fraction in [0, 1]; None without labels
+        interval: lower and upper end, valid at level 1 - δ at any number of labels; None without labels
+        indicators: by name, as far as they can be computed: ``agreement``, ``aetta``, ``class_frequencies`` of the K
+            predicted classes, and ``drift_p``, the p-value that features have the means of the source's hold-out
+        labels_needed: labels of random images after which the accuracy is known to about ± 5 points
         labels: answers that counted
         images: N
-        source: what is known of the model on its source, for another call's ``source``
+        source: statistics of the source's features, for another call's ``source``
     """
 
-    accuracy: float
-    interval: Interval
-    estimates: Mapping[str, float]
-    drift_p: float | None
-    advice: Advice
+    accuracy: float | None
+    interval: Interval | None
+    indicators: Mapping[str, Any]
     labels_needed: int
     labels: int
     images: int
     source: SourceStatistics | None
 
-    @property
-    def intervals(self) -> dict[str, Interval]:
-        return {name: assessing.likely(name, value) for name, value in self.estimates.items()}
-
     def __repr__(self) -> str:
-        told = f", {f'from {self.labels:,} labels' if self.labels else 'without labels'}, of {self.images:,} images"
-        rows = [("accuracy", self.accuracy, self.interval, told)]
-        rows += [(name, value, self.intervals[name], "") for name, value in self.estimates.items()]
-        lines = [f"{name:<10} {share_in_words(value, interval)}{more}" for name, value, interval, more in rows]
-        if self.drift_p is not None:
-            lines.append("drift      " + DRIFT.format(self.drift_p))
-        unsure = f": label about {self.labels_needed:,}" if self.advice == "cannot tell" else ""
-        return "\n".join([*lines, f"advice     {self.advice}{unsure}", *([] if self.labels else [CAUTION])])
+        first = f"{UNRELIABLE}, {self.images:,} images"
+        if self.accuracy is not None and self.interval is not None:
+            lower, upper = (100 * end for end in self.interval)
+            first = f"accuracy {100 * self.accuracy:.1f} %, between {lower:.1f} and {upper:.1f} %, "
+            first += f"from {self.labels:,} labels of {self.images:,} images"
+        return "\n".join([first, *assessing.in_words(self.indicators, self.labels_needed)])
 
 
 def assess(
@@ -86,28 +72,26 @@ def assess(
     images: Any = None,
     *,
     source: Any = None,
-    source_labels: ArrayLike | None = None,
     answers: ArrayLike | str | Path | None = None,
     head: str | None = None,
     evaluation_transform: Transform | None = None,
     config: AssessConfig | None = None,
     **settings: Any,
 ) -> Assessment:
-    """Tell what a model's accuracy is on images, whether they differ from its source, and whether to adapt to them.
+    """Estimate a model's accuracy on images from a few labels, or compute indicators of it without labels.
 
     Args:
-        model, images, head, evaluation_transform: as for :func:`tllib_ancon.adapt`; the model stays as it is. Of a
-            source model that ``pretrain`` trained, its run directory tells what ATC, DoC and the test of drift need
-        source: labelled images of the model's source that it was not trained on, which tell the same of any model; or
-            the ``source`` of an earlier result
-        source_labels: (S,) their classes, where ``source`` does not tell them
+        model, images, head, evaluation_transform: as for :func:`tllib_ancon.adapt`; the model stays as it is. The run
+            directory of ``pretrain`` holds the source's statistics for the test of drift
+        source: images of the model's source that it was not trained on, for the test of drift; or the ``source`` of an
+            earlier result
         answers: (N,) true classes, -1 where none is known, or a CSV file of ``path,class``. Images count in a random
             order that the seed decides, up to the first without an answer: ``questions=FILE`` writes that order
         config: all settings at once
         **settings: of :class:`~tllib_ancon.config.AssessConfig`
 
     Raises:
-        UserError: a setting, model or image that cannot be used; a source of other classes or of one; fewer than ten
+        UserError: a setting, model or image that cannot be used; fewer than ten images of the source; fewer than ten
             answers that count
 
     Example::
@@ -122,8 +106,7 @@ def assess(
         if source is None and config.source:
             source = inputs.open_images(config, config.source, classes=classes)
         if source is not None and not isinstance(source, SourceStatistics):
-            labelled = as_domain(source, labels=source_labels, classes=classes)
-            of_source = passes.statistics(inputs.with_classes(labelled, target.num_classes))
+            of_source = passes.statistics(as_domain(source, labels=False))
         names = names_of(target, str(images if isinstance(images, str | Path) else config.root))
         given = config.answers if answers is None else answers
         answered = None if given is None else answers_of(given, target, names)
@@ -177,13 +160,9 @@ class Passes:
             return self.predictions(domain, network).logits.argmax(1).cpu().numpy()
 
     def statistics(self, source: Domain) -> SourceStatistics:
-        if source.labels is None or len(source) < FEWEST_IMAGES or len(np.unique(source.labels)) < 2:
-            raise UserError(
-                f"`source` is {len(source)} images; give {FEWEST_IMAGES} or more of several classes, with their labels "
-                "in folders or as `source_labels`"
-            )
-        found = self.predictions(source)
-        return SourceStatistics.of(found.logits.cpu(), found.features.cpu(), source.labels[found.indices])
+        if len(source) < FEWEST_IMAGES:
+            raise UserError(f"`source` has {len(source)} images. Pass {FEWEST_IMAGES} or more.")
+        return SourceStatistics.of(self.predictions(source).features.cpu())
 
 
 def _assessed(
@@ -193,10 +172,11 @@ def _assessed(
     predictions, classifier, delta = passes.predictions(target), passes.classifier, passes.config.delta
     logits, features = predictions.logits.cpu().numpy(), predictions.features.cpu().numpy()
     classes, count = logits.argmax(1), len(target)
-    numbers = assessing.by_source(logits, features, source) | scores_under_dropout(predictions, classifier.head)
+    found = assessing.indicators(classes, logits.shape[1], features, source)
+    found |= scores_under_dropout(predictions, classifier.head)
     if has_statistics(classifier):
-        numbers["agreement"] = assessing.agreement(classes, passes.mixed(target))
-    found, labels = assessing.without_labels(numbers), 0
+        found["agreement"] = assessing.agreement(classes, passes.mixed(target))
+    labels, accuracy, interval = 0, None, None
     if answers is not None:
         labels = int(np.argmax(np.append(answers, -1) < 0))
         if labels < FEWEST_ANSWERS:
@@ -206,13 +186,5 @@ def _assessed(
             )
         right = (answers == classes)[:labels]
         accuracy, interval = assessing.labelled_accuracy(right, softmax(logits, 1).max(1), delta)
-    elif found:
-        accuracy, interval = found["accuracy"], Interval(*found["interval"])
-    else:
-        raise UserError(
-            "nothing tells this model's accuracy: it has neither a head that is known nor batch-norm; pass `head`, "
-            "images of its `source`, or `answers`"
-        )
-    advice = assessing.advise(numbers.get("agreement"), interval if labels else None)
-    needed, drift = assessing.labels_needed(accuracy, count, delta), numbers.get("drift_p")
-    return Assessment(accuracy, interval, found.get("estimates", {}), drift, advice, needed, labels, count, source)
+    needed = assessing.labels_needed(0.5 if accuracy is None else accuracy, count, delta)
+    return Assessment(accuracy, interval, found, needed, labels, count, source)

@@ -51,7 +51,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         f"weights are those of epoch {summary['selected_epoch']}.\n",
         "|  | source model | this model |\n|---|---|---|",
         *rows,
-        *(f"\n{line.capitalize()}." for line in assessing.in_words(summary)),
+        *(f"\n{line.capitalize()}." for line in assessing.before_adapting(summary)),
         f"\nClasses: {', '.join(map(showable, recorded['inputs']['classes']))}.\n",
         f"```json\n{json.dumps(settings, indent=2)}\n```",
         *([] if certificate is None else ["\n## Certificate\n", *in_words(dict(certificate))]),

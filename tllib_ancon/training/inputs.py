@@ -244,7 +244,8 @@ class TrainedModel:
         if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
             return None
         with reading(path, "statistics of a source", "; remove it to go on without them"):
-            return SourceStatistics(**json.loads(read_bytes(path)))
+            read = json.loads(read_bytes(path))
+            return SourceStatistics(*(read[field.name] for field in fields(SourceStatistics)))
 
     @property
     def is_whole(self) -> bool:

@@ -119,7 +119,7 @@ class SourceOnly(TrainingLoop):
     def _keep(self, scored: Predictions | None = None) -> None:
         if self.keeps_statistics and self._is_best():
             found = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
-            statistics = SourceStatistics.of(found.logits.cpu(), found.features.cpu(), self.held_out_labels)
+            statistics = SourceStatistics.of(found.features.cpu())
             assert self.run is not None
             devices.on_main(self.run.write_json)(STATISTICS, asdict(statistics))
 

@@ -142,7 +142,7 @@ def result_summary(result: Mapping[str, Any]) -> str:
     chosen = f"selected by {name}" if has_score else f"selected ({name})"
     if result["better_than_start"] is False:
         chosen += ", no better than the start"
-    lines = assessing.in_words(result)
+    lines = assessing.before_adapting(result)
     measures = {"accuracy": "accuracy {:.2f} %", "ece": "ECE (15 bins) {:.4f}"}
     if has_score:
         measures = {name: name + " {:.4f}", **measures}
