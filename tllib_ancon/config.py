@@ -214,6 +214,10 @@ class StartConfig(NetworkConfig):
     class_names: Annotated[str | None, Flag(metavar="FILE")] = None
     """names of the model's classes, one a line in the order of the labels; needed for open_clip:NAME; by default those
     of the model's run or of hf:NAME"""
+    views: Annotated[Literal[1, 2], Flag(group="images")] = UNREAD
+    """Views of an image whose predictions are averaged. 2: the image and its mirror; for a pseudo-label with
+    `no_hflip`, the image and a shift of it. Default: as in the model's run; for an adaptation 2 with ancon-auto if
+    training augments, else 1."""
     prompts: Literal[1, 7, 80] | None = None
     """texts for each class of open_clip:NAME, of which the mean counts; 7 and 80: open_clip's for ImageNet; by default
     1, a photo of a ..."""
@@ -432,9 +436,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
     """parameters that are trained; as-given: those that require gradients, the default for a model of which some do
     not; else by default by the method, all-but-head for most; all but as-given also train what was frozen"""
-    views: Literal[1, 2] = UNREAD
-    """Views of an image whose predictions are averaged for its pseudo-label. 2: the image of the step and its mirror,
-    or a shift of it with `no_hflip`. Default: 2 for ancon-auto if training augments, else 1."""
     dropout: bool = False
     """leave the network's dropout on while pseudo-labels are taken"""
     record_every: int = Field(1, ge=1)

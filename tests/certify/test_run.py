@@ -80,7 +80,7 @@ def test_answers_from_a_file_decide_which_model_is_kept(
     found, kept = certificate(run), run / "adapt" / "checkpoints" / "certified.pth"
     assert (found["verdict"], found["returned"], found["checkpoint"]) == (verdict, which, str(kept))
     assert f"certified {verdict}" in capsys.readouterr().out
-    weights, expected = torch.load(kept, weights_only=True), pair(run).model(which).state_dict()
+    weights, expected = torch.load(kept, weights_only=True), pair(run).predictor(which).network.state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in weights)
     scores = tmp_path / "scores.json"
@@ -107,7 +107,7 @@ def test_questions_come_as_copies_whose_names_tell_nothing(run: Path, tmp_path: 
 def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:
     first = pair(run).compare()
     with monkeypatch.context() as patch:
-        patch.setattr(ModelPair, "_predicted", None)
+        patch.setattr(ModelPair, "predictor", None)
         second = pair(run).compare()
     assert np.array_equal(first.start, second.start)
     assert first.fingerprint == second.fingerprint

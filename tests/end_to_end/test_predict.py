@@ -13,7 +13,6 @@ from tests.domains_on_disk import CLASSES
 from tests.end_to_end.killable import finish_in_two
 from tllib_ancon import predict
 from tllib_ancon.cli.main import main
-from tllib_ancon.training import predict as predicting
 
 Words = Callable[..., list[str]]
 
@@ -31,11 +30,6 @@ def words(source_checkpoint: Path, pictures: Path, tmp_path: Path) -> Words:
         return ["predict", str(pictures), *rest, *more]
 
     return words
-
-
-@pytest.fixture
-def chunks_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predicting, "CHUNK", 10)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -61,7 +55,7 @@ def test_a_row_a_picture_and_no_flag_again(source_checkpoint: Path, domains: Pat
     assert [(row["path"], row["class"]) for row in rows(out)] == [(found[0]["path"], found[0]["class"])]
 
 
-def test_every_format_says_the_same(words: Words, tmp_path: Path, chunks_of_ten) -> None:
+def test_every_format_says_the_same(words: Words, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install '.[parquet]'")
     for ending in ("csv", "parquet", "npz"):
         assert main(words(f"out.{ending}", "--probabilities")) == 0
@@ -78,9 +72,7 @@ def test_every_format_says_the_same(words: Words, tmp_path: Path, chunks_of_ten)
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_picture_that_cannot_be_read_has_a_row(
-    words: Words, pictures: Path, tmp_path: Path, chunks_of_ten, workers: str
-) -> None:
+def test_a_picture_that_cannot_be_read_has_a_row(words: Words, pictures: Path, tmp_path: Path, workers: str) -> None:
     assert main(words("whole.csv", "-j", workers)) == 0
     paths = sorted(pictures.rglob("*.png"))
     broken = [str(paths[0]), str(paths[13])]
@@ -92,51 +84,6 @@ def test_a_picture_that_cannot_be_read_has_a_row(
     assert all("cannot be decoded" in row["error"] and not row["class"] for row in found if row["error"])
     readable = [row for row in found if not row["error"]]
     assert readable == [row for row in rows(tmp_path / "whole.csv") if row["path"] not in broken]
-
-
-def test_a_command_that_was_cut_off_goes_on(words: Words, tmp_path: Path, chunks_of_ten, monkeypatch) -> None:
-    assert main(words("whole.csv", "-b", "7")) == 0
-    kept: list[int] = []
-    keep = predicting._Parts.keep
-
-    def cut_off(parts, number, chunk):
-        if kept == [0, 1]:
-            raise KeyboardInterrupt
-        kept.append(number)
-        keep(parts, number, chunk)
-
-    monkeypatch.setattr(predicting._Parts, "keep", cut_off)
-    assert main(words("out.csv", "-b", "7")) != 0
-    assert not (tmp_path / "out.csv").exists()
-    kept.clear()
-    assert main(words("out.csv", "-b", "7")) == 0
-    assert kept == [2, 3, 4]
-    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    assert list(tmp_path.glob(".*")) == []
-
-
-def test_chunks_of_other_settings_are_not_taken(words: Words, pictures: Path, tmp_path: Path, chunks_of_ten) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predicting._Parts, "assemble", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert main(words()) != 0
-    assert len(list((tmp_path / ".out.csv.parts").glob("*.npz"))) == 5
-    sorted(pictures.rglob("*.png"))[0].unlink()
-    assert main(words()) == 0
-    assert len(rows(tmp_path / "out.csv")) == 47
-
-
-def test_what_was_planted_for_the_chunks_leads_nowhere(words: Words, tmp_path: Path, refused) -> None:
-    outside, parts = tmp_path / "outside", tmp_path / ".out.csv.parts"
-    outside.mkdir()
-    mine = outside / "mine.npz"
-    mine.write_text("mine")
-    parts.symlink_to(outside)
-    assert "is a link" in refused(words())
-    parts.unlink()
-    parts.mkdir()
-    (parts / "whole").symlink_to(mine)
-    assert main(words()) == 0
-    assert mine.read_text() == "mine"
 
 
 def test_a_checkpoint_without_its_run_needs_its_architecture(

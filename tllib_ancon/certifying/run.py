@@ -28,14 +28,14 @@ from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET
-from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import csv_text
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
-from tllib_ancon.training.devices import device, using_processor
+from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
+from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SEVERAL, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
 from tllib_ancon.training.teaching import Labels, certifying, names_of
@@ -184,6 +184,7 @@ class ModelPair:
         taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
         given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
         chosen = {name: value for name, value in given.items() if value is not None}
+        taken["views"] = 1 if recorded.get("no_hflip") else recorded.get("views")  # of the adaptation, for both models
         self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": self.start.checkpoint})
         self.others = [ModelPair(config.replace(run=run, others=()), model, images, transform) for run in config.others]
         if len({pair.directory.path.resolve() for pair in self.pairs}) < len(self.pairs):
@@ -253,7 +254,7 @@ class ModelPair:
             certificate["checkpoint"] = files[certificate["returned"]]
             self.directory.write_json(SEVERAL, certificate)
             return certificate
-        self.directory.save(CERTIFIED, self.model(certificate["returned"]).state_dict())
+        self.directory.save(CERTIFIED, self.predictor(certificate["returned"]).network.state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         self.directory.write_json(CERTIFICATE, certificate)
         write_card(self.directory, self.directory.result())
@@ -279,19 +280,14 @@ class ModelPair:
         path = self.directory.path / FILE
         kept = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
         if {*kept} != {"origin", *self.checkpoints} or not np.array_equal(kept["origin"], origin):
-            kept = {"origin": origin, **{which: self._predicted(which) for which in self.checkpoints}}
+            logits = {which: self.predictor(which).logits(self.images) for which in self.checkpoints}
+            kept = {"origin": origin, **{which: rows.argmax(1) for which, rows in logits.items()}}
             write_arrays(path, kept)
         return [kept[which] for which in self.checkpoints]
 
-    def model(self, which: str) -> Classifier:
-        found = inputs.find_model(self.checkpoints[which], self.given)
-        return inputs.load_classifier(self.settings, found, self._num_classes)
-
-    def _predicted(self, which: str) -> Classes:
-        model, settings = self.model(which).to(device()), self.settings
-        chosen = self.transform or inputs.choose_transforms(settings, model.preprocessing, self.images)[1].evaluation
-        loading = {name: getattr(settings, name) for name in ("batch_size", "workers", "quiet")}
-        return predict(model, self.images, evaluation_transform=chosen, **loading).labels
+    def predictor(self, which: str) -> Predictor:
+        start = inputs.find_model(self.checkpoints[which], self.given)
+        return Predictor(self.settings, transform=self.transform, start=start)
 
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:

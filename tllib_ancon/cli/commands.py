@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +25,6 @@ from tllib_ancon.config import (
     AssessConfig,
     CertifyConfig,
     Count,
-    CriterionOfAnEpoch,
     DataConfig,
     ExportConfig,
     PredictConfig,
@@ -38,7 +37,7 @@ from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
 from tllib_ancon.text import showable
-from tllib_ancon.training.files import copy_whole, new_file, write_bytes, write_whole
+from tllib_ancon.training.files import new_file, write_bytes, write_whole
 
 
 @dataclass(frozen=True)
@@ -236,69 +235,25 @@ def check(config: CheckConfig) -> int:
 
 
 class EvaluateConfig(PredictConfig):
-    """Which checkpoint is scored on which images, or among the epochs of which run one is chosen again."""
+    """Which checkpoint is scored on which images."""
 
     model_config = ConfigDict(populate_by_name=True)
-    FLAG = Flag(group="selection among the epochs of a finished run, without data or training", common=True)
+    FLAG = Flag(group="options", common=True)
 
-    per_class_eval: Annotated[bool, Flag(group="options")] = False
+    per_class_eval: bool = False
     """show the accuracy of each class, too"""
-    json_file: Annotated[str | None, Flag(metavar="FILE", group="options")] = Field(None, alias="json")
+    json_file: Annotated[str | None, Flag(metavar="FILE")] = Field(None, alias="json")
     """JSON file to write the numbers to"""
-    select: Annotated[str | None, Flag(metavar="RUN_DIR")] = None
-    """show the epoch that each criterion chooses in this run"""
-    criterion: CriterionOfAnEpoch = "infomax"
-    """criterion whose epoch --out writes"""
-    out: Annotated[str | None, Flag(metavar="FILE")] = None
-    """file to write the chosen model to, of a run with adapt --save-epochs"""
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    from tllib_ancon import selection
-    from tllib_ancon.training import devices, inputs
-    from tllib_ancon.training.inference import evaluation_loader, predict_domain
-    from tllib_ancon.training.progress import Progress
+    from tllib_ancon.training import devices
+    from tllib_ancon.training.evaluate import evaluate
 
-    if config.select is not None:
-        return devices.on_main(select)(config)
-    missing = [name for name in ("root", "target") if not getattr(config, name)]
-    if missing:
-        raise UserError(f"evaluate needs ROOT, -t TARGET and --checkpoint FILE, or --select RUN_DIR; no {missing[0]}")
-    if config.out is not None:
-        raise UserError("--out writes the model that --select chooses; pass --select RUN_DIR")
-    with devices.using_processor(config.threads):
-        if config.json_file:
-            new_file(config.json_file, setting="json")
-        start = inputs.starting_model(config)
-        settings = inputs.inherited(config, start)
-        target = inputs.open_images(settings, config.target, "test", start.classes)
-        inputs.require_same_classes(start, target)
-        model = inputs.load_classifier(settings, start, target.num_classes)
-        settings, transforms = inputs.choose_transforms(settings, model.preprocessing, target)
-        target = inputs.cached(settings, replace(transforms, train=transforms.evaluation), target)
-        loader = evaluation_loader(target, transforms.evaluation, config.batch_size, config.workers)
-        device = devices.device()
-        with Progress(config.quiet).bar("evaluating", len(loader)) as bar:
-            bar.iterable = loader
-            predictions = predict_domain(model.to(device), bar, device, loader.num_images)
-        scores: dict[str, Any] = {"images": len(target), **selection.score_all(predictions.logits.softmax(1))}
-        if record := inputs.recorder(target):
-            scores |= record(predictions)
-        devices.on_main(show)(scores, target.classes if config.per_class_eval else (), config.json_file)
-
-
-def select(config: EvaluateConfig) -> None:
-    """Choose again among the epochs of a run by every criterion, from what the run wrote down."""
-    from tllib_ancon.report import reselection
-    from tllib_ancon.training.run import RunDirectory
-
-    directory = RunDirectory(str(config.select))
-    metrics = reselection.read_metrics(directory)
-    print(reselection.table(metrics))
-    if config.out is not None:
-        epoch = reselection.choose(metrics, config.criterion)["epoch"]
-        copy_whole(reselection.chosen_checkpoint(directory, epoch), Path(config.out))
-        print(f"epoch {epoch}, by {config.criterion}, in {config.out}")
+    if config.json_file:
+        new_file(config.json_file, setting="json")
+    scores, classes = evaluate(config)
+    devices.on_main(show)(scores, classes if config.per_class_eval else (), config.json_file)
 
 
 def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) -> None:
@@ -413,14 +368,7 @@ COMMANDS = {
     "run": TwoStages(
         PretrainConfig, adapt, ROOT, (*IMAGES, "source", "target"), names={"method": "pretrain"}, log="runs/both"
     ),
-    "evaluate": Command(
-        EvaluateConfig,
-        evaluate,
-        ROOT,
-        hidden=("source",),
-        usage="%(prog)s ROOT -d DATA -t TARGET --checkpoint FILE [flags]\n"
-        "       %(prog)s --select RUN_DIR [--criterion NAME] [--out FILE]",
-    ),
+    "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "target", "checkpoint"), hidden=("source",)),
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
     "assess": Command(

@@ -83,8 +83,9 @@ class AdaptationResult(Shown):
             images = images if kept is None else images.subset(kept)
             if source is None:
                 start = inputs.find_model(str(self.config.checkpoint), self.config.model)
-                source = inputs.load_classifier(self.config, start, images.num_classes).to(devices.device())
-            more = {"classes": images.classes, "evaluation_transform": transform, **settings}
+                source = inputs.load_classifier(self.config, start).to(devices.device())
+            views = 1 if self.config.no_hflip else self.config.views
+            more = {"classes": images.classes, "evaluation_transform": transform, "views": views, **settings}
             return certify(source, self.model, images, labels=labels, **more)
         config = CertifyConfig(run=self.config.log, **{"quiet": True, **settings})
         with ModelPair(config, source and self.model, images, transform) as pair:
@@ -246,8 +247,7 @@ def _opened(
         for code in config.source if known else ():  # it is only written down, and names a domain all the same
             if code not in known:
                 raise unknown_name(f"source domain of {config.data}:", code, known)
-        inputs.require_same_classes(start, target)
-        classifier = inputs.load_classifier(config, start, target.num_classes)
+        classifier = inputs.load_classifier(config, start)
         config, transforms = inputs.choose_transforms(config, classifier.preprocessing, target, given)
         classifier.preprocessing = transforms.preprocessing
     else:
@@ -257,7 +257,7 @@ def _opened(
         classifier = as_classifier(copied, head, _probe(target, transforms))
         weights = inputs.sha256_of_tensors(copied.state_dict())
         record = {"model": type(network).__qualname__, "weights_sha256": weights}
-    target = inputs.with_classes(target, classifier.num_classes)
+    target = inputs.with_classes(target, classifier.num_classes, start)
     recorded = {"inputs": {**inputs.fingerprints(config, target), **record}}
     if start is not None and "taught" in (start.recorded or {}):
         recorded["taught"] = (start.recorded or {})["taught"]

@@ -17,6 +17,7 @@ from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
+from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import (
@@ -264,16 +265,17 @@ class Adaptation(TrainingLoop):
         """Score the hold-out, or the sample if nothing is held out; and for the record the whole target if it has
         labels. Returns the predictions on the whole target, if there are any."""
         epoch, predictions = metrics["epoch"], None
+        recorded: dict[str, Any] = {}
         is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
         next_epoch_needs_all = self.method.needs_pass(epoch) and not self.images.num_held_out
         if is_recorded or next_epoch_needs_all:
-            predictions = self._predict(self.images.every, epoch)
+            predictions, recorded = self._predict_all(epoch)
         if self.images.num_held_out:
-            scored = self._predict(self.images.held_out, epoch)
+            scored = self._predict_views(self.images.held_out, epoch)[0]
         elif predictions is not None:
             scored = Predictions(*(part[self.sampled.to(part.device)] for part in predictions))
         else:
-            scored = self._predict(self.sample, epoch)
+            scored = self._predict_views(self.sample, epoch)[0]
         self.passed = predictions if next_epoch_needs_all else None
         self._require_finite(scored.logits, epoch)
         metrics |= selection.score_all(scored.logits.softmax(1)) | scores_under_dropout(scored, self.network.head)
@@ -283,17 +285,32 @@ class Adaptation(TrainingLoop):
             metrics |= assessing.indicators(labels, num_classes, features, self.source)
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         if predictions is None and self._keeps_predictions():
-            predictions = self._predict(self.images.every, epoch)
-        if self.record is not None and predictions is not None:
-            metrics |= self.record(predictions)
+            predictions, recorded = self._predict_all(epoch)
+        metrics |= recorded
         if self.record is not None and epoch == self.last_epoch:
             selected = self.metrics[self._selected_epoch()]
             if "accuracy" not in selected:  # its turn did not come
                 last = copy_to_cpu(self.network.state_dict())
                 self._load_best()
-                selected |= self.record(self._predict(self.images.every, epoch))
+                selected |= self._predict_all(epoch)[1]
                 self.network.load_state_dict(last)
         return predictions
+
+    def _predict_views(self, loader: ImageLoader, epoch: int) -> tuple[Predictions, Predictions]:
+        """Predictions by the run's views, and by one view."""
+        one = self._predict(loader, epoch)
+        if self.second_view is not mirror:
+            return one, one
+        other = self._predict(loader, epoch, mirror)
+        return one._replace(logits=mean_prediction(one.logits, other.logits)), one
+
+    def _predict_all(self, epoch: int) -> tuple[Predictions, dict[str, Any]]:
+        """Predictions on the whole target, and what labels add to the record."""
+        predictions, one_view = self._predict_views(self.images.every, epoch)
+        if self.record is None:
+            return predictions, {}
+        more = {} if predictions is one_view else {"accuracy_one_view": self.record(one_view)["accuracy"]}
+        return predictions, self.record(predictions) | more
 
     def _keep(self, scored: Predictions | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
@@ -303,7 +320,7 @@ class Adaptation(TrainingLoop):
             self.run.keep_latest(self.run.checkpoints / SOURCE)
         if self.run is None or not self._keeps_predictions():
             return
-        predictions = scored or self._predict(self.images.every, epoch)
+        predictions = scored or self._predict_all(epoch)[0]
         if self.options.save_logits:
             path = self.run.path / FOLDER / f"epoch-{epoch:03d}.npz"
             self.run.then(partial(keep_logits, path, predictions, self.target))

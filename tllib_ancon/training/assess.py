@@ -31,7 +31,7 @@ from tllib_ancon.training.adapting import scores_under_dropout
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, predict_domain
 from tllib_ancon.training.inputs import Transform
-from tllib_ancon.training.predict import opened
+from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
 
 
@@ -124,10 +124,12 @@ def passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
 ) -> tuple[Passes, Domain, inputs.TrainedModel | None]:
     """A copy of the model, ready to pass over domains; the images; and where the model comes from."""
-    network, target, transform, start = opened(config, model, images, transform)
+    predictor = Predictor(config, model, transform)
+    target = predictor.open(images)
+    transform = predictor.transform(target)
     probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
-    classifier = as_classifier(copy.deepcopy(network), head, probe).to(devices.device())
-    return Passes(classifier, config, transform), inputs.with_classes(target, classifier.num_classes), start
+    classifier = as_classifier(copy.deepcopy(predictor.network), head, probe).to(devices.device())
+    return Passes(classifier, config, transform), inputs.with_classes(target, classifier.num_classes), predictor.start
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.export import export as exported
 from tllib_ancon.training import inputs
 from tllib_ancon.training.files import new_file, write_bytes
+from tllib_ancon.training.predictor import Predictor
 
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run, with its classes and what its images should be like; ``model`` is the network,
     where nothing but its owner's program builds it."""
     out = new_file(config.out, config.overwrite)
-    start = inputs.find_model(config.run, model or config.model)
+    predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
+    start, classifier, classes = predictor.start, predictor.network, predictor.classes
+    assert start is not None
     if start.recorded is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one, so nothing says how images are prepared"
         )
-    settings = inputs.inherited(PredictConfig(checkpoint=start.checkpoint, quiet=True), start)
-    classes = start.classes
-    classifier = inputs.load_classifier(settings, start)
-    settings, images = inputs.with_preprocessing(settings, classifier.preprocessing)
+    images = inputs.with_preprocessing(predictor.config, predictor.preprocessing)[1]
     if images is None and start.network and "images" in start.network:  # what the run's own tensors or transforms gave
         channels, _, side = start.network["images"]
         images = Preprocessing((0.0,) * channels, (1.0,) * channels, side)

@@ -15,6 +15,9 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 
+View = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) -> another view of each."""
+
 
 class Predictions(NamedTuple):
     """Outputs of a model on N images: their indices (N,), features (N, D) and logits (N, K), float32 on its device."""
@@ -39,7 +42,9 @@ def mean_prediction(logits: Tensor, other: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def predict_domain(model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int) -> Predictions:
+def predict_domain(
+    model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int, view: View | None = None
+) -> Predictions:
     """Evaluate a model on the ``num_images`` images of an :func:`evaluation_loader`; it is left in evaluation mode. One
     that is no ``Classifier`` gives logits alone, hence no features. Many processes evaluate the model of the main one,
     buffers included, and all get the predictions on all images in the domain's order."""
@@ -49,6 +54,7 @@ def predict_domain(model: nn.Module, batches: Iterable[Any], device: torch.devic
     done = 0
     for indices, images in batches:
         images = images.to(device, non_blocking=True)
+        images = images if view is None else view(images)
         if isinstance(model, Classifier):
             logits, features = model.predict(images)
         else:

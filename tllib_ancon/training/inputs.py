@@ -19,7 +19,15 @@ from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import ASSUMED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
-from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain, read_class_names
+from tllib_ancon.data.open import (
+    SUFFIXES,
+    as_domain,
+    default_resizing,
+    missing_dataset,
+    open_domain,
+    read_class_names,
+    read_image_list,
+)
 from tllib_ancon.data.transforms import (
     ImageTransform,
     Preprocessing,
@@ -166,13 +174,28 @@ def open_images(
     return opened
 
 
-def with_classes(target: Domain, num_classes: int) -> Domain:
-    """The target with as many classes as the model has; numbers stand for names that are not known."""
+def unlabelled_images(config: PredictConfig) -> Domain:
+    """The images of a list or of a folder, or one image; no label is read."""
+    root = Path(str(config.root))
+    if config.data is not None and not root.is_file():
+        raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
+    if root.is_file() and not root.name.lower().endswith(SUFFIXES):
+        paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
+        return Domain.of_files(root.stem, paths)
+    return as_domain(str(root), labels=False)
+
+
+def with_classes(target: Domain, num_classes: int, start: TrainedModel | None = None) -> Domain:
+    """The target with as many classes as the model has, numbers in place of unknown names. Raises an error if the
+    model ``start`` was trained on other classes, or in another order."""
+    if start is not None:
+        _require_same_classes(start, target)
     numbers = list(target.classes) == numbered(len(target.classes))
     if target.labels is not None and numbers and int(target.labels.max()) >= num_classes:
         raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
     if target.classes and not numbers and len(target.classes) != num_classes:
-        raise UserError(f"the model has {num_classes} classes, the target {len(target.classes)}")
+        name = "the model" if start is None else f"checkpoint {start.checkpoint}"
+        raise UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}")
     return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
 
 
@@ -325,16 +348,14 @@ def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
     return config.inherit(start.recorded, start.checkpoint)
 
 
-def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, num_classes: int = 0) -> Classifier:
-    """The model in a checkpoint, with ``num_classes`` of the dataset, else the run's that trained it, else the
-    checkpoint's."""
-    num_classes = num_classes or len(start.classes or ())
+def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel) -> Classifier:
+    """The model in a checkpoint, with as many classes as its head has."""
     if start.is_whole:
-        return _whole(start, num_classes)
+        return _whole(start)
     model = load(
         start.checkpoint,
         config.arch or ASSUMED["arch"],
-        num_classes or None,
+        len(start.classes or ()) or None,
         arch_options=parse_options(config.arch_option or ()),
         pool=not config.no_pool,
         bottleneck_dropout=config.bottleneck_dropout or 0.0,
@@ -346,7 +367,7 @@ def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel, nu
     return model
 
 
-def _whole(start: TrainedModel, num_classes: int) -> Classifier:
+def _whole(start: TrainedModel) -> Classifier:
     """The network that was given, or that its record builds, with the weights of the checkpoint."""
     record = start.network or {}
     network = build(record) if start.given is None else copy.deepcopy(start.given).float()
@@ -355,15 +376,13 @@ def _whole(start: TrainedModel, num_classes: int) -> Classifier:
         load_into(network, state, f"checkpoint {start.checkpoint}")
     probe = torch.zeros(2, *record["images"]) if "images" in record else None
     model = as_classifier(network, record.get("head"), probe)
-    if num_classes not in (0, model.num_classes):
-        raise UserError(f"checkpoint {start.checkpoint} has {model.num_classes} classes, the dataset has {num_classes}")
     if known := record.get("preprocessing", model.preprocessing and asdict(model.preprocessing)):
         known = Preprocessing(**{**known, "mean": tuple(known["mean"]), "std": tuple(known["std"])})
     model.preprocessing = known
     return model
 
 
-def require_same_classes(start: TrainedModel, domain: Domain) -> None:
+def _require_same_classes(start: TrainedModel, domain: Domain) -> None:
     """Refuse a model of one of our runs whose classes are others than the domain's, or in another order."""
     for label, (there, here) in enumerate(zip(start.classes or (), domain.classes, strict=False)):
         known = start.recorded is not None or there in domain.classes  # else it may be another word for the same

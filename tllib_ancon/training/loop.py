@@ -22,7 +22,7 @@ from tllib_ancon.models.classifier import depths
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices
-from tllib_ancon.training.inference import Predictions, predict_domain
+from tllib_ancon.training.inference import Predictions, View, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import BEST, METRICS, RunDirectory
 from tllib_ancon.training.state import OTHER_VERSION, Stateful, copy_to_cpu, restore_snapshot, take_snapshot
@@ -211,11 +211,11 @@ class TrainingLoop(ABC):
             logits, features = self.model(images.to(self.device, non_blocking=True))
         return logits, features
 
-    def _predict(self, loader: ImageLoader, epoch: int) -> Predictions:
-        """Predict all images of an evaluation loader with the model as it is in this epoch."""
+    def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Predictions:
+        """Predict all images of an evaluation loader, or a view of them, with the current weights."""
         with self.accelerator.autocast():
             batches = self.interruption.watch(loader, epoch)
-            return predict_domain(self.network, batches, self.device, loader.num_images)
+            return predict_domain(self.network, batches, self.device, loader.num_images, view)
 
     def _require_finite(self, logits: Tensor, epoch: int) -> None:
         if logits.isfinite().all():

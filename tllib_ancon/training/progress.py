@@ -143,7 +143,11 @@ def result_summary(result: Mapping[str, Any]) -> str:
     if result["better_than_start"] is False:
         chosen += ", no better than the start"
     lines = assessing.before_adapting(result)
-    measures = {"accuracy": "accuracy {:.2f} %", "ece": "ECE (15 bins) {:.4f}"}
+    measures = {
+        "accuracy": "accuracy {:.2f} %",
+        "accuracy_one_view": "{:.2f} % from one view",
+        "ece": "ECE (15 bins) {:.4f}",
+    }
     if has_score:
         measures = {name: name + " {:.4f}", **measures}
         scored = f"the {held_out} images held out" if held_out else "the images adapted on"

@@ -1,0 +1,142 @@
+"""A trained network that is ready to predict: from a run directory, a checkpoint or a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tllib_ancon.config import PredictConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.transforms import Preprocessing, mirror
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Classifier, evaluating, logits_of, preprocessing_of, require_network
+from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
+from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.inference import mean_prediction
+from tllib_ancon.training.inputs import TrainedModel, Transform
+from tllib_ancon.training.progress import Progress
+
+
+class Predictor:
+    """A network in evaluation, the names of its classes, the preprocessing of its images and its number of views.
+
+    Args:
+        config: settings of the prediction. ``checkpoint`` or ``arch`` names the network if no module is given
+        model: a module, which stays unchanged where it is; with ``config.checkpoint`` a copy gets its weights. Or a
+            checkpoint or run directory
+        transform: item -> tensor (C, H, W), or an image processor of transformers. Default: that of the network
+        start: trained model whose settings ``config`` already has. Default: found by ``config``
+    """
+
+    def __init__(
+        self,
+        config: PredictConfig,
+        model: nn.Module | str | Path | None = None,
+        transform: Transform | None = None,
+        start: TrainedModel | None = None,
+    ):
+        if isinstance(model, str | Path):
+            config, model = config.replace(checkpoint=str(model)), None
+        if model is not None and config.checkpoint is None:
+            config.refuse_beside_a_model()
+            self.network: Any = require_network(model)
+        else:
+            if start is None:
+                start = inputs.find_model(str(config.checkpoint), model) if model else inputs.starting_model(config)
+                config = inputs.inherited(config, start)
+            self.network = inputs.load_classifier(config, start).to(devices.device())
+        self.config, self.start, self._transform = config, start, transform
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes, where they are known."""
+        return None if self.start is None else self.start.classes
+
+    @property
+    def views(self) -> int:
+        """Views of an image that a prediction averages: those of the settings, else those of the run."""
+        recorded = {} if self.start is None else self.start.recorded or {}
+        if self.config.views == 2 and recorded.get("no_hflip"):
+            raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")
+        return int(self.config.views or (1 if recorded.get("no_hflip") else recorded.get("views")) or 1)
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing | None:
+        if is_processor(self._transform):
+            return preprocessing_of_processor(self._transform)
+        return self.network.preprocessing if isinstance(self.network, Classifier) else preprocessing_of(self.network)
+
+    def open(self, images: Any = None, labels: bool = False) -> Domain:
+        """The images, by default those that the settings name, with the names of the classes."""
+        if images is not None:
+            return as_domain(images, labels=None if labels else False, classes=self.classes)
+        if not self.config.target:
+            return inputs.unlabelled_images(self.config)
+        opened = inputs.open_images(self.config, self.config.target, "test", self.classes)
+        return opened if labels else opened.without_labels()
+
+    def transform(self, images: Domain) -> Transform:
+        if self._transform is not None and not is_processor(self._transform):
+            return self._transform
+        return inputs.choose_transforms(self.config, self.preprocessing, images)[1].evaluation
+
+    def cached(self, images: Domain) -> Domain:
+        transform = self.transform(images)
+        return inputs.cached(self.config, inputs.Transforms(transform, transform), images)
+
+    def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
+        """Logits (N, K) of all images, in their order; of two views, the logarithm of their mean softmax. Many
+        processes divide the images, and each gets all rows. Rows of images with a negative index are NaN."""
+        dataset = dataset or UnlabelledImages(self.cached(images), self.transform(images))
+        order = Shard.of_this_process(len(images)).padded_positions
+        loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
+        rows, done = torch.empty(0), 0
+        with Progress(self.config.quiet).bar("predicting", len(loader)) as bar:
+            for indices, logits in self._batches(loader):
+                if not done:  # one tensor for all rows: small ones between the network's large ones keep their memory
+                    rows = torch.empty(len(order), logits.shape[1])
+                rows[done : done + len(logits)] = logits.masked_fill((indices < 0)[:, None], torch.nan)
+                done += len(logits)
+                bar.update()
+        gathered: NDArray[np.float32] = processes.interleave(rows)[: len(images)].numpy()
+        return gathered
+
+    @torch.inference_mode()
+    def _batches(self, loader: ImageLoader) -> Iterator[tuple[Tensor, Tensor]]:
+        weights = next((one for one in self.network.parameters() if one.is_floating_point()), torch.empty(0))
+        with evaluating(self.network):
+            for indices, images in loader:
+                images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
+                logits = self._logits_of(images)
+                if self.views == 2:
+                    logits = mean_prediction(logits, self._logits_of(mirror(images)))
+                yield indices, logits.float().cpu()
+
+    def _logits_of(self, images: Tensor) -> Tensor:
+        if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
+            images = images.contiguous(memory_format=torch.channels_last)
+        logits = logits_of(self.network, images)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
+            raise UserError("the model's output is not one row of logits an image, (B, K)")
+        return logits
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Probabilities (N, K) in the memory of the logits."""
+    probabilities: NDArray[np.float32] = torch.from_numpy(logits).softmax(1).numpy()
+    return probabilities
+
+
+def names_or_numbers(classes: Sequence[str] | None, num_classes: int) -> list[str]:
+    return list(classes or map(str, range(num_classes)))
