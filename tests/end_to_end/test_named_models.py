@@ -1,6 +1,7 @@
 """Image classifiers of transformers and zero-shot models of open_clip, by their names on the command line."""
 
 import csv
+import io
 import json
 import socket
 import sys
@@ -235,6 +236,53 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     assert "ERROR" not in caplog.text
     assert "Traceback" not in error
     assert not (models / "never").exists()
+
+
+CODE = {name: f"code.{name}" for name in ("AutoConfig", "AutoModelForImageClassification", "AutoModel")}
+
+
+def with_code(data: Path, kind: str) -> list[str]:
+    """A folder that its library loads by running the folder's ``code.py``, which writes a file ``ran``; its flags."""
+    folder = data / "model"
+    config = {"model_type": "strange", "architectures": ["Strange"], "auto_map": CODE}
+    if kind == "hf":
+        vit(folder)
+        (folder / "config.json").write_text(json.dumps(config))
+    elif kind == "hf, processor":
+        vit(folder)
+        (folder / "preprocessor_config.json").write_text(
+            json.dumps({"auto_map": {"AutoImageProcessor": "code.Model"}, "image_processor_type": "Own"})
+        )
+    else:
+        clip(folder)
+        text = {"hf_model_name": str(folder), "hf_model_pretrained": False}
+        if kind == "open_clip, tokenizer":
+            text = {**TEXT, "hf_tokenizer_name": "model", "tokenizer_kwargs": {"trust_remote_code": True}}
+            tokenizer = {"auto_map": {"AutoTokenizer": ["code.Model", None]}, "tokenizer_class": "Strange"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+        own = json.loads((folder / "open_clip_config.json").read_text())
+        own["model_cfg"]["text_cfg"] = text
+        (folder / "open_clip_config.json").write_text(json.dumps(own))
+        (folder / "config.json").write_text(json.dumps(config))
+    (folder / "code.py").write_text(f"open({str(data / 'ran')!r}, 'w')\n")
+    return ["-a", f"{kind.partition(',')[0]}:model", "--class-names", "names.txt"]
+
+
+@pytest.mark.parametrize("kind", ["hf", "hf, processor", "open_clip", "open_clip, tokenizer"])
+def test_no_code_of_a_folder_runs_whatever_the_user_types(
+    kind: str, data: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = with_code(data, kind)
+    capsys.readouterr()  # transformers shows how it writes
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 9))
+    assert main(["adapt", "data", *DATA, *words, "--log", "never"]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out
+    (error,) = [line for line in shown.err.splitlines() if "it/s]" not in line and line]
+    assert "code" in error
+    assert "load the model in Python" in error
+    assert not (data / "ran").exists()
+    assert not (data / "never").exists()
 
 
 def test_pretrain_takes_no_network_with_a_head_of_its_own(models: Path, capsys) -> None:

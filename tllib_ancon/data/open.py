@@ -548,7 +548,11 @@ def _open_hugging_face(name: str, codes: Sequence[str], allow_download: bool) ->
     for code in codes:
         configuration, _, split = code.rpartition("/")
         with reading(full, "a dataset", hint), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
-            found: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, configuration or None)
+            found: Any = (
+                datasets.load_from_disk(name)
+                if saved
+                else datasets.load_dataset(name, configuration or None, trust_remote_code=False)
+            )
         if hasattr(found, "keys"):
             split = next(iter(found)) if split == ROOT and len(found) == 1 else split
             if split not in found:

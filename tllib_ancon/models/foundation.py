@@ -99,9 +99,8 @@ def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
 
     config = model.config
     try:
-        return preprocessing_of_processor(
-            AutoImageProcessor.from_pretrained(config._name_or_path, local_files_only=True)
-        )
+        options = {"local_files_only": True, "trust_remote_code": False}
+        return preprocessing_of_processor(AutoImageProcessor.from_pretrained(config._name_or_path, **options))
     except UserError:
         return None
     except (OSError, ValueError):

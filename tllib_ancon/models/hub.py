@@ -7,7 +7,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import torch
 from huggingface_hub import constants
@@ -61,35 +62,46 @@ def load_named(
         raise UserError(f"`arch` {arch} needs {error.name}: pip install 'tllib-ancon[foundation]'") from error
     except Exception as error:  # of files, of the cache and of networks, of any kind
         here = allow_download or os.path.exists(name) or os.path.isfile(name.partition("/")[2])
-        where, advice = ("", "") if here else (" from the hub's cache", "; `allow_download=True` asks the hub for it")
+        where, advice = "", "; load the model in Python and pass it to tllib_ancon.adapt"
+        if not here:
+            where, advice = " from the hub's cache", "; `allow_download=True` asks the hub for it"
         raise UserError(f"`arch` {arch} cannot be loaded{where} ({one_line(error)}){advice}") from error
 
 
 @contextmanager
 def _hub(allow_download: bool) -> Iterator[None]:
-    """In this context nothing is downloaded, unless it is allowed, and what libraries have to say is an error."""
+    """In this context nothing is downloaded unless it is allowed, no code of a model's folder runs, and what libraries
+    have to say is an error."""
     before = constants.HF_HUB_OFFLINE, logging.root.manager.disable
     constants.HF_HUB_OFFLINE = before[0] or not allow_download
     logging.disable()
+    no_code = {"TIME_OUT_REMOTE_CODE": 0, "get_cached_module_file": _no_code}  # 0: never ask the user
     try:
-        yield
+        with patch.multiple("transformers.dynamic_module_utils", **no_code):  # open_clip has no trust_remote_code
+            yield
     finally:
         constants.HF_HUB_OFFLINE, logging.root.manager.disable = before
+
+
+def _no_code(folder: str, file: str, **_: object) -> NoReturn:
+    raise UserError(f"{file} of {folder} is code, which tllib-ancon does not run; load the model in Python")
 
 
 def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-    model, loaded = AutoModelForImageClassification.from_pretrained(name, output_loading_info=True, dtype=torch.float32)
+    model, loaded = AutoModelForImageClassification.from_pretrained(
+        name, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
+    )
     if missing := sorted(loaded["missing_keys"]):
         raise UserError(f"hf:{name} holds no image classifier: it has no {missing[0]}")
     processors: Any = AutoImageProcessor
     try:
-        model.preprocessing = preprocessing_of_processor(processors.from_pretrained(name))
+        model.preprocessing = preprocessing_of_processor(processors.from_pretrained(name, trust_remote_code=False))
     except UserError as error:
         why = str(error).partition(";")[0].replace("`", "")
         raise UserError(f"hf:{name}: {why}; adapt it in Python, with transforms of your own") from error
-    except (OSError, ValueError):  # there is none; ``preprocessing_of`` assumes one
+    except OSError:  # there is none; ``preprocessing_of`` assumes one
         pass
     names = [str(text) for _, text in sorted(model.config.id2label.items())]
     numbers = [f"LABEL_{number}" for number in range(len(names))]
