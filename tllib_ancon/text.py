@@ -1,33 +1,66 @@
-"""Text from outside, such as names of files and classes, made fit to be shown and to stand in a table."""
+"""Text from outside, such as names of files, classes and domains, made safe for each medium that shows it."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from html import escape
+from typing import Any, TextIO
 
-NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters, ends of lines, and what Python has for the bytes of a name that is not UTF-8."""
+NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+"""Control characters, line ends, bidirectional and zero-width characters, bytes of a name that is not UTF-8."""
+
+MARKDOWN_SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
+"""Characters of Markdown's syntax. An underscore within a word is none, nor a bracket that is no link's."""
+
+LONGEST = 3000
+"""Characters of one line in a terminal."""
 
 
 class Shown:
     """What a notebook shows as the lines that ``print`` gives."""
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        return f"<pre>{escape(repr(self))}</pre>"
 
 
 def showable(text: str) -> str:
-    r"""The same text in one line of UTF-8, with codes such as ``\r`` and ``\udcff`` for what cannot be shown."""
-    return NOT_SHOWN.sub(lambda found: repr(found[0])[1:-1], text)
+    r"""One line of UTF-8 with the same text: codes such as ``\r``, ``\u202e`` and ``\udcff`` replace :data:`NOT_SHOWN`.
+    The functions below apply this rule, each for one medium."""
+    return NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def terminal(text: object) -> str:
+    """One line of a terminal, shortened in its middle to :data:`LONGEST` characters."""
+    line, half = showable(str(text)), LONGEST // 2
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[:half]} [{len(line) - 2 * half:,} characters are left out] {line[-half:]}"
+
+
+def say(*lines: object, file: TextIO | None = None) -> None:
+    """Print each of these on one line of a terminal; ``file`` is standard output by default."""
+    print(*map(terminal, lines), sep="\n", file=file, flush=True)
+
+
+def html(text: str) -> str:
+    return escape(showable(text))
+
+
+def yaml(text: str) -> str:
+    """Text of a YAML value, also on a page that shows the value as HTML; a YAML library puts the quotes."""
+    return escape(showable(text), quote=False)
+
+
+def markdown(text: str) -> str:
+    return MARKDOWN_SPECIAL.sub(r"\\\g<0>", escape(showable(text), quote=False))
 
 
 def cell(value: Any) -> Any:
-    """What stands for a value in a CSV file: text that a spreadsheet would run as a formula begins with ``'``."""
+    """A value of a CSV file; ``'`` precedes text that a spreadsheet would run as a formula."""
     if not isinstance(value, str):
         return value
     text = showable(value)

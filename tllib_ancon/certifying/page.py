@@ -17,6 +17,7 @@ from tllib_ancon.certifying.session import Session, certificate_of, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.errors import UserError
+from tllib_ancon.text import say
 
 try:
     import uvicorn
@@ -46,7 +47,7 @@ HEADERS = {
 """Of every answer that has not its own: they keep other pages out."""
 
 
-def serve(session: Session, port: int = PORT, say: Callable[[str], None] = print) -> None:
+def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) -> None:
     """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``say`` is told
     the address."""
 

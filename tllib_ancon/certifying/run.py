@@ -29,7 +29,7 @@ from tllib_ancon.data.open import as_domain, read_image_list
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET
 from tllib_ancon.settings import settings_of
-from tllib_ancon.text import csv_text
+from tllib_ancon.text import csv_text, say
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.devices import using_processor
@@ -46,9 +46,7 @@ FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 
 
-def certify_run(
-    config: CertifyConfig, say: Callable[[str], None] = print, model: nn.Module | None = None
-) -> Certificate:
+def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: nn.Module | None = None) -> Certificate:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
     Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for. They are kept in

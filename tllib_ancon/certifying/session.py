@@ -57,7 +57,7 @@ class Comparison:
         models: Sequence[str] | None = None,
     ):
         self.names, self.classes = names, [showable(name) for name in classes]
-        self.models = models or ("the adapted model",)
+        self.models = [*map(showable, models or ("the adapted model",))]
         several = [adapted] if models is None else [*cast(Sequence[npt.ArrayLike], adapted)]
         for model, given in (("source", np.asarray(start)), *(("adapted", np.asarray(said)) for said in several)):
             if given.shape != (len(names),) or given.dtype.kind not in "iu":

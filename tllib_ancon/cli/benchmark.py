@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, Local, finished, shares, visible_gpus
 from tllib_ancon.paper.plan import Given, Plan, Run, hours, images_of, recorded_speed
 from tllib_ancon.settings import Flag, flag_of, settings_of
+from tllib_ancon.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_bytes
 
 
@@ -76,14 +78,14 @@ class Benchmark(Command):
         runs = plan.runs(config.root, out, overrides)
         check(runs, args)
         if config.print_commands:
-            print("\n".join(shlex.join(["tllib-ancon", *run.words]) for run in runs))
+            print(*(showable(shlex.join(["tllib-ancon", *run.words])) for run in runs), sep="\n")
             return 0
         with started(config) as engine:
             codes = {code for pair in plan.pairs for code in plan.domains(pair) if code is not None}
             sizes = {code: len(open_images(runs[0].config, [code])) for code in sorted(codes)}
             if not config.dry_run:
                 return execute(plan, config.root, runs, overrides, out, engine)
-            print(summary(plan, runs, out), estimate(runs, sizes, out, engine.at_a_time), sep="\n")
+            say(*summary(plan, runs, out), estimate(runs, sizes, out, engine.at_a_time))
             return 0
 
 
@@ -124,18 +126,18 @@ def started(config: EngineConfig) -> AbstractContextManager[Any]:
     return connected(config)
 
 
-def summary(plan: Plan, runs: Sequence[Run], out: Path) -> str:
+def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
     done = sum(finished(run, out) for run in runs)
     sources = sum(run.command == "pretrain" for run in runs)
     variants = f", {len(plan.variants)} variants each" if plan.varied else ""
-    lines = [
+    return [
         plan.title,
         f"pairs    {' '.join(plan.pairs)}",
         f"methods  {' '.join(plan.methods)}{variants}",
         f"seeds    {' '.join(map(str, plan.seeds))}",
         f"runs     {sources} source models and {len(runs) - sources} adaptations in {out}; {done} are finished",
+        *(f"note     {note}" for note in plan.notes),
     ]
-    return "\n".join([*lines, *(f"note     {note}" for note in plan.notes)])
 
 
 def estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) -> str:
@@ -156,14 +158,14 @@ def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Mapping[str, 
 
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out):
-        print(summary(plan, runs, out), file=sys.stderr)
+        say(*summary(plan, runs, out), file=sys.stderr)
         record([])
         todo = [run for run in runs if not finished(run, out)]
-        failures = engine.execute(todo, root, out, lambda text: print(text, file=sys.stderr))
+        failures = engine.execute(todo, root, out, partial(say, file=sys.stderr))
         record(failures)
-    print(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
+    say(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
     for failure in failures:
-        print(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)
+        say(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)
     return 1 if failures else 0
 
 

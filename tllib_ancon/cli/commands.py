@@ -36,7 +36,7 @@ from tllib_ancon.errors import UserError, of_stage
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.text import showable
+from tllib_ancon.text import say
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
 
 
@@ -135,7 +135,7 @@ def adapt(config: AdaptConfig) -> None:
     told = result_summary(result.summary)
     if config.start is not None:
         told = f"{summary(result.summary['pretrain'])}\n{told}\nboth stages in {config.log}"
-    print(told)
+    say(*told.split("\n"))
 
 
 def pretrain(config: PretrainConfig) -> None:
@@ -144,7 +144,7 @@ def pretrain(config: PretrainConfig) -> None:
 
     result = pretrain(config)
     if devices.is_main():
-        print(f"{summary(result)}; model in {config.log}")
+        say(f"{summary(result)}; model in {config.log}")
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -162,14 +162,14 @@ def predict(config: PredictionsConfig) -> None:
     counts = write_predictions(config)
     if devices.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
         unread = f", {counts['errors']} of them could not be read" if counts["errors"] else ""
-        print(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)
+        say(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)
 
 
 def export(config: ExportConfig) -> None:
     from tllib_ancon.training.export import export
 
     export(config)
-    print(f"{config.format} of {config.run} in {config.out}")
+    say(f"{config.format} of {config.run} in {config.out}")
 
 
 def assess(config: AssessConfig) -> None:
@@ -187,7 +187,7 @@ def assess(config: AssessConfig) -> None:
 def certify(config: CertifyConfig) -> None:
     from tllib_ancon.certifying.run import certify_run
 
-    certify_run(config, lambda line: print(line, flush=True))
+    certify_run(config, say)
 
 
 class CheckConfig(DataConfig):
@@ -219,13 +219,13 @@ def check(config: CheckConfig) -> int:
     for part in found.parts:
         known = "" if part.expected is None else f" of {part.expected}"
         images = f"{part.images}{known} images{'' if part.labelled else ', without labels'}"
-        print(f"{part.domain:<12} {part.place:<28} {'cannot be opened' if part.images is None else images}")
+        say(f"{part.domain:<12} {part.place:<28} {'cannot be opened' if part.images is None else images}")
     if found.classes:
-        print(showable(f"{len(found.classes)} classes, label 0 is {found.classes[0]} and the last {found.classes[-1]}"))
+        say(f"{len(found.classes)} classes, label 0 is {found.classes[0]} and the last {found.classes[-1]}")
     for problem in found.problems:
-        print(showable(spelled(f"missing or wrong: {problem}")))
+        say(spelled(f"missing or wrong: {problem}"))
     if found.needed and found.problems:
-        print(f"{config.data} must lie in {config.root} as {', '.join(found.needed)}")
+        say(f"{config.data} must lie in {config.root} as {', '.join(found.needed)}")
         print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
     print("incomplete" if found.problems else "complete")
     if config.json_file:
@@ -268,7 +268,7 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
         if name in scores:
             print(f"{name:<20} {scores[name]:.4f}")
     for name, accuracy in zip(classes, scores.get("per_class_accuracy", ()), strict=False):
-        print(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
+        say(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
     if file:
         write_bytes(Path(file), (json.dumps(scores, indent=2) + "\n").encode())
 
@@ -341,7 +341,7 @@ def demo(config: DemoConfig) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_bytes(mark, content)
     write_demo_domains(out / "data")
-    demo.run(lambda line: None if config.quiet else print(line, file=sys.stderr, flush=True))
+    demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
     summary: dict[str, Any] = {}
     for block in blocks:
         directories = demo.directories(block)
@@ -353,7 +353,7 @@ def demo(config: DemoConfig) -> None:
     summary["seconds"] = round(time.perf_counter() - started, 1)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     mark.unlink(missing_ok=True)
-    print(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
+    say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
     if len(demo.seeds) < 5:
         print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")
 

@@ -20,7 +20,7 @@ from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, flag, spelled
 from tllib_ancon.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
 from tllib_ancon.interruption import sigterm_raises
-from tllib_ancon.text import showable
+from tllib_ancon.text import say
 
 COMMANDS = {
     "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",
@@ -79,14 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BAD_INPUT as error:
             of = flag if args is None else partial(args.command.flag, stage=getattr(error, "stage", None))
-            message, status = f"error: {spelled(' '.join(in_words(error).split()), of)}", 2
+            message, status = f"error: {spelled(in_words(error).strip(), of)}", 2
         except ProcessLost as loss:
             message, status = str(loss), 1
         except (Interrupted, KeyboardInterrupt) as stop:
             stop = stop if isinstance(stop, Interrupted) else Interrupted(signal.SIGINT, next=AGAIN)
             message, status = str(stop), 128 + stop.number
         if not _one_of_many() or importlib.import_module("tllib_ancon.training.devices").reports_for_all():
-            print(f"tllib-ancon: {showable(message)}", file=sys.stderr, flush=True)
+            say(f"tllib-ancon: {message}", file=sys.stderr)
         return status
 
 

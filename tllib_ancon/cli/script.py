@@ -17,6 +17,7 @@ from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config import AdaptConfig, read_file, shared
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of
+from tllib_ancon.text import say
 from tllib_ancon.toolkit.script import run_script
 from tllib_ancon.training.files import read_bytes, sha256, write_bytes
 
@@ -72,7 +73,7 @@ class Script:
                 )
             outcome = run_script(args.script, own)
             if outcome.exit_status != 0:
-                print(f"tllib-ancon: {args.script} failed: {outcome.failure}", file=sys.stderr)
+                say(f"tllib-ancon: {args.script} failed: {outcome.failure}", file=sys.stderr)
                 return outcome.exit_status
             arguments = {**vars(outcome.arguments or argparse.Namespace()), "log": outcome.log_directory}
             if adapts and outcome.log_directory is not None:
@@ -106,7 +107,7 @@ def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str,
         return None
     if not known or not checkpoint.is_file() or sha256(checkpoint) != digest:
         return None
-    print(f"tllib-ancon: {script} has run here before; going on from {checkpoint}", file=sys.stderr)
+    say(f"tllib-ancon: {script} has run here before; going on from {checkpoint}", file=sys.stderr)
     return {**arguments, "log": log.resolve()}
 
 
@@ -158,7 +159,7 @@ def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
     if not checkpoint.is_file():
         raise UserError(f"the script left no {checkpoint}; did it train (--phase train)?")
     if given["start"] == "best":
-        print(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
+        say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
     names = {*shared(), "train_resizing"} - {"log", "scratch", "pretrained_weights"}
     taken = {name: value for name, value in script.items() if name in names and value is not None}
     domains = {name: (taken[name],) for name in ("source", "target") if isinstance(taken.get(name), str)}

@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.text import say
 from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, enable, is_installed
 
 
@@ -44,7 +45,7 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
     path = Path(os.path.realpath(path))
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"{path} is not a Python file; give the path of a script, e.g. .../cdan.py")
-    print(f"tllib-ancon: running the Python file {path}", file=sys.stderr)
+    say(f"tllib-ancon: running the Python file {path}", file=sys.stderr)
     enable()
     with _as_main_script(path, arguments), _class_token(), _parsed_arguments() as parsed:
         exit_status, failure = _run()

@@ -14,7 +14,7 @@ from torch import nn
 from tllib_ancon import assessing, methods
 from tllib_ancon.certifying.session import in_words
 from tllib_ancon.errors import UserError
-from tllib_ancon.text import showable
+from tllib_ancon.text import markdown, yaml
 from tllib_ancon.training.devices import on_main
 from tllib_ancon.training.files import read_bytes, write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
@@ -26,7 +26,7 @@ SETTINGS = ("method", "criterion", "adapted", "epochs", "batch_size", "lr", "see
 def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate: Mapping[str, Any] | None) -> str:
     """The model card of a run, by its ``config.json``, ``result.json`` and, where there is one, certificate."""
     (name, images), *_ = recorded["inputs"]["images"].items()
-    title, name = f"{showable(name)} by {summary['method']}", showable(name)
+    title, dataset = f"{name} by {summary['method']}", yaml(name)
     start, selected, criterion = summary["start"], summary["selected"], summary["criterion"]
     shown = {criterion: (f"{criterion}, without labels", ".4f"), **MEASURES}
     rows = [
@@ -34,25 +34,25 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         for key, (told, form) in shown.items()
         if key in start and key in selected
     ]
-    result = partial(huggingface_hub.EvalResult, "image-classification", name, name)
+    result = partial(huggingface_hub.EvalResult, "image-classification", dataset, dataset)
     found = [result(key, selected[key]) for key in MEASURES if key in selected]
     data = huggingface_hub.ModelCardData(
         library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
         pipeline_tag="image-classification",
         tags=["domain-adaptation", "anchored-confidence"],
-        model_name=title,
+        model_name=yaml(title),
         eval_results=found or None,
     )
     settings = {key: recorded[key] for key in (*SETTINGS, *methods.settings(recorded["method"])) if key in recorded}
     labels = f"by labels of {summary['taught']} of them" if "taught" in summary else "without labels"
     lines = [
-        f"---\n{data.to_yaml()}\n---\n\n# {title}\n",
-        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {name} {labels}; its "
+        f"---\n{data.to_yaml()}\n---\n\n# {markdown(title)}\n",
+        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {markdown(name)} {labels}; its "
         f"weights are those of epoch {summary['selected_epoch']}.\n",
         "|  | source model | this model |\n|---|---|---|",
         *rows,
         *(f"\n{line.capitalize()}." for line in assessing.before_adapting(summary)),
-        f"\nClasses: {', '.join(map(showable, recorded['inputs']['classes']))}.\n",
+        f"\nClasses: {', '.join(map(markdown, recorded['inputs']['classes']))}.\n",
         f"```json\n{json.dumps(settings, indent=2)}\n```",
         *([] if certificate is None else ["\n## Certificate\n", *in_words(dict(certificate))]),
     ]

@@ -45,6 +45,7 @@ from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.rebuild import OWN, build, imported, recipe_of
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
 from tllib_ancon.settings import settings_of
+from tllib_ancon.text import say
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import read_bytes, sha256
 from tllib_ancon.training.inference import Predictions
@@ -169,8 +170,10 @@ def open_images(
     opened = open_domain(config.root, config.data, codes, split, classes=classes, **how)
     if config.skip_corrupt:
         count = len(opened) + len(opened.skipped)
-        left_out = f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out"
-        Progress(config.quiet).line("\n  ".join([left_out, *opened.skipped]))
+        progress = Progress(config.quiet)
+        progress.line(f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out")
+        for reason in opened.skipped:
+            progress.line(f"  {reason}")
     return opened
 
 
@@ -363,7 +366,7 @@ def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel) ->
         pretrained_weights=config.pretrained_weights,
     )
     while start.notes:
-        print(f"tllib-ancon: {start.notes.pop()}", file=sys.stderr)
+        say(f"tllib-ancon: {start.notes.pop()}", file=sys.stderr)
     return model
 
 

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from tllib_ancon import assessing, selection
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.self_training import processes
+from tllib_ancon.text import terminal
 from tllib_ancon.training.devices import is_main
 
 
@@ -109,7 +110,8 @@ class Progress:
         found = {*metrics, *(LEARNING if metrics["epoch"] == 0 else ())}
         shown = [column for column in SHOWN if column[0] in found]
         self.columns = {name: form for name, _, form, _ in shown}
-        self.line(textwrap.fill("; ".join(f"{label}: {meaning}" for _, label, _, meaning in shown if meaning), 100))
+        for line in textwrap.wrap("; ".join(f"{label}: {told}" for _, label, _, told in shown if told), 100):
+            self.line(line)
         self._row(title, [label for _, label, _, _ in shown])
 
     def _row(self, first: str, cells: Iterable[str]) -> None:
@@ -130,7 +132,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         if not self.quiet:
-            tqdm.write(text, file=sys.stderr)
+            tqdm.write(terminal(text), file=sys.stderr)
 
 
 def result_summary(result: Mapping[str, Any]) -> str:
