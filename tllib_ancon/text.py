@@ -46,8 +46,9 @@ def say(*lines: object, file: TextIO | None = None) -> None:
     print(*map(terminal, lines), sep="\n", file=file, flush=True)
 
 
-def html(text: str) -> str:
-    return escape(showable(text))
+def html(value: Any) -> Any:
+    """A value that jinja2 escapes then; its ``Markup`` stays."""
+    return showable(value) if type(value) is str else value
 
 
 def yaml(text: str) -> str:

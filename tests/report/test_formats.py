@@ -10,8 +10,9 @@ import pytest
 
 from tests.report.fabricated import frame_of, write_run
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import escaped, page
+from tllib_ancon.report.formats import page
 from tllib_ancon.report.tables import ACCURACY, table
+from tllib_ancon.text import markdown
 
 MEASURE = """<script>
 const overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
@@ -29,11 +30,11 @@ parent.document.title = `width ${innerWidth} overflow ${overflow} images ${drawn
         ("<script>alert(1)</script> & so", "&lt;script&gt;alert(1)&lt;/script&gt; &amp; so"),
         ("![x](https://evil)", r"![x\](https://evil)"),
         ("bins over [0, 1]", "bins over [0, 1]"),
-        ("one\n# two\r\n| three", r"one # two \| three"),
+        ("one\n# two\r\n| three", r"one\\n# two\\r\\n\| three"),
     ],
 )
 def test_what_markdown_would_take_for_its_own_is_escaped(text: str, shown: str) -> None:
-    assert escaped(text) == shown
+    assert markdown(text) == shown
 
 
 @pytest.fixture

@@ -254,8 +254,8 @@ class ModelPair:
             return certificate
         self.directory.save(CERTIFIED, self.predictor(certificate["returned"]).network.state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
+        write_card(self.directory, self.directory.result(), certificate)
         self.directory.write_json(CERTIFICATE, certificate)
-        write_card(self.directory, self.directory.result())
         return certificate
 
     def compare(self) -> Comparison:

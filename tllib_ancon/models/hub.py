@@ -75,7 +75,7 @@ def _hub(allow_download: bool) -> Iterator[None]:
     before = constants.HF_HUB_OFFLINE, logging.root.manager.disable
     constants.HF_HUB_OFFLINE = before[0] or not allow_download
     logging.disable()
-    no_code = {"TIME_OUT_REMOTE_CODE": 0, "get_cached_module_file": _no_code}  # 0: never ask the user
+    no_code: dict[str, Any] = {"TIME_OUT_REMOTE_CODE": 0, "get_cached_module_file": _no_code}  # 0: never ask the user
     try:
         with patch.multiple("transformers.dynamic_module_utils", **no_code):  # open_clip has no trust_remote_code
             yield

@@ -22,6 +22,7 @@ from tllib_ancon.report.formats import markdown, page
 from tllib_ancon.report.paired import paired_table
 from tllib_ancon.report.runs import AdaptedRun, frame, read_runs, refuse_mixed_settings, runs_csv, some
 from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
+from tllib_ancon.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
 
 
@@ -46,12 +47,12 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
         "runs.csv": runs_csv(found, varied),
         "report.html": page(title, remarks, made, pictures),
     }
-    files = {name: text.encode(errors="replace") for name, text in texts.items()}  # not every file name is text
+    files = {name: text.encode() for name, text in texts.items()}
     out.mkdir(parents=True, exist_ok=True)
     for name, content in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
         write_bytes(out / name, content)
     where = f"{_counted(len(made), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
-    return f"{files['report.md'].decode()}\n{where}"
+    return f"{texts['report.md']}\n{terminal(where)}"
 
 
 def _counted(number: int, what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import nn
 from tllib_ancon import assessing, methods
 from tllib_ancon.certifying.session import in_words
 from tllib_ancon.errors import UserError
-from tllib_ancon.text import markdown, yaml
+from tllib_ancon.text import markdown, say, yaml
 from tllib_ancon.training.devices import on_main
 from tllib_ancon.training.files import read_bytes, write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
@@ -47,8 +48,8 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
     labels = f"by labels of {summary['taught']} of them" if "taught" in summary else "without labels"
     lines = [
         f"---\n{data.to_yaml()}\n---\n\n# {markdown(title)}\n",
-        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {markdown(name)} {labels}; its "
-        f"weights are those of epoch {summary['selected_epoch']}.\n",
+        f"An image classifier that tllib-ancon adapted to {images['number']:,} images of {markdown(name)} {labels}; "
+        f"its weights are those of epoch {summary['selected_epoch']}.\n",
         "|  | source model | this model |\n|---|---|---|",
         *rows,
         *(f"\n{line.capitalize()}." for line in assessing.before_adapting(summary)),
@@ -60,11 +61,16 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
 
 
 @on_main
-def write_card(run: RunDirectory, summary: Mapping[str, Any]) -> None:
-    """Write the model card of a finished run with this result into its directory."""
-    certificate = run.path / CERTIFICATE
-    found = json.loads(read_bytes(certificate)) if certificate.is_file() else None
-    write_bytes(run.path / CARD, card_of(run.config(), summary, found).encode())
+def write_card(run: RunDirectory, summary: Mapping[str, Any], certificate: Mapping[str, Any] | None = None) -> None:
+    """Write the model card of a finished run with this result into its directory, before ``certificate`` is written
+    there. A card that a user has edited stays."""
+    card, file = run.path / CARD, run.path / CERTIFICATE
+    before = json.loads(read_bytes(file)) if file.is_file() else None
+    old, new = (card_of(run.config(), summary, known).encode() for known in (before, certificate or before))
+    if card.is_file() and read_bytes(card) not in (old, new):
+        say(f"{card} has changed since tllib-ancon wrote it and stays; remove it to get a new one", file=sys.stderr)
+    else:
+        write_bytes(card, new)
 
 
 def save(model: nn.Module, card: str, folder: Path) -> None:
