@@ -76,7 +76,7 @@ def test_a_report_of_names_that_are_no_text(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "ancon", "A-D", source=[], target=["=\udcff"])
     (run / "config.json").write_text((run / "config.json").read_text().replace('"ancon"', '"\\ud800"'))
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
-    assert r"'=\udcff" in (tmp_path / "report" / "accuracy.csv").read_text()
+    assert r"'=\udcff" in (tmp_path / "report" / "runs.csv").read_text()
 
 
 def test_labelling(strange: Path, tmp_path: Path) -> None:

@@ -124,3 +124,24 @@ def test_the_card_has_the_numbers_of_the_run_and_its_certificate(tmp_path: Path)
     unlabelled = adapt(labels=False, log=tmp_path / "unlabelled", epochs=1)
     assert "| accuracy" not in (tmp_path / "unlabelled" / "README.md").read_text()
     assert unlabelled.summary["method"] in (tmp_path / "unlabelled" / "README.md").read_text()
+
+
+def test_a_card_that_a_user_edited_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels, page = [number % 3 for number in range(24)], tmp_path / "README.md"
+    result = adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+    result.certify(labels, workers=0)
+    adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+    assert "## Certificate" in page.read_text()
+    assert "README.md" not in capsys.readouterr().err
+    page.write_text("mine")
+    (tmp_path / "certificate.json").unlink()
+    result.certify(labels, workers=0)
+    adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+    assert page.read_text() == "mine"
+    shown = capsys.readouterr().err.splitlines()
+    assert [line for line in shown if "README.md" in line] == [
+        f"{page} has changed since tllib-ancon wrote it and stays; remove it to get a new one"
+    ] * 2
+    page.unlink()
+    adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+    assert "## Certificate" in page.read_text()

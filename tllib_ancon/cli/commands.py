@@ -133,9 +133,10 @@ def adapt(config: AdaptConfig) -> None:
         picture.parent.mkdir(exist_ok=True)
         write_whole(picture, lambda file: draw_curves(metrics, file, measures))
     told = result_summary(result.summary)
-    if config.start is not None:
-        told = f"{summary(result.summary['pretrain'])}\n{told}\nboth stages in {config.log}"
-    say(*told.split("\n"))
+    if config.start is None:
+        print(told)
+    else:
+        say(summary(result.summary["pretrain"]), *told.split("\n"), f"both stages in {config.log}")
 
 
 def pretrain(config: PretrainConfig) -> None:

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BAD_INPUT as error:
             of = flag if args is None else partial(args.command.flag, stage=getattr(error, "stage", None))
-            message, status = f"error: {spelled(in_words(error).strip(), of)}", 2
+            message, status = f"error: {spelled(' '.join(in_words(error).split()), of)}", 2
         except ProcessLost as loss:
             message, status = str(loss), 1
         except (Interrupted, KeyboardInterrupt) as stop:

@@ -1,0 +1,174 @@
+"""Names of files, classes and domains that a terminal, a page or a spreadsheet would obey: every command shows text."""
+
+import csv
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+from PIL import Image
+
+from tests.report.fabricated import write_run
+from tllib_ancon.cli.main import main
+from tllib_ancon.text import LONGEST
+
+NAMES = [
+    "\x1b]0;title\x07",
+    "\x1b[31mred",
+    "\x1b]8;;http:evil\x1b\\link",
+    "\x1b]52;c;aGk=\x07",
+    "bell\x07",
+    "line\nFORGED: line",
+    "back\rFORGED",
+    "tab\tend",
+    "\x9b31mC1",
+    "next\x85FORGED",
+    "delete\x7f",
+    "arabic\u061cmark",
+    "zero\u200bwidth",
+    "non\u200cjoiner",
+    "join\u200der",
+    "left\u200emark",
+    "right\u200fmark",
+    "\u202agnp\u202c",
+    "\u202egpj.exe",
+    "line\u2028FORGED",
+    "paragraph\u2029FORGED",
+    "word\u2060joiner",
+    "\u2066isolate\u2069",
+    "\ufeffbom",
+    "no\udcfftext",
+    "<img src=x onerror=alert(1)>",
+    "=cmd|' C'!A0",
+    "@SUM(1)",
+    "![x](javascript:alert(1)) | `c` *d*",
+    "'a': {b: [c, &d *e #f",
+]
+DOMAIN = "".join(NAMES[number] for number in (0, 3, 5, 8, 18, 24, 25))
+
+
+def assert_safe(text: str) -> None:
+    """No character but a newline that acts and shows nothing, no forged line."""
+    acting = [one for one in text if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+    assert acting == []
+    assert not re.search(r"^FORGED", text, re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=["ImageFolder", "ImageList"])
+def world(request, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[str]]:
+    """Images of classes of these names, one of which is damaged in each class, with a finished run on them; and the
+    flags of the data and of the run."""
+    folder, lists = tmp_path_factory.mktemp("hostile"), request.param == "ImageList"
+    classes = [name for name in NAMES if not (lists and set(name) & set("\n\r\udcff"))]
+    domain = DOMAIN.replace("\n", "").replace("\udcff", "") if lists else DOMAIN
+    generator, lines = np.random.default_rng(0), []
+    for label, name in enumerate(classes):
+        below = folder / "data" / domain / (str(label) if lists else name)
+        below.mkdir(parents=True)
+        for number in range(3):
+            path = below / f"{number}{name}.png"
+            if number < 2:
+                Image.fromarray(generator.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
+            else:
+                path.write_bytes(b"damaged")
+            lines.append(f"{path.relative_to(folder / 'data')} {label}\n")
+    if lists:
+        (folder / "data/image_list").mkdir()
+        (folder / "data/image_list/classes.txt").write_text("\n".join(classes) + "\n", newline="\n")
+        (folder / "data/image_list" / f"{domain}.txt").write_text("".join(lines), newline="\n")
+    data = [str(folder / "data"), "-d", request.param, "-j", "0"]
+    network = ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--image-size", "16", "--resize-size", "16"]
+    few = ["--epochs", "1", "--skip-corrupt", "--log"]
+    assert main(["pretrain", *data, "-s", domain, "-b", "8", "--quiet", *network, *few, str(folder / "source")]) == 0
+    assert (
+        main(["adapt", *data, "-t", domain, "-b", "8", *start(folder), "--save-predictions", *few, str(folder / "run")])
+        == 0
+    )
+    return folder, data, ["-t", domain]
+
+
+def start(folder: Path) -> list[str]:
+    return ["--checkpoint", str(folder / "source")]
+
+
+COMMANDS = {
+    "adapt": "--epochs 1 --skip-corrupt --log {out}/run",
+    "evaluate": "--skip-corrupt --per-class-eval --json {out}/scores.json",
+    "predict": "--probabilities --out {out}/out.csv",
+    "predict, as text": "--probabilities --out -",
+    "check": "--json {out}/check.json",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_on_data(world, tmp_path: Path, capsys, command: str) -> None:
+    folder, data, target = world
+    words = COMMANDS[command].format(out=tmp_path).split()
+    words += [] if command == "check" else ["-b", "8", *start(folder)]
+    status = main([command.partition(",")[0], *data, *target, *words])
+    assert status == (1 if command == "check" else 0)
+    shown = "".join(capsys.readouterr())
+    assert_safe(shown)
+    if command in ("adapt", "evaluate"):
+        assert "are left out" in shown
+    check_files(tmp_path)
+
+
+def test_the_commands_on_a_run(world, tmp_path: Path, capsys) -> None:
+    folder, data, target = world
+    opening = [*data, *target, "--skip-corrupt"]
+    questions = ["--questions", str(tmp_path / "assess.csv"), "--json", str(tmp_path / "assess.json")]
+    assert main(["assess", str(folder / "run"), *opening, *questions]) == 0
+    assert main(["certify", str(folder / "run"), "--no-page", "--questions", str(tmp_path / "certify.csv")]) == 0
+    assert main(["report", str(folder / "run"), "--out", str(tmp_path / "report")]) == 0
+    assert main(["export", str(folder / "run"), "--out", str(tmp_path / "model.pth"), "--format", "state-dict"]) == 0
+    assert_safe("".join(capsys.readouterr()))
+    check_files(tmp_path)
+    check_files(folder / "run")
+    card = ModelCard.load(folder / "run" / "README.md")
+    assert "&lt;img src=x" in card.data.model_name
+    assert "&lt;img src=x" in card.text
+
+
+def check_files(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.suffix in (".md", ".csv", ".html", ".json", ".jsonl"):
+            text = path.read_bytes().decode()
+            assert_safe(text)
+            if path.suffix in (".md", ".html"):
+                assert "<img src=x" not in text
+                assert "<script" not in text
+                assert path.suffix == ".html" or "![x](" not in text
+        if path.suffix == ".csv":
+            cells = [cell for row in csv.reader(text.splitlines()) for cell in row]
+            assert [cell for cell in cells if re.match(r"[=+@]|-\D", cell)] == []
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_name_in_an_error_or_a_report(name: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "data/dark/red").mkdir(parents=True)
+    Image.new("RGB", (16, 16)).save(tmp_path / "data/dark/red/1.png")
+    data = [str(tmp_path / "data"), "-d", "ImageFolder", "-t"]
+    for words in ([*data, name], [*data, "dark", "--config", name], [*data, "dark", "--log", f"{tmp_path}/{name}"]):
+        assert main(["adapt", *words, "--checkpoint", name]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    versions = {"torch": name, "device": name}
+    run = write_run(tmp_path / "runs", "ancon", "A-D", data=name, target=[name])
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "versions": {**config["versions"], **versions}}))
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    assert_safe("".join(capsys.readouterr()))
+    check_files(tmp_path / "report")
+
+
+@pytest.mark.parametrize("flag", ["-t", "--checkpoint", "--log", "-a", "--seed", "--no-such-flag"])
+def test_a_long_value_makes_no_long_line(flag: str, tmp_path: Path, capsys) -> None:
+    os.mkdir(tmp_path / "data")
+    assert main(["adapt", str(tmp_path / "data"), "-d", "ImageFolder", "-t", "dark", flag, "x" * 300_000]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert len(line) < LONGEST + 100
+    assert line.startswith("tllib-ancon: error: ")
