@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from tllib_ancon._version import __version__
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOMES = {alias.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+"""Name -> its module, None for a module of this package. The stub is the only list of names; each is imported when it
+is first asked for."""
 
-if TYPE_CHECKING:
-    from tllib_ancon import methods
-    from tllib_ancon.certifying.run import certify
-    from tllib_ancon.config import AdaptConfig, PretrainConfig
-    from tllib_ancon.errors import UserError
-    from tllib_ancon.evaluation import expected_calibration_error
-    from tllib_ancon.selection import corr_c, infomax, mean_entropy
-    from tllib_ancon.self_training import (
-        AdaptiveSmoothing,
-        AnchoredConfidence,
-        EarlyLearningRegularization,
-        NeighborhoodReciprocity,
-        TemporalEnsemble,
-        generalized_cross_entropy,
-    )
-    from tllib_ancon.training.adapt import AdaptationResult, adapt
-    from tllib_ancon.training.assess import Assessment, assess
-    from tllib_ancon.training.predict import Predictions, predict
-    from tllib_ancon.training.pretrain import pretrain
-
-__all__ = [
-    "AdaptConfig",
-    "AdaptationResult",
-    "AdaptiveSmoothing",
-    "AnchoredConfidence",
-    "Assessment",
-    "EarlyLearningRegularization",
-    "NeighborhoodReciprocity",
-    "Predictions",
-    "PretrainConfig",
-    "TemporalEnsemble",
-    "UserError",
-    "__version__",
-    "adapt",
-    "assess",
-    "certify",
-    "corr_c",
-    "expected_calibration_error",
-    "generalized_cross_entropy",
-    "infomax",
-    "mean_entropy",
-    "methods",
-    "predict",
-    "pretrain",
-]
-
-_HOMES = {
-    "training.adapt": ("adapt", "AdaptationResult"),
-    "training.assess": ("assess", "Assessment"),
-    "training.predict": ("predict", "Predictions"),
-    "training.pretrain": ("pretrain",),
-    "certifying.run": ("certify",),
-    "config": ("AdaptConfig", "PretrainConfig"),
-    "self_training": (
-        *("AdaptiveSmoothing", "AnchoredConfidence", "TemporalEnsemble", "EarlyLearningRegularization"),
-        *("NeighborhoodReciprocity", "generalized_cross_entropy"),
-    ),
-    "selection": ("infomax", "corr_c", "mean_entropy"),
-    "evaluation": ("expected_calibration_error",),
-    "errors": ("UserError",),
-}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "methods":
-        return importlib.import_module(f"{__name__}.methods")
-    module = next((module for module, names in _HOMES.items() if name in names), None)
-    if module is None:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    home = _HOMES[name]
+    return import_module(f"{__name__}.{name}") if home is None else getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,3 @@
-import json
 import shlex
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.open import LAYERED
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
-from tllib_ancon.paper.plan import hours, images_of, recorded_speed
 from tllib_ancon.settings import settings_of
 from tllib_ancon.toolkit.toolkit import find
 
@@ -157,27 +155,3 @@ def test_a_plan_of_ones_own(tmp_path: Path) -> None:
     loaded = plan.load(str(tmp_path / "mine.toml"))
     assert (loaded.title, loaded.pairs, loaded.seeds, loaded.adapt) == ("mine", ("Ar-Cl",), (4,), {"epochs": 2})
     assert plan.load(loaded.table) == loaded
-
-
-# How long they take
-
-
-def test_images_of_a_run() -> None:
-    sizes = {"A": 100, "D": 30}
-    source = PretrainConfig(source=("A",), epochs=2, hold_out=0.1)
-    assert images_of(source, sizes) == pytest.approx(2 * (90 + 10 / 3))
-    domains = {"source": ("A",), "target": ("D",)}
-    adversarial = PretrainConfig(**domains, method="cdan", epochs=2, batch_size=10, iters_per_epoch=5)
-    assert images_of(adversarial, sizes) == pytest.approx(2 * (2 * 10 * 5 + 30 / 3))
-    adapted = AdaptConfig(target=("D",), epochs=3, hold_out=0.1)
-    assert images_of(adapted, sizes) == pytest.approx(3 * (27 + 33 / 3))
-    assert (hours(90), hours(7200)) == ("2 min", "2.0 h")
-
-
-def test_the_recorded_speed_is_of_adaptations(tmp_path: Path) -> None:
-    assert recorded_speed(tmp_path) is None
-    for name, speeds in (("source/erm-A-seed0", [1, 1, 1]), ("erm/A-D/ancon-seed0", [30, 10, 20])):
-        (tmp_path / name).mkdir(parents=True)
-        lines = [json.dumps({"epoch": 0}), *(json.dumps({"images_per_second": speed}) for speed in speeds)]
-        (tmp_path / name / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert recorded_speed(tmp_path) == 20

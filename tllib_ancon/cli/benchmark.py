@@ -25,7 +25,7 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig, shared
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, Local, finished, shares, visible_gpus
-from tllib_ancon.paper.plan import Given, Plan, Run, hours, images_of, recorded_speed
+from tllib_ancon.paper.plan import Given, Plan, Run
 from tllib_ancon.settings import Flag, flag_of, settings_of
 from tllib_ancon.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_bytes
@@ -50,7 +50,7 @@ class BenchmarkConfig(EngineConfig):
     seeds: tuple[Annotated[int, Ge(0)], ...] = ()
     """seeds to run; by default those of the plan, 0 1 2"""
     dry_run: bool = False
-    """check the data, show the plan and estimate its time, and run nothing"""
+    """check the data, show the plan, and run nothing"""
     print_commands: bool = False
     """print the command of each run, in an order in which they can be made, and run nothing"""
 
@@ -82,10 +82,11 @@ class Benchmark(Command):
             return 0
         with started(config) as engine:
             codes = {code for pair in plan.pairs for code in plan.domains(pair) if code is not None}
-            sizes = {code: len(open_images(runs[0].config, [code])) for code in sorted(codes)}
+            for code in sorted(codes):
+                open_images(runs[0].config, [code])
             if not config.dry_run:
                 return execute(plan, config.root, runs, overrides, out, engine)
-            say(*summary(plan, runs, out), estimate(runs, sizes, out, engine.at_a_time))
+            say(*summary(plan, runs, out))
             return 0
 
 
@@ -138,16 +139,6 @@ def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
         f"runs     {sources} source models and {len(runs) - sources} adaptations in {out}; {done} are finished",
         *(f"note     {note}" for note in plan.notes),
     ]
-
-
-def estimate(runs: Sequence[Run], sizes: dict[str, int], out: Path, jobs: int) -> str:
-    todo, speed = [run for run in runs if not finished(run, out)], recorded_speed(out)
-    if not todo:
-        return "time     nothing is left to run"
-    if speed is None:
-        return f"time     not known before the first adaptation in {out} has an epoch; {jobs} runs at a time"
-    seconds = sum(images_of(run.config, sizes) for run in todo) / speed / jobs
-    return f"time     about {hours(seconds)} at {speed:.0f} images/s, as recorded, {jobs} at a time"
 
 
 def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Mapping[str, Given], out: Path, engine: Any) -> int:

@@ -314,33 +314,22 @@ class DemoConfig(Settings):
     full: bool = False
     """five seeds, and the same at a rate that is too high"""
     overwrite: bool = False
-    """replace every run of an earlier demo"""
+    """replace every run of an earlier demo; without it the same command continues"""
     quiet: bool = False
     """show only the tables"""
-
-
-MARK = "overwriting.json"
-"""In the demo's folder while a command with ``--overwrite``, which this file tells, has not finished: the same command
-does not remove its own runs."""
 
 
 def demo(config: DemoConfig) -> None:
     from tllib_ancon.data.demo import write_demo_domains
     from tllib_ancon.paper.demo import BLOCKS, Demo, ending, results, summarize, table
-    from tllib_ancon.training.run import RunDirectory, versions
+    from tllib_ancon.training.run import RunDirectory
 
-    started = time.perf_counter()
-    out, mark = Path(config.out), Path(config.out, MARK)
+    started, out = time.perf_counter(), Path(config.out)
     blocks, seeds = (tuple(BLOCKS), range(5)) if config.full else (("",), range(1))
     jobs = config.jobs or os.cpu_count() or 1
     demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
-    record = {"seeds": demo.seeds, "epochs": [config.source_epochs, config.epochs], "blocks": blocks}
-    content = json.dumps({**record, "versions": versions()}).encode()
-    if config.overwrite and not (mark.is_file() and mark.read_bytes() == content):
-        for run in demo.runs():
-            RunDirectory(out / run.name).clear()
-        out.mkdir(parents=True, exist_ok=True)
-        write_bytes(mark, content)
+    for run in demo.runs() if config.overwrite else ():
+        RunDirectory(out / run.name).clear()
     write_demo_domains(out / "data")
     demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
     summary: dict[str, Any] = {}
@@ -353,7 +342,6 @@ def demo(config: DemoConfig) -> None:
         print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
     summary["seconds"] = round(time.perf_counter() - started, 1)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    mark.unlink(missing_ok=True)
     say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
     if len(demo.seeds) < 5:
         print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")

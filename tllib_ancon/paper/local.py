@@ -84,7 +84,6 @@ class Engine(ABC):
     A run that was cut off goes on where it was. A run that fails stops no other, except those that start from it.
     """
 
-    at_a_time: int  # runs that are made at once
     most_started: float  # runs that are started before one has ended
     out: Path
     say: Callable[[str], None]
@@ -158,7 +157,7 @@ class Local(Engine):
     """Makes as many runs at a time as there are shares of this machine, which are environment variables of a run."""
 
     def __init__(self, shares: Sequence[Environment]):
-        self.at_a_time = self.most_started = len(shares)
+        self.most_started = len(shares)
         self.free = list(shares)
 
     def start(self, title: str, run: Run) -> Command:

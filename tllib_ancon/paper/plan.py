@@ -1,15 +1,12 @@
-"""Which runs make a table of the paper: a file of ``plans/`` expanded to configurations, and how long they take."""
+"""Which runs make a table of the paper: a file of ``plans/`` expanded to configurations."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -19,7 +16,6 @@ from tllib_ancon import methods
 from tllib_ancon.config import AdaptConfig, PretrainConfig, read_file
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.settings import Settings, settings_of
-from tllib_ancon.training.files import read_bytes
 
 PLANS = Path(__file__).with_name("plans")
 
@@ -28,9 +24,6 @@ Given = Mapping[str, Any]
 
 DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
 """Settings that are decided for each run, beside where it starts."""
-
-FORWARD = 1 / 3
-"""Cost of evaluating an image beside that of a training step on it."""
 
 
 @dataclass(frozen=True)
@@ -183,31 +176,3 @@ def load(table: str) -> Plan:
 
 def _folder(pair: str) -> str:
     return pair.replace("/", "_")
-
-
-def images_of(config: PretrainConfig | AdaptConfig, sizes: Mapping[str, int]) -> float:
-    """Images that a run reads of domains of these sizes, in units of one training step on one image."""
-    if isinstance(config, PretrainConfig) and config.method != "erm":
-        assert config.iters_per_epoch is not None
-        steps = 2 * config.batch_size * config.iters_per_epoch
-        return config.epochs * (steps + FORWARD * sum(sizes[code] for code in config.target))
-    adapts = isinstance(config, AdaptConfig)
-    images = sum(sizes[code] for code in (config.target if adapts else config.source))
-    share = config.held_out_share if isinstance(config, AdaptConfig) else config.hold_out
-    return config.epochs * images * (1 - share + FORWARD * (share + adapts))
-
-
-def recorded_speed(out: Path) -> float | None:
-    """Images a second of the adaptations in this folder: the median over their epochs, if there are any; a damaged file
-    has none, for this is an estimate."""
-    speeds: list[float] = []
-    for path in out.glob("*/*/*/metrics.jsonl"):
-        with suppress(Exception):
-            lines = [json.loads(line) for line in read_bytes(path).splitlines()]
-            speeds += [float(line["images_per_second"]) for line in lines if "images_per_second" in line]
-    return median(speeds) if speeds else None
-
-
-def hours(seconds: float) -> str:
-    """``12 min`` or ``3.4 h``"""
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -95,8 +95,7 @@ class OnRay(Engine):
         if gpus and not any(runs_on(have, gpus) for have in cards):
             raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many, the most are {max(cards)}")
         each = zip(cores, cards, strict=True)
-        self.at_a_time = sum(min(core // cpus, runs_on(card, gpus) if gpus else core) for core, card in each)
-        if not self.at_a_time:
+        if not any(core >= cpus and (not gpus or runs_on(card, gpus)) for core, card in each):
             most = f"no node of the cluster has as many for a run, the most are {max(cores)}"
             raise UserError(f"`cpus_per_run` {cpus}: {most}")
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(make)

@@ -30,7 +30,7 @@ from tllib_ancon.training.adapting import Adaptation, divide
 from tllib_ancon.training.card import card_of, save, write_card
 from tllib_ancon.training.files import read_bytes
 from tllib_ancon.training.inputs import Given, Transform, Transforms
-from tllib_ancon.training.progress import Progress, Tracker, result_summary
+from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.run import CARD, CHECKPOINTS, CONFIG, RESULT, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
 
@@ -203,7 +203,7 @@ def adapt(
         config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
         settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), **recorded}
         if config.track is not None and devices.is_main():
-            progress.tracker = Tracker(config.track, Path(str(config.log)), settings)
+            progress.tracker = tracker(config.track, Path(str(config.log)), settings)
         summary = adaptation.make(settings, config.overwrite)
         adapted = adaptation.adapted()
         if run is not None:

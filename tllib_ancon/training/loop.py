@@ -184,8 +184,6 @@ class TrainingLoop(ABC):
                 except FloatingPointError:
                     raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
                 bar.update()
-                if (epoch, step) == (1, 10):
-                    self.progress.expect(meters.elapsed() / step * steps * self.options.epochs)
                 if step % self.options.print_freq == 0 or step == steps:
                     self.progress.step(bar, step, meters.read(images))
                     if bad_step := meters.first_bad_step():

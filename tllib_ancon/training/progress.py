@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 import time
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tllib_ancon import assessing, selection
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
 from tllib_ancon.text import terminal
 from tllib_ancon.training.devices import is_main
@@ -52,11 +50,8 @@ class Meters:
         values = {name: float(processes.mean(total)) / self.steps for name, total in self.sums.items()}
         if self.threshold is not None:
             values["threshold"] = float(self.threshold)
-        speed = processes.world_size() * self.steps * batch_size / self.elapsed()
-        return {**values, "images_per_second": speed}
-
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.started
+        seconds = time.perf_counter() - self.started
+        return {**values, "images_per_second": processes.world_size() * self.steps * batch_size / seconds}
 
 
 SHOWN = (
@@ -71,8 +66,6 @@ SHOWN = (
 """Columns of the table of epochs: the number, its head, its form, and what it means."""
 LEARNING = ("loss", "threshold", "votes", "images_per_second")
 """What the epoch before the first step does not have yet."""
-LONG = 20
-"""Seconds of a training from which on it is said how long it may take."""
 
 
 class Progress:
@@ -82,12 +75,8 @@ class Progress:
     def __init__(self, quiet: bool = False, verbose: bool = False):
         self.quiet = quiet or not is_main()
         self.verbose = verbose
-        self.tracker: Tracker | None = None
+        self.tracker: Any = None
         self.columns: dict[str, str] = {}
-
-    def expect(self, seconds: float) -> None:
-        if seconds > LONG:
-            self.line(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
 
     def bar(self, title: str, steps: int) -> tqdm[Any]:
         return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
@@ -100,7 +89,8 @@ class Progress:
 
     def epoch(self, title: str, metrics: Mapping[str, Any], total: int) -> None:
         if self.tracker is not None:
-            self.tracker.log(metrics)
+            numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+            self.tracker.log(numbers, step=numbers.pop("epoch"))
         if not self.columns:
             self._head(title, metrics)
         cells = [form.format(metrics[name]) if name in metrics else "" for name, form in self.columns.items()]
@@ -169,42 +159,19 @@ def _end(criterion: str) -> str:
 PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
 
 
-class Tracker:
-    """Logs every number of an epoch by a tracker of Accelerate, which keeps its files in ``track/`` of the run
-    directory. One that fails is left out with one warning, and the run goes on."""
+def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
+    """A tracker of Accelerate, which keeps its files in ``track/`` of the run directory."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-    def __init__(self, name: str, run: Path, settings: Mapping[str, Any]):
-        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-
-        if not any(find_spec(package) for package in PACKAGES[name]):
-            raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
-        self.name = name
-        self._tracker: Any = None
-        folder, plain = run / "track", int | float | str | bool
-        place: dict[str, Any] = {"dir": str(folder)} if name == "wandb" else {"logging_dir": folder}
-        shown = {name: value if isinstance(value, plain) else str(value) for name, value in settings.items()}
-        with self._attempt():
-            folder.mkdir(parents=True, exist_ok=True)
-            tracker = LOGGER_TYPE_TO_CLASS[name](run.name, **place)
-            getattr(tracker, "start", lambda: None)()
-            tracker.store_init_configuration(shown)
-            self._tracker = tracker
-
-    def log(self, metrics: Mapping[str, Any]) -> None:
-        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != "epoch"}
-        with self._attempt():
-            if self._tracker is not None:
-                self._tracker.log(numbers, step=metrics["epoch"])
-
-    def finish(self) -> None:
-        with self._attempt():
-            if self._tracker is not None:
-                self._tracker.finish()
-
-    @contextmanager
-    def _attempt(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # any error can come out of another service
-            self._tracker = None
-            warnings.warn(f"{self.name} tracks no longer: {one_line(error)}", stacklevel=4)
+    if not any(find_spec(package) for package in PACKAGES[name]):
+        raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
+    folder, plain = run / "track", int | float | str | bool
+    folder.mkdir(parents=True, exist_ok=True)
+    place: dict[str, Any] = {"dir": str(folder)} if name == "wandb" else {"logging_dir": folder}
+    found = LOGGER_TYPE_TO_CLASS[name](run.name, **place)
+    if hasattr(found, "start"):  # not in older versions of Accelerate
+        found.start()
+    found.store_init_configuration(
+        {name: value if isinstance(value, plain) else str(value) for name, value in settings.items()}
+    )
+    return found

@@ -1,0 +1,24 @@
+from tllib_ancon._version import __version__ as __version__
+from tllib_ancon.certifying.run import certify as certify
+from tllib_ancon.config import AdaptConfig as AdaptConfig
+from tllib_ancon.config import PretrainConfig as PretrainConfig
+from tllib_ancon.errors import UserError as UserError
+from tllib_ancon.evaluation import expected_calibration_error as expected_calibration_error
+from tllib_ancon.selection import corr_c as corr_c
+from tllib_ancon.selection import infomax as infomax
+from tllib_ancon.selection import mean_entropy as mean_entropy
+from tllib_ancon.self_training import AdaptiveSmoothing as AdaptiveSmoothing
+from tllib_ancon.self_training import AnchoredConfidence as AnchoredConfidence
+from tllib_ancon.self_training import EarlyLearningRegularization as EarlyLearningRegularization
+from tllib_ancon.self_training import NeighborhoodReciprocity as NeighborhoodReciprocity
+from tllib_ancon.self_training import TemporalEnsemble as TemporalEnsemble
+from tllib_ancon.self_training import generalized_cross_entropy as generalized_cross_entropy
+from tllib_ancon.training.adapt import AdaptationResult as AdaptationResult
+from tllib_ancon.training.adapt import adapt as adapt
+from tllib_ancon.training.assess import Assessment as Assessment
+from tllib_ancon.training.assess import assess as assess
+from tllib_ancon.training.predict import Predictions as Predictions
+from tllib_ancon.training.predict import predict as predict
+from tllib_ancon.training.pretrain import pretrain as pretrain
+
+from . import methods as methods
