@@ -29,17 +29,6 @@ The true difference is that of the accuracies on all images.
 Labels are median / 90th percentile until the verdict. `runs.sh` makes the runs of the committed table.
 
 """
-SIDES_HEADER = (
-    *("absolute difference, points", "runs", "labels, both"),
-    *("labels, better", "saved, %", "above 48, better, %"),
-)
-SIDES = """# Labels for one question and for two
-
-`python -m benchmarks.certification --sides {table} --streams {orders} --seed {seed}`, δ = 0.05: the populations of that
-table again. Labels are the median over the runs of each run's median over {orders:,} random orders, `--side both` and
-`--side better`; saved is the median over the runs.
-
-"""
 
 
 def rows_of_runs(folders: Sequence[Path], orders: int, generator: np.random.Generator) -> Iterator[list[object]]:
@@ -74,39 +63,6 @@ def rows_of_runs(folders: Sequence[Path], orders: int, generator: np.random.Gene
         ]
 
 
-def runs_of_table(file: Path) -> list[Disagreements]:
-    """The populations of a table of runs, from its columns images, disagreements, decisive and true difference."""
-    found = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip().replace(",", "") for cell in line.strip("|").split("|")]
-        if len(cells) == len(HEADER) and cells[1].isdigit():
-            images, total = int(cells[1]), int(cells[2])
-            decisive, gain = round(int(cells[3]) / 100 * total), round(float(cells[5]) / 100 * images)
-            right = min(max(round((decisive + gain) / 2), 0), decisive)
-            counts = [right, decisive - right, total - decisive]
-            found.append(Disagreements(images, np.repeat(np.array([1, -1, 0], dtype=np.int8), counts)))
-    return found
-
-
-def rows_of_sides(runs: Sequence[Disagreements], orders: int, generator: np.random.Generator) -> Iterator[list[object]]:
-    """Rows: absolute difference in points, runs, the median of their median labels with side "both" and "better", the
-    share saved, and the runs whose median exceeds 48 labels with "better"."""
-    medians = []
-    for found in runs:
-        ends = (found.label(orders, generator, side=side) for side in ("both", "better"))
-        medians.append([float(np.median(end.labels)) for end in ends])
-    both, better = np.array(medians).T
-    points = np.abs([100 * run.difference for run in runs])
-    for least, most in ((0, 1), (1, 2), (2, 5), (5, 10), (10, 100), (0, 100)):
-        kept = (points >= least) & (points < most)
-        if not kept.any():
-            continue
-        saved = 100 * np.median(1 - better[kept] / both[kept])
-        middle = (f"{np.median(labels[kept]):.0f}" for labels in (both, better))
-        many = f"{100 * (better[kept] > 48).mean():.0f}"
-        yield [f"{least} to {most}" if most < 100 or least else "all", kept.sum(), *middle, f"{saved:.0f}", many]
-
-
 def main(words: Sequence[str] | None = None) -> None:
     arguments = parser("benchmarks.certification", __doc__)
     arguments.add_argument(
@@ -114,7 +70,6 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the orders; by default 0, as in the tables")
     arguments.add_argument("--runs", type=Path, nargs="+", metavar="FOLDER", help="of finished adaptations")
-    arguments.add_argument("--sides", type=Path, metavar="FILE", help="the table of runs to compare the two sides on")
     arguments.add_argument(
         "--out", type=Path, metavar="FILE", default=None,
         help="by default the committed table of simulations; that of runs is then only shown",
@@ -123,12 +78,9 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.runs:
         rows = rows_of_runs(args.runs, args.streams, np.random.default_rng(args.seed))
         text = RUNS.format(orders=args.streams, seed=args.seed, delta=DELTA) + markdown(HEADER, rows)
-    elif args.sides:
-        rows = rows_of_sides(runs_of_table(args.sides), args.streams, np.random.default_rng(args.seed))
-        text = SIDES.format(table=args.sides, orders=args.streams, seed=args.seed) + markdown(SIDES_HEADER, rows)
     else:
         text = simulation.page(args.streams, args.seed)
-    if args.out or not (args.runs or args.sides):
+    if args.out or not args.runs:
         (args.out or TABLE).write_text(text, encoding="utf-8")
     print(text, end="")
 

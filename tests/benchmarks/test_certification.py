@@ -24,14 +24,6 @@ def test_no_row_of_false_verdicts_exceeds_delta_but_those_of_the_z_test_do() -> 
     assert float(at_margin[1]) <= 5
 
 
-def test_one_question_takes_fewer_labels_than_two(tmp_path: Path) -> None:
-    table, out = TABLE.with_name("certification_runs.md"), tmp_path / "sides.md"
-    main(["--sides", str(table), "--streams", "20", "--out", str(out)])
-    *_, everything = (line.strip("| ").split(" | ") for line in out.read_text().splitlines())
-    assert everything[:2] == ["all", "12"]
-    assert float(everything[3]) < float(everything[2])
-
-
 def test_the_command_writes_and_prints_the_page(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(simulation, "at_random_images", lambda orders, generator: [("5 %", "1", "2", "3", "4")])
     main(["--streams", "5", "--out", str(tmp_path / "table.md")])
