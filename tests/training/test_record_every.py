@@ -9,7 +9,6 @@ import pytest
 from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, without
 from tllib_ancon.errors import UserError
-from tllib_ancon.report.reselection import read_metrics, table
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
@@ -59,22 +58,13 @@ def test_without_labels_no_epoch_needs_the_whole_target(passes) -> None:
         adapt(record_every=0)
 
 
-def test_a_run_directory_has_the_same_models_and_shows_what_is_on_record(tmp_path: Path) -> None:
+def test_a_run_directory_has_the_same_models(tmp_path: Path) -> None:
     for name, record_every in (("usual", 1), ("rare", 100)):
         adapt(record_every=record_every, log=str(tmp_path / name), **BETWEEN)
     usual, rare = (RunDirectory(tmp_path / name) for name in ("usual", "rare"))
     for checkpoint in ("latest.pth", "best.pth"):
         assert differences(usual.load(checkpoint), rare.load(checkpoint)) == []
     assert recorded(rare.metrics()) == [0, 2, EPOCHS]
-    metrics = read_metrics(rare)
-    shown = {line.split()[0]: line.split() for line in table(metrics).splitlines() if line}
-    selected = metrics[2]
-    assert shown["infomax"][1:] == [
-        *("2", f"{selected['infomax']:.4f}", f"{selected['accuracy']:.2f}", f"{selected['ece']:.4f}"),
-    ]
-    assert any(len(shown[name]) == 3 for name in ("corr_c", "mean_entropy", "snd"))
-    assert "is not on record" in table(metrics)
-    assert "maximum performance change" not in table(metrics)
 
 
 @pytest.mark.parametrize("kept", ["save_logits", "save_predictions"])
