@@ -166,8 +166,8 @@ class ImageConfig(Settings):
     a network of which nothing is known"""
     rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
-    no_hflip: bool = False
-    """do not flip training images at random"""
+    no_hflip: bool | None = None
+    """Do not mirror training images at random. Default: as in the model's run, else off."""
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
     """folder that keeps decoded and resized images, 0.2 MB each at 256 pixels, for later epochs and runs; by default
     memory keeps them while they are trained on, where they fit in a quarter of what is free"""
@@ -215,9 +215,9 @@ class StartConfig(NetworkConfig):
     """names of the model's classes, one a line in the order of the labels; needed for open_clip:NAME; by default those
     of the model's run or of hf:NAME"""
     views: Annotated[Literal[1, 2], Flag(group="images")] = UNREAD
-    """Views of an image whose predictions are averaged. 2: the image and its mirror; for a pseudo-label with
-    `no_hflip`, the image and a shift of it. Default: as in the model's run; for an adaptation 2 with ancon-auto if
-    training augments, else 1."""
+    """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
+    image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
+    ancon-auto if training augments, else 1."""
     prompts: Literal[1, 7, 80] | None = None
     """texts for each class of open_clip:NAME, of which the mean counts; 7 and 80: open_clip's for ImageNet; by default
     1, a photo of a ..."""
@@ -251,8 +251,7 @@ class StartConfig(NetworkConfig):
                     f"`{name}={given}` contradicts the run that trained {where}: there it is {there}; leave it out, or "
                     "pass `override=True`"
                 )
-        if getattr(self, "train_resizing", None) is None:
-            taken["train_resizing"] = known.get("train_resizing")
+        taken |= {name: known.get(name) for name in ("train_resizing", "no_hflip") if getattr(self, name) is None}
         return self.replace(**taken)
 
 
@@ -436,6 +435,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
     """parameters that are trained; as-given: those that require gradients, the default for a model of which some do
     not; else by default by the method, all-but-head for most; all but as-given also train what was frozen"""
+    step_change: Annotated[float, Flag(group="optimization")] = Field(UNREAD, gt=0, lt=1)
+    """Fit the learning rate so that one step changes the predictions on other images by this much (total variation, 0
+    to 1); `lr` is then the largest rate of all layers. Default: 0.02 for ancon-auto with SGD if `lr` is not given."""
     dropout: bool = False
     """leave the network's dropout on while pseudo-labels are taken"""
     record_every: int = Field(1, ge=1)
@@ -479,7 +481,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         for name in options:
             if name not in readable:
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings(method)})
-        defaults = {**methods.training_defaults(method), "adapted": None, "views": None}
+        defaults = {**methods.training_defaults(method), "adapted": None, "views": None, "step_change": None}
         if isinstance(start, PretrainConfig):
             defaults |= {name: getattr(start, name) for name in shared() if name not in OF_THE_FIRST_STAGE}
         defaults["options"] = methods.resolve(method, options, given.get("data") or defaults.get("data"))
@@ -499,6 +501,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         """The same settings with those that depend on the network and its images: whether a part of it is frozen,
         whether layer-norm is all that normalises, and whether training augments."""
         by_method = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(self.method)}
+        step_change = self.step_change or (None if self.lr else by_method.get("step_change"))
         if self.views == 2 and not augments:
             raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
         optimizer = self.optimizer or ("adamw" if layer_norm else "sgd")
@@ -507,7 +510,13 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
             rate = 0.001  # a network that normalises by statistics of other images diverges at 0.01
         adapted = self.adapted or ("as-given" if frozen else by_method["adapted"])
         views = self.views or (by_method["views"] if augments else 1)
-        return self.replace(adapted=adapted, optimizer=optimizer, lr=self.lr or rate, views=views)
+        return self.replace(
+            adapted=adapted,
+            optimizer=optimizer,
+            lr=self.lr or rate,
+            views=views,
+            step_change=step_change if optimizer == "sgd" else None,
+        )
 
     @property
     def held_out_share(self) -> float:

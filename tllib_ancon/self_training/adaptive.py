@@ -225,7 +225,7 @@ class ClassPrior(Options):
     "+ancon-auto",
     options=options_of(AdaptiveSmoothing, mc_dropout_probabilities, Confidence, ClassPrior),
     missing="uses no pseudo-label that could be smoothed",
-    training_defaults={"criterion": "last", "batch_norm": "mixed"},
+    training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.02},
 )
 def ancon_auto(method: Method, task: Task, options: Any) -> None:
     """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -87,6 +88,11 @@ class Task:
         return self.num_samples, self.num_classes, self.feature_dim
 
 
+def mean_prediction(logits: Tensor, other: Tensor) -> Tensor:
+    r"""The logarithm of the mean softmax of two views, :math:`\log((f(x) + f(x')) / 2)`: (B, K) float32."""
+    return torch.logaddexp(logits.float().log_softmax(1), other.float().log_softmax(1)) - math.log(2)
+
+
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """(B,) int64 -> (B, K) float32. Torch's own reads the labels' range, for which a device has to wait."""
     return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
@@ -142,7 +148,9 @@ class Method(nn.Module):
     ``"sample"`` (of a random sample, before the first step). The loop asks :meth:`needs_pass` and :meth:`needs_all` and
     hands one evaluation pass to :meth:`initialize`.
 
-    Inputs: indices (B,), logits (B, K), features (B, D), and of two views ``predictions`` (B, K), see :class:`Visit`
+    Inputs: indices (B,), logits (B, K), features (B, D), and logits and features of a second view. Labels are made
+    from the mean prediction of both views, and the loss is the mean over both. An objective with a state (a
+    :class:`Part`) gets the first view alone.
 
     Outputs: scalar loss
     """
@@ -179,9 +187,14 @@ class Method(nn.Module):
         self.confidence = confidence
         vars(self)["ensemble"] = ensemble  # a part of the refiner already: its state is kept once
 
-    def forward(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor | None = None) -> Tensor:
-        visit = self._visit(indices, logits, features, logits.float() if predictions is None else predictions)
-        loss = self.objective(visit, self.refiner(visit))
+    def forward(
+        self, indices: Tensor, logits: Tensor, features: Tensor, other: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        visit = self._visit(indices, logits, features, logits if other is None else mean_prediction(logits, other[0]))
+        targets = self.refiner(visit)
+        loss = self.objective(visit, targets)
+        if other is not None and not isinstance(self.objective, Part):
+            loss = (loss + self.objective(replace(visit, logits=other[0], features=other[1]), targets)) / 2
         return loss if self.regularizer is None else loss + self.regularizer(visit)
 
     def needs_pass(self, epoch: int) -> bool:
@@ -209,7 +222,7 @@ class Method(nn.Module):
 
     @torch.no_grad()
     def _visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:
-        predictions = predictions.detach()
+        predictions = predictions.detach().float()
         labels = predictions.argmax(1) if self.labeler is None else self.labeler(indices)
         probabilities = predictions.softmax(1) if self.confidence is None else self.confidence(logits, features)
         prior = getattr(getattr(self.refiner, "module", None), "prior", None)

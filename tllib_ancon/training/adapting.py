@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +30,14 @@ from tllib_ancon.models.classifier import (
 )
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
+from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import Predictions, evaluation_loader, mean_prediction
+from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.rate import PAIRS, fitted_rate
 from tllib_ancon.training.run import SOURCE, RunDirectory
 from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
 from tllib_ancon.training.state import copy_to_cpu
@@ -217,7 +221,28 @@ class Adaptation(TrainingLoop):
             if passed is None:
                 passed = self._predict(self.images.adapted if self.method.needs_all(epoch - 1) else self.sample, epoch)
             self.method.initialize(epoch - 1, *passed)
+        if epoch == 1 and self.options.step_change is not None:
+            prepared["lr"] = self._fit_rate(self.options.step_change)
         return prepared | super()._train_epoch(epoch)
+
+    def _fit_rate(self, step_change: float) -> float:
+        """Set the learning rate of all parameters to that of :func:`fitted_rate`, at most the setting ``lr``."""
+        self._train_mode()
+        state, method = (copy.deepcopy(part.state_dict()) for part in (self.network, self.method))
+        first = [*islice(zip(*self.loaders, strict=False), PAIRS + 1)]
+        parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
+
+        def predict(batch: tuple[Any, ...]) -> Tensor:
+            return self._outputs(batch[0][1])[0].float().softmax(1)
+
+        rate = fitted_rate(step_change, first, parameters, lambda batch: self._loss(*batch)[0], predict)
+        self.network.load_state_dict(state)
+        self.method.load_state_dict(method)
+        rate = min(rate, self.options.lr)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = rate
+        self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
+        return rate
 
     def _prepare(self) -> tuple[dict[str, float], Predictions | None]:
         """Set batch-norm up; returns numbers for the record, and the predictions that the method is initialised with,
@@ -241,13 +266,14 @@ class Adaptation(TrainingLoop):
 
     def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
-        with torch.no_grad():
-            other = None if self.second_view is None else self._outputs(self.second_view(images.to(self.device)))[0]
-        logits, features = self._outputs(images if labelled is None else torch.cat([images, labelled[0]]))
-        predictions = None if other is None else mean_prediction(logits[:count].detach(), other)
-        loss = self.method(indices, logits[:count], features[:count], predictions)
+        images = images.to(self.device, non_blocking=True)
+        views = [images] if self.second_view is None else [images, self.second_view(images)]
+        logits, features = self._outputs(torch.cat([*views, *([] if labelled is None else labelled[:1])]))
+        rows = [slice(start, start + count) for start in range(0, len(views) * count, count)]
+        others = [(logits[view], features[view]) for view in rows[1:]]
+        loss = self.method(indices, logits[rows[0]], features[rows[0]], *others)
         if labelled is not None:
-            loss = loss + cross_entropy(logits[count:].float(), labelled[1].to(logits.device))
+            loss = loss + cross_entropy(logits[len(views) * count :].float(), labelled[1].to(logits.device))
         return loss, logits[:count], self.method.diagnostics()
 
     @torch.no_grad()

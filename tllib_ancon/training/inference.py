@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -34,11 +33,6 @@ def evaluation_loader(
     many images (:attr:`~tllib_ancon.self_training.processes.Shard.padded_positions`)."""
     share = Shard.of_this_process(len(domain)).padded_positions
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, share)
-
-
-def mean_prediction(logits: Tensor, other: Tensor) -> Tensor:
-    r"""The logarithm of the mean softmax of two views, :math:`\log((f(x) + f(x')) / 2)`: (B, K) float32."""
-    return torch.logaddexp(logits.float().log_softmax(1), other.float().log_softmax(1)) - math.log(2)
 
 
 @torch.inference_mode()

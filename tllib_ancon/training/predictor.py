@@ -21,9 +21,9 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, evaluating, logits_of, preprocessing_of, require_network
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import mean_prediction
 from tllib_ancon.training.inputs import TrainedModel, Transform
 from tllib_ancon.training.progress import Progress
 

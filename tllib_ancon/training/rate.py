@@ -1,0 +1,58 @@
+"""The learning rate at which one step changes predictions by a given amount."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.self_training import processes
+
+Batch = TypeVar("Batch")
+TRIAL = 1e-3
+"""Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""
+PAIRS = 4
+
+
+def fitted_rate(
+    step_change: float,
+    batches: Sequence[Batch],
+    parameters: Sequence[nn.Parameter],
+    loss: Callable[[Batch], Tensor],
+    predict: Callable[[Batch], Tensor],
+) -> float:
+    r"""Fit the learning rate so that a step on one batch changes the predictions on another by τ.
+
+    .. math::
+        η = η_0 τ / \hat E\Big[\tfrac12 \sum_k \big| f_k(x'; θ - η_0 ∇L(x)) - f_k(x'; θ) \big|\Big],  η_0 = 0.001
+
+    with the mean over pairs of consecutive batches x, x' and all their images. A step that memorises its own batch
+    hardly changes the predictions on others; a step that changes them much spreads the errors of its pseudo-labels.
+    The parameters end unchanged; the caller restores other state, such as votes. Not in the paper; see
+    ``benchmarks/results/ablation.md``.
+
+    Args:
+        step_change: τ, the total variation between predictions before and after a step, in (0, 1)
+        batches: one or more; of one batch the change on itself counts
+        parameters: those that learn
+        loss: batch -> scalar with gradient
+        predict: batch -> probabilities (B, K)
+
+    Returns: η; infinity if no step changes any prediction
+    """
+    changes = []
+    for batch, other in zip(batches, [*batches[1:], *batches[: len(batches) == 1]], strict=False):
+        gradients = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
+        learning = [(one, step) for one, step in zip(parameters, gradients, strict=True) if step is not None]
+        with torch.no_grad():
+            before = predict(other)
+            original = [one.clone() for one, _ in learning]
+            for one, gradient in learning:
+                one.sub_(gradient, alpha=TRIAL)
+            changes.append((predict(other) - before).abs().sum(1).mean() / 2)
+            for (one, _), value in zip(learning, original, strict=True):
+                one.copy_(value)
+    change = float(processes.mean(torch.stack(changes).mean()))
+    return TRIAL * step_change / change if change else float("inf")
