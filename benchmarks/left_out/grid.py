@@ -13,6 +13,7 @@ numbers, and nothing else.
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -29,6 +30,17 @@ from tllib_ancon import adapt
 
 LAST = {"criterion": "last"}
 RULE, FLAGSHIP = {"method": "ancon-auto"}, {"method": "shot+ancon-auto"}
+MIXED = {"method": "self-training", **LAST, "batch_norm": "mixed"}
+ABLATION: Mapping[str, Mapping[str, Any]] = {
+    "self-training + mixed statistics": MIXED,
+    "+ two views": {**MIXED, "views": 2},
+    "+ fitted rate": {**MIXED, "views": 2, "step_change": 0.02},
+    "+ votes": {**MIXED, "views": 2, "step_change": 0.02, "method": "ancon"},
+    "ancon-auto, one view": {**RULE, "views": 1},
+    "ancon-auto, fixed rate": {**RULE, "lr": 0.01},
+    "ancon-auto, no votes": {**RULE, "weighting": "fixed", "fixed_threshold": 1.0},
+}
+"""Parts of ``ancon-auto``, added one after the other to self-training, or taken away from the whole."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "self-training": {"method": "self-training", **LAST},
     "ancon": {"method": "ancon", **LAST},
@@ -43,6 +55,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ancon-auto, half": {**RULE, "batch_norm_share": 0.5},
     "shot, mixed statistics": {"method": "shot", **LAST, "batch_norm": "mixed"},
     "adabn": {"method": "adabn", "epochs": 1},
+    **ABLATION,
     **{name: {"method": name, **LAST} for name in ("tent", "eta", "elr", "gce", "nrc", "aad")},
 }
 TRUE_PRIOR = ", true prior"
@@ -93,7 +106,7 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         for end, network in (("", "resnet20"), ("-resnet56", "resnet56"))
     },
 }
-COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accuracies"]
+COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accuracies", "one_view", "seconds"]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -132,9 +145,12 @@ def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
     if variant.endswith(TRUE_PRIOR):
         num_classes = 31 if cell.family == "office31" else 10
         own["class_prior"] = tuple(np.bincount(task.labels, minlength=num_classes) / len(task.labels))
+    began = time.process_time()
     adapted = adapt(task.model, task.images, labels=task.labels.tolist(), **{**task.settings, **own})
+    seconds, last = round(time.process_time() - began, 1), adapted.metrics[-1]
     accuracies = [round(epoch["accuracy"], 2) for epoch in adapted.metrics]
     numbers = {"images": len(task.labels), "start": accuracies[0], "first": accuracies[1], "last": accuracies[-1]}
+    numbers |= {"one_view": round(last.get("accuracy_one_view", last["accuracy"]), 2), "seconds": seconds}
     return {**cell._asdict(), "variant": variant, **numbers, "accuracies": " ".join(map(str, accuracies))}
 
 
