@@ -427,7 +427,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     FLAG = Flag(group="method")
 
     scale: tuple[Share, Share] = redefined(ImageConfig, "scale", (0.5, 1.0))
-    method: Annotated[str, Flag(common=True)] = "ancon"
+    method: Annotated[str, Flag(common=True)] = "ancon-auto"
     """how to adapt: a method, or a composition such as gce+ancon"""
     criterion: Criterion = "infomax"
     """criterion that selects the epoch, without labels; last or none: the last epoch, and no image is held out; last is
@@ -476,7 +476,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     def __init__(self, /, **given: Any) -> None:
         start, options = given.get("start"), dict(given.pop("options", {}))
         options |= {name: given.pop(name) for name in [*given] if name not in AdaptConfig.model_fields}
-        method = given.get("method", "ancon")
+        method = given.get("method") or AdaptConfig.model_fields["method"].default
         readable = methods.settings()
         for name in options:
             if name not in readable:

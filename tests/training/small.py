@@ -24,7 +24,7 @@ def adapt(
         images = torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     if isinstance(labels, bool):
         labels = [number % 3 for number in range(len(images))] if labels else None
-    quick = {"epochs": EPOCHS, "batch_size": 4, "workers": 0, "quiet": True, "seed": 0}
+    quick = {"epochs": EPOCHS, "batch_size": 4, "workers": 0, "quiet": True, "seed": 0, "method": "ancon"}
     return tllib_ancon.adapt(model or network(), TensorDataset(images), labels=labels, **{**quick, **settings})
 
 

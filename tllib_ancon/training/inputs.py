@@ -27,6 +27,7 @@ from tllib_ancon.data.open import (
     open_domain,
     read_class_names,
     read_image_list,
+    without_unreadable,
 )
 from tllib_ancon.data.transforms import (
     ImageTransform,
@@ -160,14 +161,20 @@ def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Doma
 def open_images(
     config: ImagesConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
 ) -> Domain:
-    """The domain of these codes; with ``skip_corrupt`` without the images that cannot be decoded. ``classes`` are the
-    names of the model's classes, where they are known."""
+    """The domain of these codes, or without dataset and codes the folder ``root``; with ``skip_corrupt`` without the
+    images that cannot be decoded. ``classes`` are the names of the model's classes, where they are known."""
     if config.root is None:
         raise UserError("`root` is needed: the folder of the dataset")
-    if config.data is None:
+    if config.data is None and codes:
         raise missing_dataset(config.root)
-    how = {"skip_corrupt": config.skip_corrupt, "workers": config.workers, **config.opening}
-    opened = open_domain(config.root, config.data, codes, split, classes=classes, **how)
+    if config.data is None:
+        opened = as_domain(config.root, classes=classes)
+        opened = without_unreadable(opened, config.workers) if config.skip_corrupt else opened
+    elif not codes:
+        raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
+    else:
+        how = {"skip_corrupt": config.skip_corrupt, "workers": config.workers, **config.opening}
+        opened = open_domain(config.root, config.data, codes, split, classes=classes, **how)
     if config.skip_corrupt:
         count = len(opened) + len(opened.skipped)
         progress = Progress(config.quiet)
