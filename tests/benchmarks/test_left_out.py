@@ -36,7 +36,7 @@ def test_kinds_of_targets(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def runs(**accuracies: dict[str, list[float]]) -> pd.DataFrame:
     """Of each variant, by family, the last accuracies of its cells from a start of 50."""
     rows = [
-        (*Cell(family, f"pair{at}", "equal"), variant, 800, 50.0, last, last, f"50.0 {last} {last}")
+        (*Cell(family, f"pair{at}", "equal"), variant, 800, 50.0, last, last, f"50.0 {last} {last}", last, 1.0)
         for variant, families_ in accuracies.items()
         for family, values in families_.items()
         for at, last in enumerate(values)

@@ -98,7 +98,7 @@ def test_the_command_prints_and_writes_indicators_without_an_interval(words: lis
 def wrong(request, trained: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of an adaptation whose source or last model predicts next to nothing right."""
     folder = tmp_path_factory.mktemp(request.param)
-    source, how = trained, {"method": "self-training", "lr": 100.0, "epochs": 2, "criterion": "last"}
+    source, how = trained, {"method": "self-training", "lr": 1000.0, "epochs": 2, "criterion": "last"}
     if request.param == "untrained":
         source, how = folder / "source", {"method": "ancon-auto", "lr": 1e-9, "epochs": 1}
         assert main(["pretrain", *small_arguments(root), "--epochs", "1", "--lr", "1e-9", "--log", str(source)]) == 0

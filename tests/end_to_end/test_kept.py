@@ -1,18 +1,15 @@
 """What a run keeps beside its model: predictions, logits and models of its epochs; and another choice among these."""
 
 import json
-from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.selection import CRITERIA
 from tllib_ancon.training import saved as saved_arrays
 from tllib_ancon.training.saved import FILE, read_predictions
 
@@ -115,67 +112,3 @@ def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_pa
     assert best == latest
     assert (read_predictions(run).votes.sum(1) == 2).all()
     assert "selected (last) (epoch 2): accuracy" in capsys.readouterr().out
-
-
-# Another choice among the epochs
-
-
-def rewrite(run: Path, copy: Path, without: Collection[str] = (), **scores: list[float]) -> Path:
-    """A run directory with other scores of its epochs."""
-    copy.mkdir()
-    (copy / "config.json").write_text((run / "config.json").read_text())
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    changed = [line | {name: values[number] for name, values in scores.items()} for number, line in enumerate(lines)]
-    left = [{name: value for name, value in line.items() if name not in without} for line in changed]
-    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in left))
-    return copy
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_the_written_model_is_the_one_the_criterion_prefers(kept: Path, tmp_path: Path, criterion: str, capsys) -> None:
-    scores = [0.9 if CRITERIA[criterion].higher_is_better else 0.1, 0.5, 0.4, 0.6]
-    copy = rewrite(kept, tmp_path / "copy", **{criterion: scores})
-    (copy / "checkpoints").symlink_to(kept / "checkpoints")
-    expected = 3 if CRITERIA[criterion].higher_is_better else 2
-    out = tmp_path / "chosen.pth"
-    assert main(["evaluate", "--select", str(copy), "--criterion", criterion, "--out", str(out)]) == 0
-    assert out.read_bytes() == (kept / "checkpoints" / f"epoch-{expected:03d}.pth").read_bytes()
-    assert f"epoch {expected}, by {criterion}" in capsys.readouterr().out
-
-
-def test_the_table_and_the_largest_change(kept: Path, tmp_path: Path, capsys) -> None:
-    scores = {
-        "infomax": [0.9, 0.1, 0.2, 0.3],
-        "corr_c": [0.0, 0.1, 0.2, 0.3],
-        "mean_entropy": [0.0, 0.2, 0.1, 0.3],
-        "marginal_entropy": [0.0, 0.2, 0.1, 0.3],
-        "snd": [0.0, 0.2, 0.1, 0.1],
-        "nuclear_norm": [0.0, 0.2, 0.3, 0.1],
-        "aetta": [0.0, 0.4, 0.3, 0.1],
-        "accuracy": [50.0, 60.0, 61.5, 63.25],
-    }
-    assert main(["evaluate", "--select", str(rewrite(kept, tmp_path / "copy", **scores))]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    chosen = {line.split()[0]: line.split()[1] for line in lines if line.split()[:1] and line.split()[0] in CRITERIA}
-    assert chosen == dict(zip(CRITERIA, "3122121", strict=True))
-    assert any(line.startswith("3.25 for infomax, corr_c, mean_entropy; 3.25 for all") for line in lines)
-
-
-@pytest.mark.parametrize("without", [("accuracy", "ece"), ("corr_c",)])
-def test_what_a_run_has_not_is_left_out_of_the_table(kept: Path, tmp_path: Path, capsys, without) -> None:
-    assert main(["evaluate", "--select", str(rewrite(kept, tmp_path / "copy", without))]) == 0
-    shown = capsys.readouterr().out
-    assert "infomax" in shown
-    assert without[0] not in shown
-
-
-def test_a_model_that_was_not_kept_cannot_be_written(kept: Path, tmp_path: Path, refused) -> None:
-    words = ["evaluate", "--select", str(rewrite(kept, tmp_path / "copy")), "--out", str(tmp_path / "x.pth")]
-    assert "did not keep the model of epoch" in refused(words)
-
-
-@pytest.mark.parametrize(("name", "content"), REFUSED["damaged runs"])
-def test_a_damaged_file_is_named_in_one_line(kept: Path, tmp_path: Path, refused, name: str, content: str) -> None:
-    copy = rewrite(kept, tmp_path / "copy")
-    (copy / name).write_bytes(content.encode(errors="surrogateescape"))
-    assert str(copy / name) in refused(["evaluate", "--select", str(copy), "--out", str(tmp_path / "chosen.pth")])

@@ -260,7 +260,6 @@ def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(local.subprocess, "Popen", start)
     engine = Local([{"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": "1"} for gpu in "01"])
-    assert engine.at_a_time == 2
     runs = [Run(f"source/{number}", "pretrain", {"root": "."}) for number in range(20)]
     assert engine.execute(runs, ".", tmp_path, lambda line: None) == []
     assert len(seen) == 20

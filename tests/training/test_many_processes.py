@@ -102,7 +102,7 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     run = RunDirectory(folder)
     run.begin({})
     few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("options", {})}
-    fixed = {"epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
+    fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
     return Adaptation(model, target, given, run, Transforms(contrasting, contrasting), progress=Progress(quiet=True))
 

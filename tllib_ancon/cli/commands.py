@@ -351,9 +351,7 @@ ROOT, IMAGES = ("root",), ("root", "data")
 COMMANDS = {
     "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
     "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
-    "adapt": Command(
-        AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"
-    ),
+    "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"),
     "run": TwoStages(
         PretrainConfig, adapt, ROOT, (*IMAGES, "source", "target"), names={"method": "pretrain"}, log="runs/both"
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -29,10 +29,15 @@ class BatchNormPolicy:
         statistics: ``"target"``: of each batch; ``"source"``: the running statistics of the source model; ``"mixed"``:
             of each batch, after :meth:`prepare` has mixed the source's into scale and shift
         mixing_weight: weight α of the source's statistics in [0, 1]. Default: chosen by :func:`mixing_weight`
+        num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
     statistics: Statistics = "target"
     mixing_weight: float | None = None
+    num_images: int | None = None
+
+    def estimated(self, model: nn.Module, source_weight: float = 0.0) -> AbstractContextManager[None]:
+        return estimated_statistics(model, source_weight, self.num_images)
 
     def set_mode(self, model: nn.Module, dropout: bool = False) -> nn.Module:
         """Put a classifier into the mode of a training step: batch-norm by this policy, the rest in evaluation mode
@@ -59,15 +64,15 @@ class BatchNormPolicy:
         weight, numbers = self.mixing_weight, {}
         if weight is None:
             classes = predict().argmax(1)
-            with estimated_statistics(model, HALF):
+            with self.estimated(model, HALF):
                 numbers["agreement"] = float((predict().argmax(1) == classes).float().mean())
             model.load_state_dict(source)
-            with estimated_statistics(model):
+            with self.estimated(model):
                 weight = mixing_weight(predict(), numbers["agreement"])
             if weight == 0:
                 return {"batch_norm_share": weight, **numbers}
             model.load_state_dict(source)
-        with estimated_statistics(model, weight):
+        with self.estimated(model, weight):
             predict()
         return {"batch_norm_share": weight, **numbers}
 
@@ -93,7 +98,7 @@ def mixing_weight(logits: Tensor, agreement: float) -> float:
 
 
 @contextmanager
-def estimated_statistics(model: nn.Module, source_weight: float = 0.0) -> Iterator[None]:
+def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_images: int | None = None) -> Iterator[None]:
     r"""Estimate batch-norm statistics from the forward passes inside this context.
 
     .. math::
@@ -110,7 +115,8 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0) -> Iterat
         \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
 
     with S the statistics before. Scale and shift absorb the difference, γ ← γ σ_T / σ̄ and β ← β + γ (μ_T - μ̄) / σ̄, so
-    that the network learns like any other, and the running statistics are the target's. A layer without scale and
+    that the network learns like any other, and the running statistics are the target's. Images after the first
+    ``num_images`` do not count. A layer without scale and
     shift, or with frozen ones, gets the target's statistics alone.
 
     Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN). The mixture is
@@ -124,6 +130,7 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0) -> Iterat
         layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
     }
     moments: dict[BATCH_NORMS, Tensor] = {}
+    seen: dict[BATCH_NORMS, int] = {}
     learning = (layer for layer in layers if layer.affine and all(one.requires_grad for one in layer.parameters()))
     mixing = {*learning} if source_weight else set()
 
@@ -135,7 +142,11 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0) -> Iterat
 
     @torch.no_grad()
     def add_moments(layer: BATCH_NORMS, inputs: tuple[Tensor]) -> None:
-        values = inputs[0].float()
+        first = seen.get(layer, 0)
+        seen[layer] = first + len(inputs[0])
+        values = inputs[0][: None if num_images is None else max(num_images - first, 0)].float()
+        if not len(values):
+            return
         others = [0, *range(2, values.ndim)]
         centre = values.mean(others, keepdim=True)
         mean, variance = centre.flatten(), (values - centre).square_().mean(others)  # ten times faster than var_mean

@@ -21,7 +21,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
@@ -69,15 +69,6 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     evaluated = (adapted, held_out, target)
     loaders = (evaluation_loader(domain, transforms.evaluation, batch_size, workers) for domain in evaluated)
     return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)
-
-
-def draw_sample(num_images: int, most: int, batch_size: int, seed: int) -> Tensor:
-    """Positions of at most ``most`` images in random order. Every process gets equally many, and no batch has a single
-    image, which has no batch statistics."""
-    world_size = processes.world_size()
-    each = max(min(num_images, most) // world_size, 1)
-    each -= each > 1 and batch_size > 1 and each % batch_size == 1
-    return torch.randperm(num_images, generator=torch.Generator().manual_seed(seed))[: world_size * each]
 
 
 SAMPLE = 1024
@@ -130,7 +121,7 @@ class Adaptation(TrainingLoop):
         )
         most = SAMPLE if self.method.trains and not options.held_out_share else len(target)
         adapted, batch_size = images.adapted.dataset.domain, max(images.training.batch_size, USUAL_BATCH)
-        self.sampled = draw_sample(len(adapted), most, batch_size, options.seed)
+        self.sampled = torch.randperm(len(adapted), generator=torch.Generator().manual_seed(options.seed))[:most]
         sample = adapted.subset(self.sampled)
         self.sample = evaluation_loader(sample, transforms.evaluation, batch_size, images.training.pool)
         _refuse_without_effect(options, model, self.method.trains)
@@ -153,7 +144,8 @@ class Adaptation(TrainingLoop):
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
         self.first = Kept()
-        self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share)
+        visited = len(Shard.of_this_process(len(self.sampled)))
+        self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
         self.passed: Predictions | None = None  # over the images to adapt on, by the weights with which an epoch starts
         loaders, updates = [images.training], steps // options.accumulation_steps
         self.num_taught = 0 if taught is None else int((taught >= 0).sum())
@@ -204,7 +196,7 @@ class Adaptation(TrainingLoop):
         if epoch > self.options.epochs:
             self.given.load_state_dict(self.average.module.state_dict())
             if self.options.batch_norm != "source" and has_statistics(self.network):
-                with estimated_statistics(self.network):
+                with self.batch_norm.estimated(self.network):
                     self._predict(self.sample, epoch)
             return {"averaged": self.options.average_last}
         numbers = self._train_epoch(epoch)
@@ -248,7 +240,7 @@ class Adaptation(TrainingLoop):
         """Set batch-norm up; returns numbers for the record, and the predictions that the method is initialised with,
         where there are any."""
         if not self.method.trains and self.options.batch_norm == "target":
-            with estimated_statistics(self.network):
+            with self.batch_norm.estimated(self.network):
                 self._predict(self.sample, 1)
         if self.options.batch_norm != "mixed" or not has_statistics(self.network):
             return {}, self.passed
@@ -333,6 +325,7 @@ class Adaptation(TrainingLoop):
     def _predict_all(self, epoch: int) -> tuple[Predictions, dict[str, Any]]:
         """Predictions on the whole target, and what labels add to the record."""
         predictions, one_view = self._predict_views(self.images.every, epoch)
+        self._require_finite(predictions.logits, epoch)
         if self.record is None:
             return predictions, {}
         more = {} if predictions is one_view else {"accuracy_one_view": self.record(one_view)["accuracy"]}
