@@ -480,7 +480,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         readable = methods.settings()
         for name in options:
             if name not in readable:
-                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings(method)})
+                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **readable})
         defaults = {**methods.training_defaults(method), "adapted": None, "views": None, "step_change": None}
         if isinstance(start, PretrainConfig):
             defaults |= {name: getattr(start, name) for name in shared() if name not in OF_THE_FIRST_STAGE}

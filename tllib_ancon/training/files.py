@@ -66,10 +66,16 @@ def read_bytes(path: Path) -> bytes:
 def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
     """The names and values that a JSON file holds, or this line of it."""
     with reading(path, "JSON", advice):
-        content = json.loads(read_bytes(path) if line is None else line)
+        content = json.loads(read_bytes(path) if line is None else line, parse_int=_counted)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no names with values but {one_line(content)!r}{advice}")
     return content
+
+
+def _counted(digits: str) -> int:
+    if len(digits) > 19:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
