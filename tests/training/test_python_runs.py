@@ -206,7 +206,7 @@ def test_results_and_predictions_are_a_few_lines(made: tuple[str, nn.Module, Any
     lines = str(result).splitlines()
     assert lines[0] == "shot-im, 3 epochs"
     assert "infomax over the 2 images held out" in str(result)
-    assert all("accuracy" in line for line in lines[-3:])
+    assert all("accuracy" in line for line in lines if "(epoch" in line)
     predictions = tllib_ancon.predict(model, TensorDataset(torch.zeros(2, 3, 32, 32)), workers=0)
     (label,) = set(predictions.labels.tolist())
     assert str(predictions).startswith(f"2 images, 3 classes; most frequent: {label} (2); mean confidence 0.")
