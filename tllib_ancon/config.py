@@ -153,7 +153,8 @@ class ImageConfig(Settings):
     resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
     """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
     image_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
-    """side of the crop in pixels; by default the model's, or 224"""
+    """side of the crop in pixels; by default the model's, for a network of which nothing is known the side of square
+    images in memory, or 224"""
     crop_fraction: Share | None = None
     """side of the crop for evaluation, as a share of the side of the resized image; by default the model's, 1 for a
     network of which nothing is known, else 0.875"""

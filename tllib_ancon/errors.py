@@ -15,6 +15,11 @@ MOST_SHOWN = 60
 NEAREST = 6
 MOST_CHARACTERS = 200
 
+DEVICE = (
+    "the GPU if PyTorch finds one, else the CPU. CUDA_VISIBLE_DEVICES=1 chooses a GPU, CUDA_VISIBLE_DEVICES= the CPU"
+)
+"""Which device is used; no setting chooses it."""
+
 
 class UserError(ValueError):
     """Bad input. The command line prints its message as one line and exits with status 2.
@@ -93,6 +98,8 @@ def of_stage(stage: str) -> Iterator[None]:
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
+    if _letters(name) == "device":
+        return UserError(f"unknown {kind} {name!r}: tllib_ancon uses {DEVICE}")
     names = sorted(set(valid))
     by_letters = {_letters(known): known for known in names}
     nearest = [by_letters[match] for match in difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)]

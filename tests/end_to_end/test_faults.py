@@ -149,9 +149,9 @@ def test_two_classes(copied: Path, tmp_path: Path, adapt) -> None:
         adapted(adapt(method, "-b", "8", "--method", method, root=copied, checkpoint=start))
 
 
-def test_one_class_is_refused(copied: Path, tmp_path: Path, adapt, refused) -> None:
+def test_one_logit_is_refused(copied: Path, tmp_path: Path, adapt, refused) -> None:
     start = source_of(copied, 1, tmp_path / "source")
-    assert "dark has one class" in refused(adapt("run", "-b", "8", root=copied, checkpoint=start))
+    assert "one logit for each image, (B, 1)" in refused(adapt("run", "-b", "8", root=copied, checkpoint=start))
 
 
 # Predictions

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.self_training.naive import dot, softmax, unit
-from tllib_ancon import AdaptConfig
+from tllib_ancon import AdaptConfig, methods
 from tllib_ancon.self_training import SampleEfficientEntropy, softmax_entropy
 
 ROWS = st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), min_size=1, max_size=5)
@@ -86,6 +86,19 @@ def test_the_default_margin_is_above_the_cosine_of_a_certain_prediction_and_equa
     found = SampleEfficientEntropy(classes).similarity_margin
     assert found == pytest.approx(margin, abs=1e-4)
     assert found >= 1 / math.sqrt(classes)
+
+
+def test_tent_leaves_out_rows_that_are_not_finite() -> None:
+    tent, rows = (
+        methods.create("tent", num_samples=5, num_classes=3, feature_dim=2, total_steps=1),
+        [CERTAIN, UNCERTAIN],
+    )
+    bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]
+    logits = torch.tensor([*rows, *bad], requires_grad=True)
+    loss = tent(torch.arange(4), logits, torch.zeros(4, 2))
+    assert float(loss.detach()) == pytest.approx(sum(map(entropy, rows)) / 2)
+    assert torch.autograd.grad(loss, logits)[0][2:].eq(0).all()
+    assert float(tent(torch.arange(2), torch.tensor(bad), torch.zeros(2, 2))) == 0
 
 
 def test_scale_and_shift_of_normalisation_alone_learn() -> None:

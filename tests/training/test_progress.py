@@ -1,6 +1,7 @@
 """What a user is told of an adaptation, and what a tracker gets."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
+from tests.training import small
 from tllib_ancon.errors import UserError
 from tllib_ancon.report.report import write_report
 from tllib_ancon.training import progress
@@ -50,6 +52,23 @@ def adapt(run: Path, **settings: Any) -> Any:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
     images = TensorDataset(torch.randn(40, 3, 2, 2))
     return tllib_ancon.adapt(model, images, labels=[0] * 40, epochs=2, workers=0, log=run, **settings)
+
+
+def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small.adapt(nn.Sequential(small.network(), nn.Softmax(1)), quiet=False)
+    said = capsys.readouterr().err.splitlines()
+    told = [number for number, line in enumerate(said) if line.startswith("the logits look like probabilities")]
+    assert len(told) == 1
+    assert told[0] < next(number for number, line in enumerate(said) if line.startswith("epoch  "))
+
+
+@pytest.mark.parametrize(("images", "warns"), [(1, True), (15, True), (16, False)])
+def test_few_images_are_one_line(images: int, warns: bool, capsys) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.ReLU(), nn.Linear(6, 3))
+    small.adapt(model, images, method="self-training", criterion="last", batch_size=1, quiet=False)
+    assert (f"only {images} of at least 16 images" in capsys.readouterr().err) == warns
 
 
 @pytest.mark.parametrize(("lr", "better"), [(1e-3, True), (3.0, False)])

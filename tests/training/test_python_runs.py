@@ -226,3 +226,19 @@ def test_tensors_and_transforms_of_ones_own(folder: Path, tmp_path: Path, monkey
     with pytest.raises(UserError, match="nothing says how images are prepared"):
         tllib_ancon.predict(model, "photos", checkpoint=str(tmp_path / "run"), workers=0)
     assert result.certify(workers=0).question is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "side"), [((32, 32), {}, 32), ((32, 32), {"image_size": 64}, 64), ((32, 40), {}, 224)]
+)
+def test_arrays_keep_their_size_where_nothing_is_known_of_the_network(
+    shape: tuple[int, int], given: dict[str, int], side: int
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, *shape, 3), dtype=np.uint8)
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    normalised = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, **given}
+    seen: set[int] = set()
+    model[0].register_forward_hook(lambda module, images, output: seen.update(images[0].shape[2:]))
+    tllib_ancon.predict(model, pixels, workers=0, **normalised)
+    assert seen == {side}
+    assert tllib_ancon.adapt(model, pixels, **QUICK, **normalised).config.image_size == side

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
     raises :class:`~tllib_ancon.errors.UserError`."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _Formatter, **options, "add_help": False})
+        super().__init__(**{"formatter_class": _Formatter, **options, "add_help": False, "allow_abbrev": False})
         self.further: set[argparse.Action] = set()  # which ``--help-all`` alone lists
         self.add_argument("-h", "--help", action=_Help, help="show this help text")
         self.help_all = self.add_argument("--help-all", action=_Help, help="show every flag, in groups")

@@ -111,6 +111,7 @@ class Images(ABC):
     """N images by their position."""
 
     paths: Paths | None = None  # of their files, where each has one
+    side: int | None = None  # in pixels, of images in memory, if the first is a square
     holds_tensors = False  # whether they are float tensors that a model takes as they are
     kept: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if kept
 
@@ -175,7 +176,9 @@ class Items(Images):
         if not len(dataset):
             raise UserError(f"{name}: the dataset is empty")
         self.dataset, self.name = dataset, name
-        self.shape = tuple(getattr(self._read(0), "shape", ()))  # of a tensor; images have none
+        first = self._read(0)
+        self.shape = tuple(getattr(first, "shape", ()))  # of a tensor; images have none
+        self.side = first.width if isinstance(first, Image.Image) and first.width == first.height else None
         self.holds_tensors = bool(self.shape)
 
     def __len__(self) -> int:

@@ -23,6 +23,11 @@ from tllib_ancon.pooling import AveragePool
 MOST_WEIGHTS = 2**30
 """Of one layer: 4 GB in float32."""
 
+ONE_LOGIT = (
+    "the model returns one logit for each image, (B, 1); at least two classes are needed. If it is a logit z for a "
+    "sigmoid, return the two logits (0, z): torch.cat([torch.zeros_like(z), z], 1)"
+)
+
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 

@@ -144,6 +144,18 @@ def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(targets.long(), num_classes).float()
 
 
+PROBABILITIES = (
+    "the logits look like probabilities (each row lies in [0, 1] and sums to 1): give what the network returns before "
+    "its softmax"
+)
+
+
+def are_probabilities(logits: Tensor) -> bool:
+    """Whether each of several rows (B, K) lies in [0, 1] and sums to 1."""
+    bounded = (logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-3).all()
+    return logits.numel() > len(logits) and bool(bounded)
+
+
 def finite_rows(*outputs: Tensor) -> Tensor:
     """(B,) bool: the rows (B, K) without NaN and without +infinity in any of these; a class may have a logit of
     -infinity."""

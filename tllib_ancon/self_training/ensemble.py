@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, check_visit, validated
+from tllib_ancon.self_training.checks import (
+    PROBABILITIES,
+    FixedPrecision,
+    Option,
+    Share,
+    Size,
+    are_probabilities,
+    check_visit,
+    validated,
+)
 
 LARGEST_DENSE_NUM_CLASSES = 256
 SLOTS_PER_GROWTH = 4
@@ -109,7 +118,7 @@ class TemporalEnsemble(FixedPrecision):
         self.store = (DenseVotes if dense else SparseVotes)(num_samples, num_classes, weighted)
         self.register_buffer("ignored", torch.tensor(0))
         self._weights: Tensor | None = None
-        self._compared = False
+        self.compared = False  # the first logits with probabilities; later it would stall a device
 
     @property
     def threshold(self) -> Tensor:
@@ -146,7 +155,9 @@ class TemporalEnsemble(FixedPrecision):
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.float()
-        self._compare(logits)
+        if not self.compared and are_probabilities(logits):
+            warnings.warn(PROBABILITIES, stacklevel=4)
+        self.compared = True
         probabilities = logits.softmax(1) if probabilities is None else probabilities.float()
         confidence, (largest, labels) = probabilities.amax(1), logits.max(1)
         usable = (largest < torch.inf) & (confidence < torch.inf)  # not with NaN either
@@ -159,18 +170,6 @@ class TemporalEnsemble(FixedPrecision):
             self.store.add(indices, None, (weights[:, None] * prediction).masked_fill(ignored[:, None], 0))
         else:
             self.store.add(indices, labels, weights)
-
-    def _compare(self, logits: Tensor) -> None:
-        """Warn, on the first visit alone, where logits are probabilities; later the comparison would stall a device."""
-        if self._compared or not len(logits) or logits.shape[1] == 1:
-            return
-        self._compared = True
-        if bool(((logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-3).all()).item()):
-            warnings.warn(
-                "the logits look like probabilities (each row lies in [0, 1] and sums to 1): give what the network "
-                "returns before its softmax",
-                stacklevel=4,
-            )
 
 
 class Weighting(FixedPrecision):

@@ -31,6 +31,14 @@ def softmax_entropy(logits: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(1)
 
 
+def mean_entropy(logits: Tensor) -> Tensor:
+    """The mean of :func:`softmax_entropy` over the rows that are finite; 0 if there are none."""
+    usable = logits.isfinite().all(1)
+    return softmax_entropy(logits.masked_fill(~usable[:, None], 0)).masked_fill(~usable, 0).sum() / usable.sum().clamp(
+        1
+    )
+
+
 @register("tent", training_defaults={"adapted": "norm-affine"})
 def tent(task: Task, options: Any) -> Method:
-    return Method(lambda visit, targets: softmax_entropy(visit.logits).mean(), refiner=no_targets)
+    return Method(lambda visit, targets: mean_entropy(visit.logits), refiner=no_targets)

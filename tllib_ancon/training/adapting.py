@@ -23,12 +23,14 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import (
+    ONE_LOGIT,
     Classifier,
     NetworkClassifier,
     choose_adapted_parameters,
     normalises_by_layer_alone,
 )
 from tllib_ancon.self_training import processes
+from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.self_training.processes import Shard
@@ -71,6 +73,9 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     return TargetImages(adapted_indices, shard, len(held_out), training, *loaders)
 
 
+FEW = 16
+"""Images of a target below which a line warns."""
+
 SAMPLE = 1024
 """Images at most that stand for all where the mixing weight, the class prior and label-free scores are estimated."""
 
@@ -108,7 +113,7 @@ class Adaptation(TrainingLoop):
         self.second_view = transforms.second_view if options.views == 2 else None
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
-        _refuse_criterion(options, model, target.name, images)
+        _refuse_criterion(options, model, images)
         self.method = methods.create(
             options.method,
             num_samples=images.shard.num_samples,
@@ -119,6 +124,10 @@ class Adaptation(TrainingLoop):
             shard=images.shard,
             **options.options,
         )
+        if self.method.ensemble is not None:
+            self.method.ensemble.compared = True  # epoch 0 compares all logits
+        if len(target) < FEW:
+            progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
         most = SAMPLE if self.method.trains and not options.held_out_share else len(target)
         adapted, batch_size = images.adapted.dataset.domain, max(images.training.batch_size, USUAL_BATCH)
         self.sampled = torch.randperm(len(adapted), generator=torch.Generator().manual_seed(options.seed))[:most]
@@ -299,6 +308,8 @@ class Adaptation(TrainingLoop):
         metrics |= selection.score_all(scored.logits.softmax(1)) | scores_under_dropout(scored, self.network.head)
         labels = scored.logits.argmax(1).cpu()
         if epoch == 0:
+            if are_probabilities(scored.logits):
+                self.progress.line(PROBABILITIES)
             num_classes, features = self.network.num_classes, scored.features.cpu()
             metrics |= assessing.indicators(labels, num_classes, features, self.source)
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
@@ -372,10 +383,10 @@ def _teaching(
     return training_loader(images, size, training.pool, len(training))
 
 
-def _refuse_criterion(config: AdaptConfig, model: Classifier, domain: str, images: TargetImages) -> None:
+def _refuse_criterion(config: AdaptConfig, model: Classifier, images: TargetImages) -> None:
     name, criterion = config.criterion, selection.CRITERIA.get(config.criterion)
     if model.num_classes < 2:
-        raise UserError(f"domain {domain} has one class: every image is of it, and there is nothing to adapt")
+        raise UserError(ONE_LOGIT)
     if criterion and (images.num_held_out or images.shard.num_samples) < criterion.fewest_samples:
         raise UserError(f"`criterion={name}` needs more than the one image that is held out")
     if criterion and criterion.needs_dropout and model.head is None:

@@ -84,9 +84,11 @@ def choose_transforms(
     config: SizedConfig, preprocessing: Preprocessing | None, images: Domain, given: Given = None
 ) -> tuple[SizedConfig, Transforms]:
     """The configuration with what is not given of its images, and their transforms: the given ones; none for tensors;
-    else those that the network's metadata or the configuration tell. Of a network of which nothing is known a line says
-    what is assumed: all of an image is resized to ``image_size``; in training a small one is shifted, a large one
-    cropped."""
+    else those that the network's metadata or the configuration tell.
+
+    Of a network of which nothing is known a line says what is assumed. All of an image is resized to ``image_size``, by
+    default the side of square images in memory, or 224. In training a small one is shifted, a large one cropped.
+    """
     if isinstance(given, Preprocessing):
         preprocessing, given = given, None
     if given is not None or images.holds_tensors:
@@ -94,7 +96,7 @@ def choose_transforms(
         return config, replace(given or Transforms(nn.Identity(), nn.Identity()), preprocessing=known)
     assumed: dict[str, Any] = {}
     if preprocessing is None and config.crop_fraction is None:
-        size = config.image_size or ASSUMED["image_size"]
+        size = config.image_size or images.images.side or ASSUMED["image_size"]
         train = {"train_resizing": "cen.crop", "padding": 4} if size < SMALL else {"train_resizing": "default"}
         values = {"image_size": size, "crop_fraction": 1.0, "val_resizing": "default", **train}
         assumed = {name: value for name, value in values.items() if getattr(config, name) is None}

@@ -211,8 +211,10 @@ class TrainingLoop(ABC):
 
     def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Predictions:
         """Predict all images of an evaluation loader, or a view of them, with the current weights."""
-        with self.accelerator.autocast():
-            batches = self.interruption.watch(loader, epoch)
+        bar = self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}, predictions", len(loader))
+        with self.accelerator.autocast(), bar:
+            bar.iterable = loader
+            batches = self.interruption.watch(bar, epoch)
             return predict_domain(self.network, batches, self.device, loader.num_images, view)
 
     def _require_finite(self, logits: Tensor, epoch: int) -> None:

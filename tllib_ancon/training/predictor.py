@@ -18,7 +18,14 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import Classifier, evaluating, logits_of, preprocessing_of, require_network
+from tllib_ancon.models.classifier import (
+    ONE_LOGIT,
+    Classifier,
+    evaluating,
+    logits_of,
+    preprocessing_of,
+    require_network,
+)
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.method import mean_prediction
@@ -129,6 +136,8 @@ class Predictor:
         logits = logits_of(self.network, images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             raise UserError("the model's output is not one row of logits an image, (B, K)")
+        if logits.shape[1] == 1:
+            raise UserError(ONE_LOGIT)
         return logits
 
 
