@@ -126,10 +126,10 @@ def test_one_image_is_fewer_than_a_batch_that_batch_norm_needs(
 
 
 def test_one_held_out_image_is_scored_by_what_one_image_is_enough_for(adapt, refused) -> None:
-    selected = adapted(adapt("run", "--hold-out", "0.02"))["selected"]
+    selected = adapted(adapt("run", "--method", "ancon", "--hold-out", "0.02"))["selected"]
     assert "infomax" in selected
     assert "snd" not in selected
-    shown = refused(adapt("run", "--hold-out", "0.02", "--overwrite", "--criterion", "snd"))
+    shown = refused(adapt("run", "--method", "ancon", "--hold-out", "0.02", "--overwrite", "--criterion", "snd"))
     assert "--criterion snd needs more than the one image that is held out" in shown
 
 
