@@ -7,15 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm
 import torch
 
-from benchmarks.cifar10_c.networks import SHOWN, ResNet
 from tests.layouts import write_classes
-from tllib_ancon import predict
+from tllib_ancon import pretrain
 from tllib_ancon.cli.main import main
+from tllib_ancon.config import PretrainConfig
+from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.paper.demo import Demo
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -37,34 +38,32 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a checkpoint of timm and class folders, on a machine without TLLib."""
     for toolkit in ("tllib", "dalib"):
         monkeypatch.setitem(sys.modules, toolkit, None)
-    write_classes(tmp_path / "pictures" / "target", ("cat", "dog"), images=10)
+    write_classes(tmp_path / "photos", ("cat", "dog"), images=10)
     torch.manual_seed(0)
     torch.save(timm.create_model("resnet18", num_classes=2).state_dict(), tmp_path / "model.pth")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_the_commands_adapt_predict_and_evaluate(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in block("sh", "tllib-ancon adapt pictures").splitlines():
+def test_the_commands_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in block("sh", "tllib-ancon adapt photos").splitlines():
         program, command, *words = shlex.split(line, comments=True)
         assert program == "tllib-ancon"
         assert main([command, *words, *QUICK_FLAGS[command]]) == 0, capsys.readouterr().err
-    rows = list(csv.DictReader((newcomer / "predictions.csv").open()))
-    assert len(rows) == 20
-    assert "accuracy" in capsys.readouterr().out
+    assert len(list(csv.DictReader((newcomer / "predictions.csv").open()))) == 20
 
 
-def test_the_lines_of_python_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    weights = {f"module.{name}": value for name, value in ResNet(blocks=1).state_dict().items()}
-    torch.save({"state_dict": weights}, newcomer / "resnet20-12fca82f.th")
-    code = block("python", "from benchmarks").replace("photos/", "pictures/target/cat")
-    code = code.replace("**SHOWN", "**SHOWN, workers=0, batch_size=4, quiet=True")
-    names = {"truth": np.zeros(10, int)}
-    exec(code, names)
-    scores = [float(line) for line in capsys.readouterr().out.splitlines()[-2:]]
-    for model, score in zip((names["model"], names["result"].model), scores, strict=True):
-        said = predict(model, "pictures/target/cat", **SHOWN, workers=0, quiet=True).labels
-        assert score == (said == 0).mean()
+def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_demo_domains(Path("ancon-demo/data"))
+    demo = Demo(Path("ancon-demo"), (0,), source_epochs=1, epochs=1, jobs=1)
+    source = demo.runs()[0]
+    assert (source.name, source.command) == ("source-seed0", "pretrain")
+    pretrain(PretrainConfig(**{**source.settings, "epochs": 1, "iters_per_epoch": 2}))
+    exec(block("python", "from tllib_ancon import adapt").replace("epochs=6", "epochs=1"))
+    shown = [re.sub(r"[0-9.,]+", "N", line) for line in capsys.readouterr().out.splitlines()]
+    for line in block("text", "start (epoch").splitlines()[:2]:
+        assert re.sub(r"[0-9.,]+", "N", line) in shown
+    assert shown[-1].startswith("N images")
 
 
 def test_the_loop_gives_a_loss_with_a_gradient() -> None:
