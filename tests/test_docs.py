@@ -37,7 +37,7 @@ def test_every_file_of_a_run_is_on_its_page(tmp_path: Path) -> None:
     torch.manual_seed(0)
     images = [torch.randn(3, 8, 8) for _ in range(20)]
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    keep = {"save_epochs": True, "save_predictions": True, "save_logits": True}
+    keep = {"save_predictions": True}
     adapt(model, images, epochs=2, batch_size=4, workers=0, quiet=True, log=tmp_path / "run", **keep)
     files = [path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert len(files) > 8

@@ -54,7 +54,7 @@ def placed(kind: Any, number: float) -> Iterator[Any]:
 def test_nan_and_infinity_are_refused(owner: type) -> None:
     for given, name, kind in real(owner):
         by_method = owner is PretrainConfig and settings_of(owner)[name].metadata[-1].defaults
-        for number in (float("nan"), float("inf"), float("-inf"), 1e37):
+        for number in (float("nan"), float("inf"), float("-inf")):
             for value in placed(kind, number):
                 method = {"method": next(iter(by_method))} if by_method else {}
                 with pytest.raises(UserError, match=rf"`{name}` must be .*got \(?.*{re.escape(str(number))}"):

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError, megabytes, reading, unknown_name
+from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.settings import UNREAD, Flag, Settings, flag_of, redefined, settings_of
 
 if sys.version_info >= (3, 11):
@@ -27,8 +27,6 @@ else:
 TrainResizing = Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"]
 EvaluationResizing = Literal["default", "res.", "keep-ratio"]
 LARGEST_SEED = 2**32 - 1
-LARGEST_FILE = 10**6
-"""Bytes of a file of settings."""
 USUAL_BATCH = 64
 RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
@@ -68,8 +66,8 @@ Width = Annotated[int, Interval(ge=1, le=1_000_000)]
 Steps = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, le=LARGEST_SEED)]
 Loss = Literal["cross-entropy", "belief-matching"]
-Criterion = Literal["infomax", "corr_c", "mean_entropy", "snd", "nuclear_norm", "aetta", "last", "none"]
-CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy", "marginal_entropy", "snd", "nuclear_norm", "aetta"]
+Criterion = Literal["infomax", "corr_c", "mean_entropy", "aetta", "last", "none"]
+CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy", "aetta"]
 
 CRITERIA_OF_AN_EPOCH: tuple[str, ...] = get_args(CriterionOfAnEpoch)
 """Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
@@ -142,7 +140,7 @@ class ImageConfig(Settings):
 
     FLAG = Flag(group="images")
 
-    train_resizing: Annotated[TrainResizing | None, Flag(per_stage=True)] = None
+    train_resizing: TrainResizing | None = None
     """how training images are resized and cropped; default: to a square, then a random resized crop; cen.crop,
     ran.crop: to a square, then its centre or a random crop; res.: to a square; keep-ratio: by the shorter side, then a
     random resized crop; by default keep-ratio for ImageFolder, Folder and hf:NAME, else default; for a network of which
@@ -158,7 +156,7 @@ class ImageConfig(Settings):
     crop_fraction: Share | None = None
     """side of the crop for evaluation, as a share of the side of the resized image; by default the model's, 1 for a
     network of which nothing is known, else 0.875"""
-    scale: Annotated[tuple[Share, Share] | None, Flag(metavar=("MIN", "MAX"), per_stage=True)] = None
+    scale: Annotated[tuple[Share, Share] | None, Flag(metavar=("MIN", "MAX"))] = None
     """smallest and largest area of a random crop, as a share of the image's"""
     ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
     """smallest and largest width of a random crop, as a multiple of its height"""
@@ -259,7 +257,7 @@ class StartConfig(NetworkConfig):
 class OptimizationConfig(Settings):
     """The optimiser, its schedule and the length of a training."""
 
-    FLAG = Flag(group="optimization", per_stage=True)
+    FLAG = Flag(group="optimization")
 
     batch_size: Annotated[int | None, Flag("-b", metavar="B", common=True)] = Field(None, ge=1)
     """images in a step, in each process; by default 64, or all where there are fewer"""
@@ -271,9 +269,6 @@ class OptimizationConfig(Settings):
     lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(UNREAD, gt=0)
     """learning rate of new layers; a pre-trained backbone learns at a tenth of it; by default 0.01, 0.0002 with
     optimizer=adamw, else 0.001 with batch_norm=source"""
-    layer_decay: Share = 1.0
-    """factor of the learning rate from each block of the network to the one before it, such as 0.75; 1: all learn at
-    the same"""
     lr_gamma: float = Field(10.0, ge=0)
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: float = Field(0.75, ge=0)
@@ -300,7 +295,7 @@ class RunConfig(Settings):
     FLAG = Flag(group="run")
 
     log: Annotated[str | None, Flag(metavar="DIR", common=True, decides=False)] = None
-    """run directory; by default runs/source, runs/adapted or runs/both by the command, and in Python none, which keeps
+    """run directory; by default runs/source or runs/adapted by the command, and in Python none, which keeps
     nothing on disk"""
     overwrite: Annotated[bool, Flag(decides=False)] = False
     """replace the run that is in the run directory; if the new run is cut off, the same command continues it"""
@@ -335,7 +330,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     A setting that the method does not read is None, and giving it is an error.
     """
 
-    FLAG = Flag(group="CDAN and MDD", per_stage=True)
+    FLAG = Flag(group="CDAN and MDD")
 
     method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
@@ -419,9 +414,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     in :attr:`options` afterwards, each with its value.
 
     Attributes:
-        start: a :class:`PretrainConfig`: the source model is trained first, as that says; dataset, seed and what else
-            both stages share are that stage's where they are not given here. ``"latest"`` or ``"best"``: which
-            checkpoint of a script of TLLib the source model is, for the record
+        start: ``"latest"`` or ``"best"``: which checkpoint of a script of TLLib the source model is, for the record
         options: the settings of the method
     """
 
@@ -449,12 +442,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     teach: Annotated[float | None, Flag(group="labels that teach")] = Field(None, gt=0, lt=1)
     """share of the images, drawn by the seed, whose labels in `answers` teach; the others are left to certify the
     model"""
-    save_epochs: bool = False
-    """keep the model of every epoch in the run directory"""
     save_predictions: bool = False
     """keep logits, features and votes of every image as predictions.npz"""
-    save_logits: bool = False
-    """keep the logits of every epoch on all images as logits/epoch-NNN.npz"""
     batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
     """statistics by which batch-norm normalises while adapting; target: the batch's; source: the source model's, which
     stay, at a default `lr` of 0.001; mixed: the batch's, from a model that first took up part of the source's"""
@@ -463,19 +452,15 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     where classes appear equally often, else from a half on, more where few classes appear and both models agree"""
     warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
     """steps in which the learning rate rises to its value"""
-    pull: Annotated[float, Flag(group="stabilisation")] = Field(0.0, ge=0, lt=1)
-    """share of the way back to the source model's weights that the weights go after each step, as 0.001"""
-    average_last: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
-    """last epochs of whose weights the mean is scored as one more epoch, which the criterion may select"""
-    accumulation_steps: Annotated[int, Flag(group="many processes and small memories", per_stage=True)] = Field(1, ge=1)
+    accumulation_steps: Annotated[int, Flag(group="many processes and small memories")] = Field(1, ge=1)
     """batches in a step of the optimiser; votes and batch-norm take each batch by itself"""
-    sync_batch_norm: Annotated[bool, Flag(group="many processes and small memories", per_stage=True)] = False
+    sync_batch_norm: Annotated[bool, Flag(group="many processes and small memories")] = False
     """compute batch-norm over the batches of all processes; needs GPUs"""
     options: Mapping[str, Any] = Field({}, exclude=True)
-    start: PretrainConfig | str | None = Field(None, exclude=True)
+    start: str | None = Field(None, exclude=True)
 
     def __init__(self, /, **given: Any) -> None:
-        start, options = given.get("start"), dict(given.pop("options", {}))
+        options = dict(given.pop("options", {}))
         options |= {name: given.pop(name) for name in [*given] if name not in AdaptConfig.model_fields}
         method = given.get("method") or AdaptConfig.model_fields["method"].default
         readable = methods.settings()
@@ -483,15 +468,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
             if name not in readable:
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **readable})
         defaults = {**methods.training_defaults(method), "adapted": None, "views": None, "step_change": None}
-        if isinstance(start, PretrainConfig):
-            defaults |= {name: getattr(start, name) for name in shared() if name not in OF_THE_FIRST_STAGE}
-        defaults["options"] = methods.resolve(method, options, given.get("data") or defaults.get("data"))
+        defaults["options"] = methods.resolve(method, options)
         super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
 
     @model_validator(mode="after")
     def _check_adaptation(self) -> Self:
-        if self.average_last > self.epochs:
-            raise UserError(f"`average_last` {self.average_last} is more than `epochs` {self.epochs}")
         if self.batch_norm != "mixed" and self.batch_norm_share is not None:
             raise UserError(f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
         if self.batch_norm != "target" and self.sync_batch_norm:
@@ -526,19 +507,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 
     def to_dict(self) -> dict[str, Any]:
         options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
-        start = self.start.to_dict() if isinstance(self.start, PretrainConfig) else self.start
-        return {**super().to_dict(), **options, **({} if start is None else {"start": start})}
-
-
-OF_THE_FIRST_STAGE = (*INHERITED, "scratch", "pretrained_weights", "log")
-"""Settings of a source training that the adaptation after it does not repeat: it starts from the model that was
-trained, whose backbone counts as pre-trained."""
-
-
-def shared() -> list[str]:
-    """The settings of an adaptation that a first stage has as well and of which both have one value."""
-    first = settings_of(PretrainConfig)
-    return [name for name in settings_of(AdaptConfig) if name in first and not flag_of(first[name]).per_stage]
+        return {**super().to_dict(), **options, **({} if self.start is None else {"start": self.start})}
 
 
 class InferenceConfig(Settings):
@@ -603,10 +572,6 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
 
     run: Annotated[str, Flag(group="run", common=True)]
     """run directory of an adaptation"""
-    others: Annotated[tuple[str, ...], Flag(metavar="RUN", group="run", common=True)] = ()
-    """more runs from the same source model on the same images: one stream of labels decides which of all is better"""
-    every_epoch: Annotated[bool, Flag(group="run")] = False
-    """take the model of every epoch, of runs made with `save_epochs`, in place of the selected one"""
     root: Annotated[str | None, Flag(group="run")] = None
     """folder of the dataset or of the images; by default the one that the run names"""
     checkpoint: Annotated[str | None, Flag(metavar="FILE", group="run")] = None
@@ -645,7 +610,7 @@ class ExportConfig(NetworkConfig):
 
     run: Annotated[str, Flag(group="model")]
     """run directory, or a checkpoint in one"""
-    format: Literal["onnx", "torch-export", "torchscript", "state-dict"] = "onnx"
+    format: Literal["onnx", "torch-export", "state-dict"] = "onnx"
     """format of the file"""
     out: Annotated[str, Flag(metavar="FILE")]
     """file to write"""
@@ -656,10 +621,7 @@ class ExportConfig(NetworkConfig):
 def read_file(path: str | Path) -> dict[str, Any]:
     """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line."""
     with reading(path, "TOML"), open(path, "rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise UserError(f"{path} has more than {megabytes(LARGEST_FILE)}: no file of settings")
-        settings: dict[str, Any] = _underscored(tomllib.loads(content.decode()))
+        settings: dict[str, Any] = _underscored(tomllib.load(file))
     return settings
 
 

@@ -21,17 +21,28 @@ DEVICE = (
 """Which device is used; no setting chooses it."""
 
 
+REMOVED = {
+    "run": "use pretrain, then adapt",
+    "average_last": "it showed no gain; leave it out",
+    "every_epoch": "certify one run at a time",
+    "layer_decay": "pass an optimizer of your own rates in your own loop, or leave it out",
+    "others": "certify one run at a time, each at `delta` divided by the number of runs",
+    "pull": "it showed no gain; leave it out",
+    "save_epochs": "keep one run for each number of epochs",
+    "save_logits": "use `save_predictions`, for the selected epoch",
+    "search": "the search is always exact; leave it out",
+    "select": "adapt again with another `criterion`",
+    "storage": "votes are always dense; leave it out",
+}
+"""Commands and settings of earlier versions: what to do instead."""
+
+
 class UserError(ValueError):
     """Bad input. The command line prints its message as one line and exits with status 2.
 
     A message names a setting as Python does, between backticks, such as ``batch_size`` or ``skip_corrupt=True``. The
     command line shows the flag in that place.
-
-    Attributes:
-        stage: of a run of several stages, the one whose settings the message names; None: the last
     """
-
-    stage: str | None = None
 
 
 CONTINUES = "the same command continues after the last complete epoch"
@@ -86,20 +97,13 @@ class ProcessLost(Exception):
         super().__init__(f"another process of this run ended; {CONTINUES}")
 
 
-@contextmanager
-def of_stage(stage: str) -> Iterator[None]:
-    """In this context bad input is of this stage of a run."""
-    try:
-        yield
-    except UserError as error:
-        error.stage = stage
-        raise
-
-
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     if _letters(name) == "device":
         return UserError(f"unknown {kind} {name!r}: tllib_ancon uses {DEVICE}")
+    removed = {_letters(old): advice for old, advice in REMOVED.items()}
+    if kind.startswith(("command", "setting", "flag")) and _letters(name) in removed:
+        return UserError(f"{name} was removed: {removed[_letters(name)]}")
     names = sorted(set(valid))
     by_letters = {_letters(known): known for known in names}
     nearest = [by_letters[match] for match in difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)]

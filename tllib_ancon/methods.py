@@ -92,18 +92,17 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
     return merged
 
 
-def resolve(name: str, given: Mapping[str, Any], dataset: str | None = None) -> dict[str, Any]:
+def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting of a method with its value.
 
     Args:
         name (str): of the method
         given: setting -> value; what is not given has its default
-        dataset (str): on which some defaults depend, such as ``OfficeHome``
 
     Raises:
         UserError: as :func:`create`
     """
-    resolved = _resolved(name, given, dataset)
+    resolved = _resolved(name, given)
     return {option: getattr(resolved, option) for option in settings_of(type(resolved))}
 
 
@@ -121,7 +120,6 @@ def create(
     total_steps: int | None = None,
     head: Callable[[Tensor], Tensor] | None = None,
     shard: Shard | None = None,
-    dataset: str | None = None,
     **options: Any,
 ) -> Method:
     """The method of that name, as a :class:`Method`.
@@ -134,7 +132,6 @@ def create(
         total_steps (int): I, steps of the whole training; needed by schedules
         head: (B, D) -> (B, K) logits, the model's head; needed by ``confidence="mc-dropout"``
         shard: of many processes, the samples that this one visits. Default: all
-        dataset (str): on which some defaults depend, such as ``OfficeHome``
         **options: the method's settings, those of :func:`settings`
 
     Raises:
@@ -143,7 +140,7 @@ def create(
             of range
     """
     registration, *compositions = _find(name)
-    resolved = _resolved(name, options, dataset)
+    resolved = _resolved(name, options)
     task = _known().Task(num_samples, num_classes, feature_dim, total_steps, head, shard)
     method: Method = registration.builder(task, resolved)
     for composition in compositions:
@@ -185,7 +182,7 @@ def _options_class(name: str) -> type[Settings]:
     return _joined(*(found.options for found in reversed(_find(name))))
 
 
-def _resolved(name: str, given: Mapping[str, Any], dataset: str | None) -> Settings:
+def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
     owner = _options_class(name)
     own = list(settings_of(owner))
     for option in given:
@@ -195,7 +192,7 @@ def _resolved(name: str, given: Mapping[str, Any], dataset: str | None) -> Setti
                 raise unknown_name(f"option of {name}", option, own)
             plain = [known for known in readers if "+" not in known] or readers
             raise UserError(f"`{option}` is an option of {' and '.join(plain[:2])}, not of {name}; leave it out")
-    return owner(**{**_find(name)[0].dataset_defaults.get(dataset or "", {}), **given})
+    return owner(**given)
 
 
 @cache

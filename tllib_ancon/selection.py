@@ -18,10 +18,6 @@ from torch import Tensor
 from tllib_ancon.errors import UserError, unknown_name
 
 ROW_SUM_TOLERANCE = 1e-3
-MOST_COMPARED = 4096
-"""Samples that :func:`snd` compares with each other."""
-SIMILARITIES_AT_ONCE = 2**22
-"""Entries of the similarity matrix that :func:`snd` holds at a time: 32 MiB in float64."""
 
 Score = TypeVar("Score", bound=Callable[..., float])
 
@@ -33,13 +29,11 @@ class Criterion:
     Attributes:
         function: probabilities (N, K) -> score; where it needs dropout, those (N, K) and (T, N, K) -> score
         sign: 1 or -1
-        fewest_samples: N at least
         needs_dropout: whether it looks at passes with dropout
     """
 
     function: Callable[..., float]
     sign: int
-    fewest_samples: int = 1
     needs_dropout: bool = False
 
     @property
@@ -55,11 +49,11 @@ PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
 """InfoMax, Corr-C and Ent, the last as its source defines it."""
 
 
-def criterion(sign: int, fewest_samples: int = 1, needs_dropout: bool = False) -> Callable[[Score], Score]:
+def criterion(sign: int, needs_dropout: bool = False) -> Callable[[Score], Score]:
     """Decorate a function to be the :class:`Criterion` of its name."""
 
     def register(function: Score) -> Score:
-        CRITERIA[function.__name__] = Criterion(function, sign, fewest_samples, needs_dropout)
+        CRITERIA[function.__name__] = Criterion(function, sign, needs_dropout)
         return function
 
     return register
@@ -110,79 +104,6 @@ def mean_entropy(probabilities: Tensor) -> float:
     return float(_entropy(checked_probabilities(probabilities)).mean())
 
 
-@criterion(sign=-1)
-def marginal_entropy(probabilities: Tensor) -> float:
-    r"""Entropy of the mean prediction :math:`H(\mathbb{E}_X f(X))` in nats; lower is better, the printed Ent.
-
-    Read so, it prefers a model that says one class for every sample. What the paper cites for Ent is
-    :func:`mean_entropy`, which has the same range.
-
-    Source: the paper, appendix "Definitions of model selection criteria", Ent.
-    """
-    return float(_entropy(checked_probabilities(probabilities).mean(dim=0)))
-
-
-@criterion(sign=1, fewest_samples=2)
-def snd(probabilities: Tensor, temperature: float = 0.05) -> float:
-    r"""Soft neighborhood density in nats; higher is better.
-
-    .. math:: \frac{1}{N} \sum_i H(P_i), \qquad
-        P_{ij} = \frac{\exp(\cos(f_i, f_j) / \tau)}{\sum_{k \ne i} \exp(\cos(f_i, f_k) / \tau)}, \; j \ne i.
-
-    Of more than 4,096 samples, so many are drawn without replacement, by a seed that is the same in every call, and
-    stand for all; else time would grow with N²K. (Memory does not: rows are compared in chunks.)
-
-    Args:
-        temperature (float): :math:`\tau`, positive.
-
-    Shape: probabilities (N, K) float, N at least 2; output in :math:`[0, \log(N-1)]`, N at most 4,096.
-
-    Raises:
-        UserError: also for one sample alone and for a temperature that is not positive
-
-    Source: Saito et al., "Tune it the Right Way: Unsupervised Validation of Domain Adaptation via Soft
-    Neighborhood Density", ICCV 2021.
-    """
-    if not temperature > 0:
-        raise UserError(f"snd: the temperature is {temperature}; give a positive one (Saito et al. use 0.05)")
-    compared = checked_probabilities(probabilities)
-    if len(compared) > MOST_COMPARED:
-        order = torch.randperm(len(compared), generator=torch.Generator().manual_seed(0))
-        compared = compared[order[:MOST_COMPARED].to(compared.device)]
-    directions = torch.nn.functional.normalize(compared, dim=1)
-    count = len(directions)
-    if count < 2:
-        raise UserError("snd: one sample has no neighbors; give the probabilities of at least two")
-    rows = min(count, max(1, SIMILARITIES_AT_ONCE // count))
-    buffer = directions.new_empty(rows, count)  # one for all: allocating costs more than computing
-    total = directions.new_zeros(())
-    for start in range(0, count, rows):
-        weights = torch.mm(directions[start : start + rows], directions.T, out=buffer[: count - start])
-        weights.diagonal(offset=start).fill_(-math.inf)
-        weights.sub_(weights.amax(dim=1, keepdim=True)).div_(temperature).exp_()
-        weights.div_(weights.sum(dim=1, keepdim=True))
-        total += torch.special.entr(weights, out=weights).sum(dim=1).sum()
-    return float(total / count)
-
-
-@criterion(sign=1)
-def nuclear_norm(probabilities: Tensor) -> float:
-    r"""Nuclear norm :math:`\lVert P \rVert_* / \sqrt{\min(N, K)\, N}` of the prediction matrix; higher is better.
-
-    The sum of the singular values of P, in units of its largest value. It is large for predictions that are confident
-    and spread over the classes.
-
-    Shape: probabilities (N, K) float; output in :math:`(0, 1]`, 1 for one-hot predictions spread evenly over the
-    classes.
-
-    Source: Deng, Suh, Gould and Zheng, "Confidence and Dispersity Speak: Characterizing Prediction Matrix for
-    Unsupervised Accuracy Estimation", ICML 2023.
-    """
-    probabilities = checked_probabilities(probabilities)
-    singular_values = torch.linalg.svdvals(probabilities)
-    return float(singular_values.sum()) / math.sqrt(min(probabilities.shape) * len(probabilities))
-
-
 @criterion(sign=1, needs_dropout=True)
 def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
     r"""AETTA's estimate of the accuracy; higher is better.
@@ -224,16 +145,12 @@ def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
 
 
 def score_all(probabilities: Tensor) -> dict[str, float]:
-    """The scores of one model by every criterion that its predictions are enough for.
+    """The scores of one model by every criterion that needs no dropout.
 
     Shape: probabilities (N, K) float; output score by name, in the order of :data:`CRITERIA`.
     """
     probabilities = checked_probabilities(probabilities)
-    return {
-        name: scorer.function(probabilities)
-        for name, scorer in CRITERIA.items()
-        if not scorer.needs_dropout and len(probabilities) >= scorer.fewest_samples
-    }
+    return {name: scorer.function(probabilities) for name, scorer in CRITERIA.items() if not scorer.needs_dropout}
 
 
 def best_epoch(scores: Sequence[float], criterion: str) -> int:

@@ -7,7 +7,6 @@ file and a flag of the command line. A field with ``exclude=True`` is no setting
 from __future__ import annotations
 
 import collections.abc
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +15,9 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from tllib_ancon.errors import UserError, one_line, unknown_name
-
-LARGEST = 1e36
-"""Numbers beyond it have no place in the float32 of a network, or become infinite after a few operations."""
 
 UNREAD: Any = None
 """The default of a setting that depends on the method: None for one that does not read it."""
@@ -42,7 +37,6 @@ class Flag:
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued
-        per_stage: of a command of two stages, each has its own value
         defaults: method -> its default, where that depends on the method; a method that is not named has no such
             setting
     """
@@ -52,7 +46,6 @@ class Flag:
     group: str = ""
     common: bool = False
     decides: bool = True
-    per_stage: bool = False
     defaults: Mapping[str, Any] | None = None
 
 
@@ -60,16 +53,11 @@ def _plain(value: Any) -> Any:
     """A value in Python's own types."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str) and "\0" in value:
-        raise PydanticCustomError("no_text", "it holds the character of code 0")
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):
         return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}
-    value = value.item() if getattr(value, "ndim", None) == 0 else value
-    if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
-        raise PydanticCustomError("greater_than_largest", "it is too large")
-    return value
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 class Settings(BaseModel):
@@ -99,9 +87,7 @@ class Settings(BaseModel):
             field.description = " ".join(str(field.description or (bases and bases[0].description) or "").split())
             if not bases:
                 own = flag_of(field)
-                merged = {
-                    name: getattr(own, name) or getattr(common, name) for name in ("group", "common", "per_stage")
-                }
+                merged = {name: getattr(own, name) or getattr(common, name) for name in ("group", "common")}
                 others = [entry for entry in field.metadata if not isinstance(entry, Flag)]
                 field.metadata = [*others, replace(own, **merged)]
 
@@ -200,7 +186,5 @@ def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: V
     if kind == "literal_error":
         return unknown_name(f"value of `{name}`:", str(found["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:
-        bounds = [range_of(field), f"at most {LARGEST:g}" * (kind == "greater_than_largest")]
-        expected, value = " and ".join(filter(None, bounds)) or "finite", one_line(found["input"])
-        return UserError(f"`{name}` must be {expected}, got {value}")
+        return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(found['input'])}")
     return UserError(f"`{name}` must be {described(field.annotation)}, got {given[name]!r}")

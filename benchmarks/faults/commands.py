@@ -32,8 +32,18 @@ pairs = ["bright-dark"]
 methods = ["self-training", "ancon"]
 seeds = [0]
 
+[common]
+arch = "small_cnn"
+train-resizing = "res."
+val-resizing = "res."
+resize-size = 16
+workers = 0
+epochs = 2
+batch-size = 8
+
 [source.erm]
-method = "erm"
+scratch = true
+bottleneck-dim = 8
 """
 
 EVALUATED = f"--val-resizing res. --resize-size {SIDE}"
@@ -52,21 +62,17 @@ COMMANDS = {
     "pretrain, MDD": f"{PRETRAIN} -t dark --method mdd -i 4",
     "adapt, self-training": f"{ADAPT} self-training",
     "adapt, AnCon": f"{ADAPT} ancon",
-    "adapt, AnCon, sparse votes": f"{ADAPT} ancon --storage sparse",
     "adapt, AnCon, 2 workers": f"{ADAPT} ancon -j 2",
     "adapt, ELR": f"{ADAPT} elr",
     "adapt, GCE": f"{ADAPT} gce",
     "adapt, NRC+AnCon": f"{ADAPT} nrc+ancon",
     "adapt, SHOT+AnCon": f"{ADAPT} shot+ancon",
     "adapt, AaD": f"{ADAPT} aad",
-    "run, two stages": f"run {{pictures}} -d ImageList -s bright -t dark --pretrain erm {TRAIN} --epochs 2 "
-    "--adapt-epochs 2 --adapt-batch-size 8",
     "script, two stages": "script {folder}/cdan.py {pictures} -d ImageList -s bright -t dark -a small_cnn "
-    f"{PICTURES} --log {{work}}/run --method ancon --adapt-epochs 3 --adapt-batch-size 8 --quiet",
+    f"{PICTURES} --log {{work}}/run --method ancon --epochs 3 --batch-size 8 --quiet",
     "adapt, while a cache is built": f"{ADAPT} ancon --cache {{work}}/cache",
     "predict": f"predict {{pictures}} -d ImageList -t dark --checkpoint {{start}} {READ} -b 4 --out {{work}}/out.csv",
-    "benchmark": f"benchmark {{folder}}/plan.toml {{pictures}} --out {{work}}/runs -a small_cnn --bottleneck-dim 8 "
-    f"--scratch --both-train-resizing res. {EVALUATED} -j 0 --both-epochs 2 --both-batch-size 8",
+    "benchmark": "benchmark {folder}/plan.toml {pictures} --out {work}/runs",
     "adapt, AnCon, torchrun": f"{BY_LAUNCHER} torch.distributed.run --standalone --nproc-per-node 2 -m -- tllib_ancon "
     f"{ADAPT} ancon",
 }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed.timing import Row, in_turn, ratio, row
-from tllib_ancon.self_training.neighbors import CachedSearch, ExactSearch
+from tllib_ancon.self_training.neighbors import ExactSearch
 
 NUM_SAMPLES, FEATURE_DIM, BATCH, NEIGHBORS = 55_388, 256, 64, 5
 
@@ -14,24 +14,21 @@ NUM_SAMPLES, FEATURE_DIM, BATCH, NEIGHBORS = 55_388, 256, 64, 5
 def measure(rounds: int = 5, **_: object) -> list[Row]:
     """VisDA's real domain: N = 55,388 features of 256 dimensions, a batch of 64, five neighbours of five neighbours."""
     bank, indices = random_bank(NUM_SAMPLES, FEATURE_DIM), random_batch(NUM_SAMPLES, BATCH)
-    exact, cached = ExactSearch(NUM_SAMPLES, FEATURE_DIM, NEIGHBORS, NEIGHBORS), cached_under_way(bank)
+    exact = ExactSearch(NEIGHBORS, NEIGHBORS)
     found, expected = (
         torch.cat([part.flatten() for part in search(indices, bank)]) for search in (exact, usual_search)
     )
     ways = {
         "usual": lambda: usual_search(indices, bank),
         "exact": lambda: exact(indices, bank),
-        "cached": lambda: [cached(indices, bank) for _ in range(cached.REFRESH)],
     }
     seconds = in_turn(ways, rounds)
-    a_step = [value / cached.REFRESH for value in seconds["cached"]]
     same = 100 * float((found == expected).double().mean())
     title = "NRC's search by expand and bmm, N=55,388 D=256 B=64 K=M=5"
     return [
         row(title, [1e3 * value for value in seconds["usual"]], "ms"),
         ratio("expand and bmm / exact search", seconds["usual"], seconds["exact"], at_least=2.5),
         row("exact search: indices that are those of expand and bmm", [same], "%", at_least=100),
-        ratio("expand and bmm / cached search", seconds["usual"], a_step, at_least=20),
     ]
 
 
@@ -45,16 +42,6 @@ def random_bank(num_samples: int, feature_dim: int) -> Tensor:
 
 def random_batch(num_samples: int, batch: int) -> Tensor:
     return torch.randint(num_samples, (batch,), generator=torch.Generator().manual_seed(1))
-
-
-def cached_under_way(bank: Tensor) -> CachedSearch:
-    """A cached search with some lists in place of those that its first, long pass over the bank would find."""
-    search = CachedSearch(len(bank), bank.shape[1], NEIGHBORS, NEIGHBORS)
-    generator = torch.Generator().manual_seed(2)
-    search.directions.copy_(torch.linalg.qr(torch.randn(search.directions.shape, generator=generator))[0])
-    search.sketch.copy_(bank @ search.directions)
-    search.lists.random_(len(bank), generator=generator)
-    return search
 
 
 def usual_search(indices: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:

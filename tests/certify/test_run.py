@@ -1,6 +1,4 @@
-import itertools
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +10,11 @@ import torch
 from PIL import Image
 
 from tests.domains_on_disk import small_arguments, write_domains
-from tllib_ancon import AdaptConfig, adapt, predict
+from tllib_ancon import adapt
 from tllib_ancon.certifying.run import ModelPair
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
 from tllib_ancon.data.answers import opaque
-from tllib_ancon.data.open import open_domain
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +24,14 @@ def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two stages whose adaptation changes some predictions."""
-    log = tmp_path_factory.mktemp("finished") / "run"
-    stages = ["--epochs", "6", "--lr", "0.01", "--adapt-epochs", "3", "--adapt-lr", "0.3", "--adapt-batch-size", "16"]
-    assert main(["run", *small_arguments(domains), "-t", "dark", *stages, "--log", str(log)]) == 0
+    """A run whose adaptation changes some predictions, beside its source model."""
+    log, words = tmp_path_factory.mktemp("finished") / "run", small_arguments(domains)
+    source = ["--epochs", "6", "--lr", "0.01", "--log", str(log / "pretrain")]
+    assert main(["pretrain", *words, *source]) == 0
+    words = [word for word in words if word != "--scratch"]
+    start = ["--checkpoint", str(log / "pretrain"), "--method", "ancon"]
+    length = ["--epochs", "3", "--lr", "0.3", "-b", "16", "--log", str(log / "adapt")]
+    assert main(["adapt", *words, "-t", "dark", *start, *length]) == 0
     pair(log).classes()
     return log
 
@@ -122,68 +123,6 @@ def test_an_overwritten_run_has_no_certificate(run: Path, domains: Path) -> None
     assert main(again) == 0
     assert not (run / "adapt" / "certificate.json").exists()
     assert not (run / "adapt" / "checkpoints" / "certified.pth").exists()
-
-
-def test_several_runs_are_certified_by_one_stream_of_labels(run: Path, domains: Path, tmp_path: Path, refused) -> None:
-    start, second = run / "pretrain/checkpoints/best.pth", tmp_path / "second"
-    labels, again = str(domains / "image_list/dark.txt"), ["--epochs", "3", "--lr", "0.3", "-b", "16"]
-    moved = second / "checkpoints/best.pth"
-    for name, domain, source in (("second", "dark", start), ("bright", "bright", start), ("moved", "dark", moved)):
-        words = ["-t", domain, "--checkpoint", str(source), *again, "--log", str(tmp_path / name)]
-        assert main(["adapt", *small_arguments(domains), *words]) == 0
-    assert certified(run, str(second)) == 0
-    assert certified(run, str(second), "--labels", labels) == 0
-    found, log = json.loads((run / "adapt/several.json").read_text()), run / "adapt/several.jsonl"
-    assert found["settled"]
-    assert len(log.read_text().splitlines()) == 1 + found["asked"]
-    best = [run / "adapt", second][found["model"]] / "checkpoints/best.pth"
-    assert found["checkpoint"] == str(best if found["returned"] == "adapted" else start)
-    assert [one["name"] for one in found["candidates"]] == [str(run), str(second)]
-    assert not (run / "adapt/certificate.json").exists()
-    assert "a run is given twice" in refused(run, str(run / "adapt"))
-    assert "has other images or classes than" in refused(run, str(tmp_path / "bright"))
-    assert "started from another model than" in refused(run, str(tmp_path / "moved"))
-    log.rename(second / log.name)
-    assert "about other predictions" in refused(second, str(run))
-
-
-def test_the_epochs_of_a_run_are_certified_by_one_stream_of_labels(run: Path, domains: Path, tmp_path: Path, refused):
-    log, answers = tmp_path / "kept", tmp_path / "answers.csv"
-    data = {"root": str(domains), "data": "ImageList", "target": ("dark",), "checkpoint": str(run / "pretrain")}
-    quick = {"epochs": 3, "lr": 0.3, "batch_size": 16, "workers": 0, "quiet": True}
-    config = AdaptConfig(**data, **quick, log=str(log), save_epochs=True)
-    adapt(config=config)
-    assert certified(log) == 0
-    models = ModelPair(CertifyConfig(run=str(log), workers=0, every_epoch=True)).compare()
-    names = [f"{log} epoch-00{epoch}" for epoch in (1, 2, 3)]
-    assert models.models == names
-    for number, classes in zip(models.numbers, models.candidates, strict=True):
-        weights = log / f"checkpoints/epoch-00{1 + number}.pth"
-        assert np.array_equal(predict(weights, open_domain(domains, "ImageList", ["dark"]), workers=0).labels, classes)
-    said = [models.classes[label] for label in models.adapted]
-    answers.write_text("".join(f"{models.names[place]},{said[place]}\n" for place in models.disagreements))
-    assert certified(log, "--every-epoch", "--answers", str(answers)) == 0
-    found = json.loads((log / "several.json").read_text())
-    assert (found["verdict"], [one["name"] for one in found["candidates"]]) == ("better", names)
-    assert found["checkpoint"] == str(log / f"checkpoints/epoch-00{1 + found['model']}.pth")
-    assert adapt(config=config).certify(every_epoch=True, workers=0).certificate["candidates"] == found["candidates"]
-    assert "kept no epochs; repeat it with --save-epochs and another --log" in refused(run, "--every-epoch")
-
-
-PLANTED = [".lock", "answers.jsonl", "metrics.jsonl", "certificate.json.partial", "checkpoints/certified.pth.partial"]
-
-
-@pytest.mark.parametrize(("name", "kind"), [*itertools.product(PLANTED, ["link", "pipe"])])
-def test_what_was_planted_for_a_file_is_neither_followed_nor_waited_for(
-    run: Path, tmp_path: Path, name: str, kind: str, within_a_minute: None
-) -> None:
-    outside, planted = tmp_path / "outside", run / "adapt" / name
-    outside.write_text("mine")
-    planted.unlink(missing_ok=True)
-    planted.symlink_to(outside) if kind == "link" else os.mkfifo(planted)
-    assert certified(run) in (0, 2)
-    assert main(["report", str(run), "--out", str(tmp_path / "report")]) in (0, 2)
-    assert outside.read_text() == "mine"
 
 
 def test_a_source_model_that_is_gone_moved_or_another(run: Path, tmp_path: Path, refused) -> None:

@@ -1,14 +1,13 @@
 """Help texts name what exists, need nothing heavy and are shown in any encoding; the doors record what they say."""
 
 import os
-import re
 import subprocess
 import sys
 
 import pytest
 
 from tllib_ancon.cli import main as door
-from tllib_ancon.cli.main import COMMANDS, parser_of
+from tllib_ancon.cli.main import COMMANDS
 from tllib_ancon.config import ASSUMED, CRITERIA_OF_AN_EPOCH, ImageConfig, ModelConfig
 from tllib_ancon.selection import CRITERIA
 from tllib_ancon.settings import settings_of
@@ -18,16 +17,6 @@ def test_what_is_assumed_is_said() -> None:
     texts = {**settings_of(ImageConfig), **settings_of(ModelConfig)}
     for name in ("arch", "image_size", "resize_size", "crop_fraction"):
         assert str(texts[name].description).endswith(f" {ASSUMED[name]}")
-
-
-@pytest.mark.parametrize("command", ["run", "benchmark"])
-def test_what_is_said_of_two_stages_names_flags_that_exist(command: str) -> None:
-    parser = parser_of(command)
-    assert (
-        {"--epochs", "--adapt-epochs"}
-        <= set(re.findall(r"--[\w-]+", parser.epilog))
-        <= {*parser._option_string_actions}
-    )
 
 
 def test_the_list_of_commands_needs_nothing_heavy() -> None:

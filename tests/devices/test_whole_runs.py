@@ -95,13 +95,12 @@ NRC = {"method": "nrc+ancon"}
 RUNS: dict[str, dict[str, Any]] = {
     **{method: {"method": method} for method in methods.names()},
     **choices(),
-    "cached sparse": {**NRC, "search": "cached", "storage": "sparse"},
-    "cached dropout": {**NRC, "search": "cached", "confidence": "mc-dropout"},
+    "dropout": {**NRC, "confidence": "mc-dropout"},
     "device augmentation": {**NRC, "device_augmentation": True, "train_resizing": "default", "resize_size": 12},
     "rotated on the device": {"device_augmentation": True, "rotation": 10.0, "padding": 2, "channels_last": True},
     "accumulated": {**NRC, "accumulation_steps": 2, "fused": True, "dropout": True},
     "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c", "deterministic": True},
-    "snd": {**NRC, "criterion": "snd", "hold_out": 0.2, "adapted": "all"},
+    "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},
     "nothing held out": {**NRC, "hold_out": 0.0},
 }
 
@@ -126,7 +125,7 @@ def test_autocast(domains: Path, method: str, precision: str, recwarn: pytest.Wa
 
 
 def test_predictions_and_models_are_kept(domains: Path, tmp_path: Path) -> None:
-    kept = {"method": "nrc+ancon", "storage": "sparse", "save_predictions": True, "save_epochs": True}
+    kept = {"method": "nrc+ancon", "save_predictions": True}
     run(domains, tmp_path / "cpu", **kept)
     on_device(domains, log=tmp_path / "device", **kept)
     expected, found = (np.load(tmp_path / name / "predictions.npz") for name in ("cpu", "device"))
@@ -143,9 +142,9 @@ DEVICES: dict[str, Callable[[], Any]] = {"cpu": contextlib.nullcontext, "device"
 @pytest.mark.parametrize(
     ("first", "second", "settings"),
     [
-        ("cpu", "device", {"method": "nrc+ancon", "search": "cached", "storage": "sparse"}),
+        ("cpu", "device", {"method": "nrc+ancon"}),
         ("device", "cpu", {"method": "shot+elr"}),
-        ("device", "cpu", {"method": "nrc+ancon", "search": "cached", "storage": "sparse"}),
+        ("device", "cpu", {"method": "nrc+ancon"}),
         ("device", "device", {"method": "aad+ancon-auto"}),
         ("device", "device", {"method": "ancon", "mixed_precision": "fp16"}),
     ],
@@ -227,7 +226,7 @@ def test_steps_with_indices_on_the_device(method: str) -> None:
 
     def losses(device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
         torch.manual_seed(0)
-        options = few_neighbors(method, 3, 2) | ({"storage": "sparse"} if "ancon" in method else {})
+        options = few_neighbors(method, 3, 2)
         sizes: dict[str, Any] = {"num_samples": samples, "num_classes": classes, "feature_dim": width}
         made = methods.create(method, **sizes, total_steps=steps, **options).to(device)
         made.initialize(

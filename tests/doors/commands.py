@@ -100,8 +100,7 @@ def benchmark_and_report(world: World) -> Iterator[str]:
     root.mkdir()
     for seed, name in enumerate(("Art", "Clipart", "Product")):
         write_domain(root, name, 60, seed=seed, brightness=1 - 0.25 * seed)
-    tiny = ["--scratch", "--bottleneck-dim", 8, "--both-batch-size", 16, "-j", 0, "--resize-size", 16]
-    words = ["benchmark", plan, root, "--out", out, *tiny]
+    words = ["benchmark", plan, root, "--out", out]
     yield from (f"dry: {line}" for line in command(*words, "--dry-run").lines())
     printed = finished(*words, "--print-commands").out.getvalue().splitlines()
     yield from printed

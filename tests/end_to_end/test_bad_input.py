@@ -197,20 +197,6 @@ def test_a_checkpoint_in_a_run_whose_record_is_damaged(
     assert "config.json" in refused(adapt("run", checkpoint=copy))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[adapt]\nbatch-size = 0", "the adaptation after the first stage: --adapt-batch-size must be at least 1"),
-        ("batch-size = 0", "both.toml: --batch-size must be at least 1"),
-        ("[adept]\nlr = 1", "both.toml: unknown setting 'adept'"),
-    ],
-)
-def test_a_file_of_both_stages(domains: Path, tmp_path: Path, refused, text: str, message: str) -> None:
-    (tmp_path / "both.toml").write_text(text)
-    words = ["run", str(domains), "-d", "ImageList", "-s", "bright", "-t", "dark", "--log", str(tmp_path / "run")]
-    assert message in refused([*words, "--config", str(tmp_path / "both.toml")])
-
-
 def test_the_source_of_an_adaptation_is_a_domain_but_needs_no_image(copied: Path, adapt, refused) -> None:
     shutil.rmtree(copied / "bright")
     words = adapt("run", root=copied)

@@ -16,11 +16,31 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.paper import local
 from tllib_ancon.training.files import lock_folder
 
-SMALL = ["--scratch", "-j", "0", "--jobs", "1", "--resize-size"]
-TINY = [
-    *("-a", "small_cnn", "--bottleneck-dim", "8", *SMALL, "16", "--both-train-resizing", "res."),
-    *("--val-resizing", "res.", "--both-epochs", "1", "--both-batch-size", "16"),
-]
+TINY = """
+[common]
+arch = "small_cnn"
+resize-size = 16
+train-resizing = "res."
+val-resizing = "res."
+epochs = 1
+batch-size = 16
+workers = 0
+[source.erm]
+scratch = true
+bottleneck-dim = 8
+epochs = 1
+batch-size = 16
+[adapt]
+epochs = 1
+batch-size = 16
+"""
+
+
+def tiny(folder: Path, table: str, settings: str = TINY) -> str:
+    """A plan that changes settings of a table of the paper."""
+    plan = folder / f"{table}.toml"
+    plan.write_text(f'extends = "{table}"\n{settings}')
+    return str(plan)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +77,7 @@ def test_officehome(office_home: Path, tmp_path: Path, in_this_process, capsys, 
     """A run fails, the others are made; the same command makes it alone."""
     out, start = tmp_path / "runs", local.subprocess.Popen
     few = ["--pairs", "Ar-Cl", "--methods", "self-training", "ancon", "gce", "--seeds", "0", "--out", str(out)]
-    command = ["benchmark", "officehome", str(office_home), *few, *TINY]
+    command = ["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]
 
     def without_a_start(command, **streams):
         return start([*command, *(["--checkpoint", "none.pth"] if "gce" in command else [])], **streams)
@@ -75,7 +95,7 @@ def test_officehome(office_home: Path, tmp_path: Path, in_this_process, capsys, 
     assert main(command) == 0
     assert [words[0] for words in in_this_process] == ["pretrain", *["adapt"] * 4]
     assert "4 of 4 runs are finished" in capsys.readouterr().out
-    assert json.loads((out / "benchmark.json").read_text())["overrides"]["adapt"]["epochs"] == 1
+    assert json.loads((out / "benchmark.json").read_text())["table"] == "officehome"
 
     assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
     shown = capsys.readouterr().out
@@ -96,7 +116,10 @@ def test_officehome(office_home: Path, tmp_path: Path, in_this_process, capsys, 
 
 def test_visda_by_class(tmp_path: Path) -> None:
     root, out = write_visda(tmp_path / "visda", images=36), tmp_path / "runs"
-    assert main(["benchmark", "visda", str(root), "--methods", "ancon", "--seeds", "0", "--out", str(out), *TINY]) == 0
+    assert (
+        main(["benchmark", tiny(tmp_path, "visda"), str(root), "--methods", "ancon", "--seeds", "0", "--out", str(out)])
+        == 0
+    )
     assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
     found = rows(tmp_path / "report", "accuracy by class in %")
     assert found["ancon (paper)"]["truck"] == "16.35"
@@ -108,9 +131,18 @@ def test_imagenet_c_from_its_own_head(tmp_path: Path) -> None:
         names = write_classes(tmp_path / "imagenet-c" / code, ["n01440764", "n01443537"], images=10)
     (tmp_path / "subset.txt").write_text("\n".join(names))
     few = ["--pairs", "frost/1", "frost/5", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path / "runs")]
-    tiny = ["-a", "test_resnet", *SMALL, "32", "--adapt-epochs", "1", "--adapt-batch-size", "4"]
-    subset = ["--subset", str(tmp_path / "subset.txt")]
-    assert main(["benchmark", "imagenet-c", str(tmp_path / "imagenet-c"), *few, *tiny, *subset]) == 0
+    settings = f"""
+        [common]
+        arch = "test_resnet"
+        scratch = true
+        resize-size = 32
+        workers = 0
+        subset = "{tmp_path / "subset.txt"}"
+        [adapt]
+        epochs = 1
+        batch-size = 4
+    """
+    assert main(["benchmark", tiny(tmp_path, "imagenet-c", settings), str(tmp_path / "imagenet-c"), *few]) == 0
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     assert rows(tmp_path / "report", "accuracy in %, severity 5")["ancon (paper)"]["frost"] == "39.02"
     assert (tmp_path / "report" / "severity.png").is_file()
@@ -129,7 +161,7 @@ def test_another_benchmark_in_the_same_folder_is_refused(office_home: Path, tmp_
     other.start()
     here.recv()
     few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path)]
-    shown = refused(["benchmark", "officehome", str(office_home), *few, *TINY])
+    shown = refused(["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few])
     assert f"{tmp_path} is in use: process {other.pid} on " in shown
     here.send(None)
     other.join()
@@ -152,6 +184,6 @@ def test_a_full_disk_keeps_the_record_of_the_runs_before(
         return [local.Failure("run", "reason")]
 
     monkeypatch.setattr("tllib_ancon.paper.local.Local.execute", cut_off)
-    assert main(["benchmark", "officehome", str(office_home), *few, *TINY]) == 2
+    assert main(["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]) == 2
     assert f"{record} could not be written" in capsys.readouterr().err
     assert json.loads(record.read_text())["failures"] == []

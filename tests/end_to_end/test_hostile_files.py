@@ -15,19 +15,17 @@ from tllib_ancon.cli.main import COMMANDS, main, parser_of
 
 READ_FLAGS = {
     *((command, "--checkpoint") for command in ("adapt", "evaluate", "predict")),
-    *((command, "--pretrained-weights") for command in ("adapt", "evaluate", "predict", "pretrain", "run")),
+    *((command, "--pretrained-weights") for command in ("adapt", "evaluate", "predict", "pretrain")),
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
-    *((command, "--subset") for command in ("adapt", "assess", "check", "evaluate", "predict", "pretrain", "run")),
+    *((command, "--subset") for command in ("adapt", "assess", "check", "evaluate", "predict", "pretrain")),
     *((command, "--class-names") for command in ("adapt", "assess", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
     ("adapt", "--class-prior"),  # numbers, a text
-    ("run", "--class-prior"),
-    ("run", "--adapt-class-prior"),
     ("assess", "--json"),  # written
     ("assess", "--questions"),
-    *((command, "--answers") for command in ("adapt", "assess", "certify", "run")),  # texts
+    *((command, "--answers") for command in ("adapt", "assess", "certify")),  # texts
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
     ("certify", "--labels"),  # a text
     ("certify", "--questions"),  # written
@@ -51,12 +49,6 @@ def write_bomb(path: Path, victim: Path, form: str) -> None:
         path.write_bytes(pickle.dumps(bomb))
 
 
-def test_the_bomb_works(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    pickle.loads(pickle.dumps(Bomb(victim)))
-    assert victim.exists()
-
-
 def file_flags(command: str) -> set[tuple[str, str]]:
     """Options of a command whose value is a file, by the word its help shows."""
     flags = (action.option_strings for action in parser_of(command)._actions if action.metavar == "FILE")
@@ -75,7 +67,6 @@ def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, comman
     if command in ("evaluate", "predict"):
         words = [word for word in words if word not in ("-s", "bright", "--quiet")]
     words += [] if command == "pretrain" else ["-t", "dark"]
-    words += ["--pretrain", "erm", "--adapt-batch-size", "8"] if command == "run" else []
     if flag != "--checkpoint" and command in ("adapt", "evaluate", "predict"):
         words += ["--checkpoint", "imagenet", "-a", "resnet18"]
     out = {"evaluate": [], "predict": ["--out", str(tmp_path / "out.csv")]}
@@ -86,7 +77,7 @@ def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, comman
         assert not victim.exists()
 
 
-@pytest.mark.parametrize("option", ["checkpoint_path={}", "pretrained_cfg_overlay={{'file': '{}'}}", "act_layer={}"])
+@pytest.mark.parametrize("option", ["checkpoint_path={}", "pretrained_cfg_overlay={{'file': '{}'}}"])
 def test_an_option_of_a_network_reads_no_file(domains, tmp_path, refused, option: str) -> None:
     victim, log = tmp_path / "victim", tmp_path / "run"
     write_bomb(tmp_path / "bomb.pth", victim, "torch")
@@ -131,13 +122,3 @@ def test_a_cache_of_objects_is_refused_and_does_not_run(adapt, refused, tmp_path
         np.save(path, np.array([Bomb(victim)], dtype=object), allow_pickle=True)
     assert "cannot be read as an image cache" in refused(adapt("two", "--cache", str(cache)))
     assert not victim.exists()
-
-
-def test_the_picture_of_the_epochs_follows_no_link(adapt, tmp_path: Path) -> None:
-    outside, picture = tmp_path / "outside", tmp_path / "run" / "visualize" / "epochs.png"
-    outside.write_text("mine")
-    picture.parent.mkdir(parents=True)
-    picture.symlink_to(outside)
-    assert main([word for word in adapt("run", "--epochs", "1") if word != "--quiet"]) == 0
-    assert outside.read_text() == "mine"
-    assert picture.read_bytes().startswith(b"\x89PNG")

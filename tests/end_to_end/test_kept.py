@@ -1,4 +1,4 @@
-"""What a run keeps beside its model: predictions, logits and models of its epochs; and another choice among these."""
+"""Predictions that a run stores beside its model."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.training import saved as saved_arrays
 from tllib_ancon.training.saved import FILE, read_predictions
 
-UNIFORM = ("--weighting", "uniform", "-b", "43", "--lr", "3")
+UNIFORM = ("--method", "ancon", "--weighting", "uniform", "-b", "43", "--lr", "3")
 """Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
 
 
@@ -40,10 +40,8 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: 
     )
 
 
-def test_the_selected_model_its_votes_and_the_logits_of_every_epoch_are_those_reported(
-    kept: Path, domains: Path, tmp_path: Path
-) -> None:
-    result, metrics = result_of(kept), [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
+def test_the_selected_model_and_its_votes_are_those_reported(kept: Path, domains: Path, tmp_path: Path) -> None:
+    result = result_of(kept)
     words = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
     best, scored = str(kept / "checkpoints" / "best.pth"), tmp_path / "scores.json"
     assert main(["evaluate", *words, "-t", "dark", "--checkpoint", best, "--json", str(scored)]) == 0
@@ -55,18 +53,12 @@ def test_the_selected_model_its_votes_and_the_logits_of_every_epoch_are_those_re
     assert saved.votes.dtype == np.uint16
     assert (saved.votes[held_out].sum(1) == 0).all()
     assert (saved.votes[adapted].sum(1) == result["selected_epoch"]).all()
-    found = sorted((kept / "logits").iterdir())
-    assert [path.name for path in found] == [f"epoch-{epoch:03d}.npz" for epoch in range(4)]
-    for path, line in zip(found, metrics, strict=True):
-        with np.load(path) as arrays:
-            accuracy = 100 * (arrays["logits"].argmax(1) == arrays["labels"]).mean()
-        assert accuracy == pytest.approx(line["accuracy"])
 
 
 def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_continues(
     kept: Path, adapt, tmp_path: Path, monkeypatch
 ) -> None:
-    keep = ("--epochs", "3", *UNIFORM, "--save-epochs", "--save-predictions", "--save-logits")
+    keep = ("--epochs", "3", *UNIFORM, "--save-predictions")
     with monkeypatch.context() as patch:
         patch.setattr(saved_arrays, "write_arrays", lambda *_: {}["stop"])
         with pytest.raises(KeyError, match="stop"):
@@ -75,7 +67,6 @@ def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_con
     expected, found = read_predictions(kept), read_predictions(tmp_path / "run")
     for name, array in vars(expected).items():
         np.testing.assert_array_equal(getattr(found, name), array)
-    assert len(list((tmp_path / "run" / "logits").iterdir())) == 4
 
 
 def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_votes_stay_fractions(
@@ -94,13 +85,12 @@ def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_vot
 
 
 def test_overwriting_without_the_flags_leaves_no_old_file(adapt, refused, tmp_path: Path) -> None:
-    run, keep = tmp_path / "run", ("--save-predictions", "--save-logits", "--save-epochs")
+    run, keep = tmp_path / "run", ("--save-predictions",)
     assert main(adapt("run", *keep)) == 0
     (run / FILE).write_bytes(b"changed")
     assert "is not the file that the run wrote" in refused(adapt("run", *keep))
     assert main(adapt("run", "--epochs", "1", "--overwrite")) == 0
     assert not (run / FILE).exists()
-    assert not [*run.glob("logits/*"), *run.glob("checkpoints/epoch-*")]
 
 
 def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_path: Path, capsys) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.outcomes import differences, outcome
-from tests.domains_on_disk import adapt_arguments, small_arguments, write_domains
+from tests.domains_on_disk import adapt_arguments, write_domains
 from tests.end_to_end.killable import finish_in_two, free_port, start_in_two, wait_for
 from tllib_ancon.cli.main import main
 
@@ -113,25 +113,3 @@ def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monke
     shown = refused([command, *words[command]])
     assert f"{command} runs in one process, and 2 were started; use --nproc-per-node 1" in shown
     assert not (tmp_path / "out").exists()
-
-
-def test_two_stages_whose_writing_process_is_killed_continue_under_another_launcher(
-    domains: Path, tmp_path: Path
-) -> None:
-    def words(name: str) -> list[str]:
-        stages = ("--pretrain", "mdd", "--epochs", "8", "-i", "4", "--adapt-epochs", "2")
-        batches = ("-t", "dark", "-b", "8", "--adapt-batch-size", "8", "--log", str(tmp_path / name))
-        return ["run", *small_arguments(domains), *stages, *batches]
-
-    finish_in_two(words("whole"))
-    first, second = start_in_two(words("cut"), tmp_path)
-    wait_for(lambda: (tmp_path / "cut" / "pretrain" / "metrics.jsonl").is_file())
-    first.kill()
-    second.join(60)
-    assert second.exitcode
-    assert not (tmp_path / "cut" / "pretrain" / "result.json").exists()
-    out, _ = launched(ACCELERATE, words("cut"))
-    assert out.count("both stages in") == out.count("mdd, epoch 8") == 1
-    for folder in ("pretrain", "adapt"):
-        assert json.loads((tmp_path / "cut" / folder / "config.json").read_text())["processes"] == 2
-        assert differences(content(tmp_path / "whole" / folder), content(tmp_path / "cut" / folder)) == []

@@ -44,26 +44,6 @@ def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(a
     assert epochs == [1, 1, 2, 1, 1, 2]
 
 
-def both(domains: Path, log: Path, *more: str) -> list[str]:
-    lengths = ["--epochs", "3", "--adapt-epochs", "2", "--adapt-batch-size", "16"]
-    return ["run", *small_arguments(domains), "-t", "dark", "--pretrain", "erm", *lengths, "--log", str(log), *more]
-
-
-def test_of_two_stages_the_first_is_not_made_again(domains: Path, tmp_path: Path, monkeypatch) -> None:
-    words = both(domains, tmp_path / "run", "--overwrite")
-    first = counting(monkeypatch, SourceOnly)
-    cut_in_the_second_epoch(monkeypatch, words, SourceOnly)
-    cut_in_the_second_epoch(monkeypatch, words)
-    assert first == [1, 2, 3]
-    second = counting(monkeypatch)
-    assert main(words) == 0
-    assert (first, second) == ([1, 2, 3], [2])
-    cut_in_the_second_epoch(monkeypatch, words)
-    assert main(words) == 0
-    assert (first, second) == ([1, 2, 3] * 2, [2, 1, 2])
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == "ancon"
-
-
 def test_a_demo_with_overwrite_makes_every_run_again(tmp_path: Path, monkeypatch) -> None:
     made: list[str] = []
 

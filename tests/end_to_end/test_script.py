@@ -53,7 +53,7 @@ def words(script: Path, domains: Path, tmp_path: Path) -> Callable[..., list[str
     """The script's command with these flags after ``--method ancon``."""
 
     def words(*ours: str, epochs: int = 7, left: str = "model", adapts: bool = True) -> list[str]:
-        second = ["--method", "ancon", "--adapt-epochs", "2", "--adapt-batch-size", "8", "--quiet", *ours]
+        second = ["--method", "ancon", "--epochs", "2", "--batch-size", "8", "--quiet", *ours]
         return [
             *("script", str(script), str(domains), "-d", "ImageList", "-s", "bright", "-t", "dark", "-a", "small_cnn"),
             *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "-j", "0", "--no-hflip"),

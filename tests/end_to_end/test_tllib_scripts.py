@@ -29,7 +29,7 @@ def test_script_to_adaptation(office31: Path, tmp_path: Path, name: str) -> None
         *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "32", "--log", str(tmp_path)),
     ]
     checkpoint = tmp_path / "checkpoints" / "latest.pth"
-    adaptation = ["--method", "ancon", "--adapt-epochs", "1", "--adapt-batch-size", "8", "--quiet"]
+    adaptation = ["--method", "ancon", "--epochs", "1", "--batch-size", "8", "--quiet"]
     assert main([*arguments, *adaptation]) == 0
     config = json.loads((tmp_path / "adapt" / "config.json").read_text())
     taken = {"checkpoint": str(checkpoint), "arch": "resnet18", "target": ["W"], "resize_size": 32, "epochs": 1}

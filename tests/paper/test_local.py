@@ -184,19 +184,6 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, m
     assert commands == []
 
 
-@pytest.mark.parametrize("plant", [lambda path: path.symlink_to("outside"), os.mkfifo])
-def test_a_log_that_was_planted_fails_the_run(commands, tmp_path: Path, plant, within_a_minute: None) -> None:
-    log = tmp_path / "source/a" / LOG
-    log.parent.mkdir(parents=True)
-    plant(log)
-    (failure,) = execute(SOURCES[:1], tmp_path)
-    assert failure.reason.startswith(f"{log} is a link or no regular file")
-    assert not (log.parent / "outside").exists()
-
-
-# Shares of the machine
-
-
 @pytest.mark.parametrize(
     ("settings", "visible", "expected"),
     [

@@ -3,9 +3,7 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from tests.self_training.naive import argmax, dot
+from tests.self_training.naive import argmax
 
 Rows = Sequence[Sequence[float]]
 
@@ -18,12 +16,8 @@ def naive_mean_entropy(rows: Rows) -> float:
     return sum(naive_entropy(row) for row in rows) / len(rows)
 
 
-def naive_marginal_entropy(rows: Rows) -> float:
-    return naive_entropy([sum(column) / len(rows) for column in zip(*rows, strict=True)])
-
-
 def naive_infomax(rows: Rows) -> float:
-    return naive_marginal_entropy(rows) - naive_mean_entropy(rows)
+    return naive_entropy([sum(column) / len(rows) for column in zip(*rows, strict=True)]) - naive_mean_entropy(rows)
 
 
 def naive_corr_c(rows: Rows) -> float:
@@ -32,25 +26,6 @@ def naive_corr_c(rows: Rows) -> float:
     norm = math.sqrt(sum(c[i][j] ** 2 for i in classes for j in classes))
     target = 1 / math.sqrt(len(classes))
     return math.sqrt(sum((c[i][j] / norm - (target if i == j else 0)) ** 2 for i in classes for j in classes))
-
-
-def naive_snd(rows: Rows, temperature: float = 0.05) -> float:
-    def cosine(a: Sequence[float], b: Sequence[float]) -> float:
-        return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
-
-    total = 0.0
-    for i, row in enumerate(rows):
-        weights = [math.exp(cosine(row, other) / temperature) for j, other in enumerate(rows) if j != i]
-        total += naive_entropy([weight / sum(weights) for weight in weights])
-    return total / len(rows)
-
-
-def naive_nuclear_norm(rows: Rows) -> float:
-    """The trace of the square root of the smaller of P Pᵀ and Pᵀ P."""
-    matrix = np.array(rows)
-    gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
-    trace = sum(math.sqrt(max(value, 0.0)) for value in np.linalg.eigvalsh(gram))
-    return trace / math.sqrt(min(matrix.shape) * len(matrix))
 
 
 def naive_dropout_agreement(rows: Rows, passes: Sequence[Rows]) -> float:
@@ -72,7 +47,4 @@ ORACLES = {
     "infomax": naive_infomax,
     "corr_c": naive_corr_c,
     "mean_entropy": naive_mean_entropy,
-    "marginal_entropy": naive_marginal_entropy,
-    "snd": naive_snd,
-    "nuclear_norm": naive_nuclear_norm,
 }

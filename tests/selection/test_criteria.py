@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.selection.naive import ORACLES, naive_aetta
-from tllib_ancon import selection
 from tllib_ancon.errors import UserError
-from tllib_ancon.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, nuclear_norm, score_all, snd
+from tllib_ancon.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
 
 SETTINGS = settings(max_examples=40, deadline=None)
 BY_PREDICTIONS = [name for name, criterion in CRITERIA.items() if not criterion.needs_dropout]
@@ -57,11 +56,9 @@ def test_aetta_equals_its_definition(problem: tuple[int, int, int, int]) -> None
 @pytest.mark.parametrize(
     ("probabilities", "scores"),
     [
-        (EYE.repeat(3, 1), {"infomax": math.log(4), "mean_entropy": 0, "marginal_entropy": math.log(4), "corr_c": 0}),
-        (EYE.repeat(3, 1), {"nuclear_norm": 1}),
-        (EYE[:2], {"nuclear_norm": 1}),
-        (EYE[[0] * 4], {"nuclear_norm": 1 / 2, "marginal_entropy": 0, "mean_entropy": 0, "infomax": 0, "corr_c": 1}),
-        (torch.full((8, 4), 0.25), {"nuclear_norm": 1 / 4, "snd": math.log(7), "corr_c": 1}),
+        (EYE.repeat(3, 1), {"infomax": math.log(4), "mean_entropy": 0, "corr_c": 0}),
+        (EYE[[0] * 4], {"mean_entropy": 0, "infomax": 0, "corr_c": 1}),
+        (torch.full((8, 4), 0.25), {"corr_c": 1}),
         (torch.tensor([[0.7, 0.1, 0.1, 0.1]] * 5), {"corr_c": math.sqrt(2 - 2 / math.sqrt(4))}),
         (torch.tensor([[0.5, 0.5009]]), {"mean_entropy": pytest.approx(math.log(2), abs=1e-3)}),
         (torch.tensor([[0.5, 0.25, 0.25]] * 2).bfloat16(), {"mean_entropy": 1.5 * math.log(2)}),
@@ -80,34 +77,12 @@ def test_aetta_distrusts_a_model_that_says_few_classes() -> None:
     assert aetta(other, collapsed[None]) == pytest.approx(1 / 4)
 
 
-def test_snd_prefers_dense_neighborhoods_and_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert snd(EYE.repeat(5, 1)) > snd(random_probabilities(20, 4, seed=0))
-    probabilities = random_probabilities(23, 5, seed=1)
-    whole = snd(probabilities)
-    for at_once in (1, 23 * 4, 23 * 22):
-        monkeypatch.setattr(selection, "SIMILARITIES_AT_ONCE", at_once)
-        assert snd(probabilities) == pytest.approx(whole, rel=1e-12)
-
-
-def test_snd_of_many_samples_is_that_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    probabilities = random_probabilities(60, 5, seed=1)
-    whole = snd(probabilities)
-    monkeypatch.setattr(selection, "MOST_COMPARED", 20)
-    state = torch.get_rng_state()
-    some = snd(probabilities)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert some == snd(probabilities) != whole
-    assert 0 < some < math.log(19)
-    monkeypatch.setattr(selection, "MOST_COMPARED", 60)
-    assert snd(probabilities) == whole
-
-
-def test_no_criterion_keeps_a_graph_and_one_sample_is_enough_for_all_but_snd() -> None:
+def test_no_criterion_keeps_a_graph_and_one_sample_is_enough() -> None:
     probabilities, kept = random_probabilities(9, 3, seed=2).requires_grad_(), []
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
         score_all(probabilities)
     assert not kept
-    assert list(score_all(probabilities[:1])) == [name for name in BY_PREDICTIONS if name != "snd"]
+    assert list(score_all(probabilities[:1])) == BY_PREDICTIONS
 
 
 @pytest.mark.parametrize(
@@ -124,7 +99,7 @@ def test_no_criterion_keeps_a_graph_and_one_sample_is_enough_for_all_but_snd() -
     ],
 )
 def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) -> None:
-    for score in (infomax, corr_c, mean_entropy, selection.marginal_entropy, snd, nuclear_norm, score_all):
+    for score in (infomax, corr_c, mean_entropy, score_all):
         with pytest.raises(UserError, match=message):
             score(probabilities)
     with pytest.raises(UserError, match=message):
@@ -139,8 +114,6 @@ def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) 
         (lambda: aetta(UNIFORM, 2 * UNIFORM[None]), "does not sum to 1"),
         (lambda: aetta(UNIFORM, UNIFORM[None], -1), "alpha is -1"),
         (lambda: aetta(UNIFORM, UNIFORM[None], math.nan), "alpha is nan"),
-        (lambda: snd(torch.tensor([[0.5, 0.5]])), "at least two"),
-        (lambda: snd(torch.eye(2), temperature=0), "temperature"),
     ],
 )
 def test_what_one_criterion_cannot_take(score, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -161,9 +134,6 @@ RECORDED = {
     "infomax": 0.4372755001963934,
     "corr_c": 0.6684718620073394,
     "mean_entropy": 0.8899886909306364,
-    "marginal_entropy": 1.3272641911270298,
-    "snd": 0.6673113699200726,
-    "nuclear_norm": 0.6295282543657453,
     "aetta": 0.7567055762582274,
 }
 

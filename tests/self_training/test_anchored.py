@@ -30,14 +30,13 @@ def visit_sequences(draw: st.DrawFn) -> tuple[int, int, list[tuple[list[int], li
 @given(
     visit_sequences(),
     st.sampled_from(CONVENTIONS),
-    st.sampled_from(["dense", "sparse"]),
     st.booleans(),
     st.sampled_from([0.0, 0.3, 1.0]),
     st.sampled_from([0.0, 0.5, 0.9]),
 )
-def test_against_the_naive_transcription(sequence, convention, storage, normalize, smoothing, beta) -> None:
+def test_against_the_naive_transcription(sequence, convention, normalize, smoothing, beta) -> None:
     samples, classes, batches = sequence
-    ancon = AnchoredConfidence(samples, classes, smoothing, beta, convention, storage, normalize=normalize)
+    ancon = AnchoredConfidence(samples, classes, smoothing, beta=beta, convention=convention, normalize=normalize)
     naive = NaiveAnCon(classes, smoothing, beta, convention, normalize)
     for indices, logits in batches:
         targets = ancon(torch.tensor(indices).int(), torch.tensor(logits, requires_grad=True))
@@ -55,9 +54,8 @@ def _decides_by_rounding(threshold: float, logits: list[list[float]]) -> bool:
     return bool(((confidences - threshold).abs() < 1e-6).any())
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray], storage: str) -> None:
-    ancon = AnchoredConfidence(int(golden["N"]), int(golden["K"]), storage=storage)
+def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) -> None:
+    ancon = AnchoredConfidence(int(golden["N"]), int(golden["K"]))
     for step in range(int(golden["steps"])):
         indices = torch.from_numpy(golden["idx"][step])
         logits = torch.from_numpy(golden["logits"][step])

@@ -15,11 +15,11 @@ SAMPLES, CLASSES, WIDTH, BATCH, EPOCHS = 24, 4, 6, 8, 3
 IN_ORDER = torch.arange(SAMPLES)
 CHOICES = {
     **{name: (name, {}) for name in methods.names()},
-    "sparse": ("ancon", {"storage": "sparse", "schedule": "half"}),
+    "schedule": ("ancon", {"schedule": "half"}),
     "paper": ("gce+ancon", {"convention": "paper", "normalize": True, "weighting": "entropy"}),
     "soft": ("shot+ancon", {"prediction": "soft", "temperature": 2.0}),
-    "quantile": ("nrc+ancon-auto", {"weighting": "quantile", "quantile": 0.5, "storage": "sparse"}),
-    "cached": ("nrc+ancon", {"search": "cached", "mixing": "normalized"}),
+    "quantile": ("nrc+ancon-auto", {"weighting": "quantile", "quantile": 0.5}),
+    "normalized": ("nrc+ancon", {"mixing": "normalized"}),
     "decaying": ("aad+ancon", {"aad_beta": 5.0}),
     "dropout": ("aad+ancon-auto", {"confidence": "mc-dropout", "dropout_probability": 0.0}),
     "beliefs": ("ancon", {"confidence": "belief-matching"}),

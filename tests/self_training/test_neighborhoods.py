@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from tests.self_training.naive import dot, softmax
 from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, Visits, losses, mixed, random_visits
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
-from tllib_ancon.self_training.neighbors import CachedSearch, ExactSearch, nearest
+from tllib_ancon.self_training.neighbors import ExactSearch, nearest
 
 
 def clamp(row: list[float]) -> list[float]:
@@ -95,7 +95,7 @@ def test_the_gradient_of_aad_against_finite_differences() -> None:
 
 def test_as_many_neighbours_as_there_are() -> None:
     with pytest.warns(UserWarning, match="neighbors=5 but a sample has only 2 others") as warned:
-        nrc = NeighborhoodReciprocity(3, K, D, neighbors=5, expanded_neighbors=2, search="cached")
+        nrc = NeighborhoodReciprocity(3, K, D, neighbors=5, expanded_neighbors=2)
     assert len(warned) == 1
     nrc.initialize(torch.arange(3), torch.randn(3, D), torch.randn(3, K))
     assert nrc(torch.tensor([2]), torch.randn(1, D), torch.randn(1, K)).isfinite()
@@ -132,9 +132,6 @@ def test_a_bad_step(make) -> None:
 # The searches
 
 
-SEARCH = pytest.mark.parametrize("search", [ExactSearch, CachedSearch])
-
-
 def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.nn.functional.normalize(torch.randn(num_samples, feature_dim, generator=generator))
@@ -163,12 +160,11 @@ def test_nearest_takes_the_largest_products_but_not_its_own(size, k, memory_budg
         assert len({*row, sample}) == k + 1
 
 
-@SEARCH
 @pytest.mark.parametrize("memory_budget", [1, 10_000, 2**30])
-def test_search_finds_what_expand_and_bmm_finds(search, memory_budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_what_expand_and_bmm_finds(memory_budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the way that an accelerator goes, where each neighbour counts as distinct."""
     bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
-    part, expected = search(700, 16, 5, 4, memory_budget), expand_and_bmm(indices, bank, 5, 4)
+    part, expected = ExactSearch(5, 4, memory_budget), expand_and_bmm(indices, bank, 5, 4)
     part.initialize(bank)
     assert same(part(indices, bank), expected)
     every_one = lambda near: (near.flatten(), torch.arange(near.numel()).view_as(near))  # noqa: E731
@@ -194,77 +190,12 @@ def test_a_copy_is_a_neighbour_and_the_sample_itself_never_is() -> None:
     assert not (expanded == near.unsqueeze(2)).any()
 
 
-@pytest.mark.parametrize("num_samples", [2, 6, 63, 64, 65, 300])
-def test_cached_search_is_exact_while_the_bank_stands_still_and_learns_what_it_visits(num_samples: int) -> None:
-    bank, k, everyone = random_bank(num_samples, 12), min(5, num_samples - 1), torch.arange(num_samples)
-    cached, exact = CachedSearch(num_samples, 12, k, k), ExactSearch(num_samples, 12, k, k)
-    cached.initialize(bank)
-    assert (cached.lists.dtype, cached.lists.shape[1]) == (torch.int32, min(4 * k, num_samples - 1))
-    indices = torch.randperm(num_samples)[:20]
-    assert same(cached(indices, bank), exact(indices, bank))
-    moved = random_bank(num_samples, 12, seed=1)
-    assert same(cached(everyone, moved), exact(everyone, moved))
-
-
 def move(bank: Tensor, indices: Tensor, amount: float) -> None:
     moved = bank[indices] + amount * random_bank(len(indices), bank.shape[1], seed=int(indices[0]))
     bank[indices] = torch.nn.functional.normalize(moved)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.floats(0.01, 2), st.integers(0, 2**16))
-@example(0.9867185344023073, 1076)
-def test_cached_search_never_misses_reciprocity(amount: float, seed: int) -> None:
-    bank, cached, exact = random_bank(100, 12, seed), CachedSearch(100, 12, 5, 5), ExactSearch(100, 12, 5, 5)
-    cached.initialize(bank)
-    for indices in torch.randperm(100, generator=torch.Generator().manual_seed(seed)).split(20):
-        move(bank, indices, amount)
-        best = (bank[indices].double() @ bank.double().T).sort(1, descending=True).values[:, 1:7]
-        assume(bool((best.diff(dim=1).abs() > 1e-6).all()))  # else rounding decides which is nearer
-        near, expanded = exact(indices, bank)
-        cached_near, cached_expanded = cached(indices, bank)
-        assert torch.equal(near, cached_near)  # 12 dimensions: the sketch holds them all
-        in_turn = (expanded == indices.view(-1, 1, 1)).any(2)
-        assert (cached_expanded == indices.view(-1, 1, 1)).any(2)[in_turn].all()
-        assert not (cached_expanded == cached_near.unsqueeze(2)).any()
-        assert all(len(set(row)) == 5 for row in cached_expanded.flatten(0, 1).tolist())
-
-
-def test_cached_search_recalls_nearly_all_of_a_slowly_moving_bank() -> None:
-    centres = 2 * random_bank(10, 100, seed=1)
-    bank = torch.nn.functional.normalize(centres.repeat(60, 1) + random_bank(600, 100))
-    cached, exact = CachedSearch(600, 100, 5, 5), ExactSearch(600, 100, 5, 5)
-    cached.initialize(bank)
-    hits = []
-    for indices in torch.randperm(600, generator=torch.Generator().manual_seed(0)).split(50):
-        move(bank, indices, 0.2)
-        for found, wanted in zip(cached(indices, bank), exact(indices, bank), strict=True):
-            hits.append((found.unsqueeze(-1) == wanted.unsqueeze(-2)).any(-1).float().mean())
-    assert torch.stack(hits).mean() > 0.8
 
 
 def flat_bank(seed: int) -> Tensor:
     """300 features in 64 of 100 dimensions."""
     plane = torch.linalg.qr(random_bank(100, 64, seed))[0]
     return torch.nn.functional.normalize(random_bank(300, 64, seed) @ plane.T)
-
-
-def test_cached_search_takes_its_directions_anew_when_they_are_due_also_after_a_checkpoint(monkeypatch) -> None:
-    monkeypatch.setattr(CachedSearch, "REFRESH", 3)
-    cached, restored, exact = CachedSearch(300, 100, 5, 5), CachedSearch(300, 100, 5, 5), ExactSearch(300, 100, 5, 5)
-    cached.initialize(flat_bank(seed=0))
-    bank, indices = flat_bank(seed=1), torch.arange(30)
-    wanted = exact(indices, bank)[0]
-    assert [torch.equal(cached(indices, bank)[0], wanted) for _ in range(2)] == [False, False]
-    restored.load_state_dict(cached.state_dict())
-    for search in (cached, restored):
-        assert [torch.equal(search(indices, bank)[0], wanted) for _ in range(2)] == [True, True]
-    assert torch.equal(restored.directions, cached.directions)
-
-
-def test_lists_of_neighbours_out_of_range_are_refused() -> None:
-    search = CachedSearch(20, 3, 2, 2)
-    for sample in (-1, 20):
-        state = search.state_dict() | {"lists": torch.full_like(search.lists, sample)}
-        with pytest.raises(UserError, match="not those of 20 samples"):
-            search.load_state_dict(state)

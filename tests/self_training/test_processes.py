@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +17,10 @@ def test_shards_hold_each_sample_once_and_number_their_own(num_samples: int, wor
     assert together[:num_samples] == list(range(num_samples))
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-def test_a_shard_keeps_votes_and_averages_of_its_own_samples_alone(storage: str) -> None:
+def test_a_shard_keeps_votes_and_averages_of_its_own_samples_alone() -> None:
     shard = Shard(21, rank=1, world_size=4)
     sizes = {"num_samples": 21, "num_classes": 3}
-    whole, part = (methods.create("gce+ancon", **sizes, shard=s, storage=storage) for s in (None, shard))
+    whole, part = (methods.create("gce+ancon", **sizes, shard=s) for s in (None, shard))
     generator = torch.Generator().manual_seed(0)
     positions = torch.tensor(shard.positions)
     for _ in range(6):

@@ -14,7 +14,7 @@ from torchvision.models import resnet18
 
 import tllib_ancon
 from tests.conftest import REFUSED
-from tests.domains_on_disk import SMALL, small_arguments, write_domains
+from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import AdaptConfig, PretrainConfig
@@ -129,7 +129,7 @@ def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_
 
 
 def test_every_way_in_makes_the_same_run(folders: Path, tmp_path: Path) -> None:
-    """The command, keywords, a configuration and both stages at once; and the model knows how its images look."""
+    """The command, keywords and a configuration; and the model knows how its images look."""
     source, words = tmp_path / "source", small_arguments(folders)
     assert main(["pretrain", *words, "--epochs", "2", "--log", str(source)]) == 0
     start = str(source / "checkpoints" / "best.pth")
@@ -139,10 +139,8 @@ def test_every_way_in_makes_the_same_run(folders: Path, tmp_path: Path) -> None:
     length = {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
     called = tllib_ancon.adapt(**given, **length, log=tmp_path / "call")
     configured = tllib_ancon.adapt(AdaptConfig(**given, **length))
-    first = PretrainConfig(root=str(folders), **SMALL, epochs=2)
-    second = AdaptConfig(**{**given, "checkpoint": None}, **length, log=str(tmp_path / "both"), start=first)
     kept = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
-    for result in (called, configured, tllib_ancon.adapt(config=second)):
+    for result in (called, configured):
         assert all(torch.equal(tensor, kept[name]) for name, tensor in result.model.state_dict().items())
     dark = tllib_ancon.data.open_domain(str(folders), "ImageList", ["dark"])
     expected, squashed = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))

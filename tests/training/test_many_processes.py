@@ -49,7 +49,6 @@ COMMON = re.compile(r"\.(memory|lists|shares|relative_prior|average)\b")
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
     "eta": {"method": "eta", "options": {"entropy_margin": 0.8, "similarity_margin": 0.95}},
-    "nrc+ancon, cached": {"method": "nrc+ancon", "options": {"search": "cached"}},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
     "quantile of soft votes": {"options": {"weighting": "quantile", "prediction": "soft", "convention": "paper"}},
     "accumulated": {"method": "ancon", "accumulation_steps": 2},

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from tests.training.small import adapt, network
-from tests.training.test_frozen import IMAGES, changed, transformer
+from tests.training.test_frozen import transformer
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.models.classifier import as_classifier, depths
+from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.training.loop import create_optimizer
 
 LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
@@ -48,28 +48,11 @@ def rates(model: nn.Module, **settings: Any) -> dict[str, tuple[float, float]]:
     return {name: found[parameter] for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_rates_fall_with_the_depth(optimizer: str) -> None:
-    """Of two blocks: 0 below them, 1 and 2, 3 above; a backbone learns at a tenth of its head's rate."""
-    found = rates(transformer(), optimizer=optimizer, layer_decay=0.5)
-    expected = {"cls_token": 0.0125, "patch_embed.proj.weight": 0.0125, "blocks.0.norm1.weight": 0.025}
-    expected |= {"blocks.1.mlp.fc2.weight": 0.05, "norm.bias": 0.1, "head.weight": 1.0}
-    assert {name: found[name][0] for name in expected} == pytest.approx(expected)
-
-
 def test_adamw_decays_no_norm_and_no_bias() -> None:
     found = rates(transformer(), optimizer="adamw", weight_decay=0.3)
     for name, (_, decay) in found.items():
         assert decay == (0.0 if "norm" in name or name.endswith("bias") else 0.3), name
     assert {decay for _, decay in rates(transformer(), weight_decay=0.3).values()} == {0.3}
-
-
-def test_blocks_are_those_of_the_outermost_list() -> None:
-    stage = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)))
-    model = nn.ModuleDict({"stem": nn.Conv2d(3, 3, 1), "first": stage, "second": nn.ModuleList([nn.Linear(3, 3)])})
-    model["head"] = nn.Linear(3, 3)
-    found = depths(model)
-    assert [found[parameter] for parameter in model.parameters()] == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4]
 
 
 def test_usual_sgd_has_tllibs_groups() -> None:
@@ -80,14 +63,3 @@ def test_usual_sgd_has_tllibs_groups() -> None:
         (4, 0.001, 1e-3),
         (2, 0.01, 1e-3),
     ]
-
-
-def test_a_decay_of_layers_changes_the_first_least() -> None:
-    model = transformer()
-    even, falling = (adapt(model, IMAGES, layer_decay=decay, epochs=2, pull=0.0).model for decay in (1.0, 1e-6))
-    assert changed(model, even) >= changed(model, falling) > set()
-    first = "patch_embed.proj.weight"
-    moved = [
-        (dict(one.named_parameters())[first] - dict(model.named_parameters())[first]).norm() for one in (even, falling)
-    ]
-    assert moved[1] < moved[0] / 1000

@@ -90,10 +90,9 @@ def test_a_run_in_bfloat16_has_votes_and_weights_in_float32_and_evaluates_in_bfl
         assert torch.equal(logits, logits.bfloat16().float()) == rounded
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-def test_autocast_does_not_reach_the_votes(storage: str) -> None:
+def test_autocast_does_not_reach_the_votes() -> None:
     generator = torch.Generator().manual_seed(0)
-    inside, outside = (AnchoredConfidence(20, 300, storage=storage) for _ in range(2))
+    inside, outside = (AnchoredConfidence(20, 300) for _ in range(2))
     for _ in range(10):
         indices = torch.randperm(20, generator=generator)[:8]
         logits = (10 * torch.randn(8, 300, generator=generator)).bfloat16()

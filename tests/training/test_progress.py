@@ -92,7 +92,7 @@ def test_tensorboard_has_the_numbers_of_every_epoch(tmp_path: Path) -> None:
     (file,) = (tmp_path / "run" / "track" / "run").glob("events*")
     events = EventAccumulator(str(file.parent))
     events.Reload()
-    for name in ("infomax", "changed", "marginal_entropy", "accuracy"):
+    for name in ("infomax", "changed", "mean_entropy", "accuracy"):
         logged = {event.step: event.value for event in events.Scalars(name)}
         assert logged == pytest.approx({line["epoch"]: line[name] for line in metrics}, rel=1e-5)
     assert {"votes", "threshold", "loss"} <= set(events.Tags()["scalars"])

@@ -67,7 +67,7 @@ def test_a_run_directory_has_the_same_models(tmp_path: Path) -> None:
     assert recorded(rare.metrics()) == [0, 2, EPOCHS]
 
 
-@pytest.mark.parametrize("kept", ["save_logits", "save_predictions"])
+@pytest.mark.parametrize("kept", ["save_predictions"])
 def test_what_is_predicted_for_a_file_is_recorded_too(passes, tmp_path: Path, kept: str) -> None:
     result = adapt(record_every=3, log=str(tmp_path / "run"), **{kept: True}, **BETWEEN)
     assert recorded(result.metrics) == passes

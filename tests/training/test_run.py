@@ -1,6 +1,5 @@
 """A run's folder after kills, full disks, damage and what others plant there."""
 
-import contextlib
 import errno
 import json
 import os
@@ -205,27 +204,6 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeyp
 
 
 @OVERWRITE
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_was_planted_for_a_file_is_neither_followed_nor_waited_for(
-    tmp_path: Path, kind: str, overwrite: bool, within_a_minute: None
-) -> None:
-    files_of_a_run = {"config.json", "metrics.jsonl", "result.json"}
-    files_of_a_run |= {STATE, *(f"checkpoints/{name}" for name in (LATEST, BEST, "epoch-003.pth"))}
-    for number, name in enumerate((".lock", *files_of_a_run, *(f"{name}.partial" for name in files_of_a_run))):
-        path, outside = tmp_path / str(number), tmp_path / "outside"
-        outside.write_text("mine")
-        train(path, epochs=3)
-        (path / name).unlink(missing_ok=True)
-        (path / name).symlink_to(outside) if kind == "link" else os.mkfifo(path / name)
-        with contextlib.suppress(UserError):
-            train(path, overwrite=overwrite)
-        assert outside.read_text() == "mine"
-        (path / name).unlink(missing_ok=True)
-        train(path, overwrite=True)
-        assert_whole(path)
-
-
-@OVERWRITE
 @FINISHED
 @pytest.mark.parametrize("folder", ["checkpoints", "visualize", "logits"])
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, folder: str, finished: bool, overwrite: bool) -> None:
@@ -256,7 +234,6 @@ def test_overwrite_starts_anew_and_leaves_other_files_alone(tmp_path: Path, fini
 REFUSED = {
     (True, "checkpoints/best.pth"): "best.pth is .*partial copy",
     (True, "checkpoints/latest.pth"): "latest.pth is .*partial copy",
-    (True, "checkpoints/epoch-002.pth"): "epoch-002.pth is .*partial copy",
     (True, "metrics.jsonl"): "metrics.jsonl is .*partial copy",
     (False, "checkpoints/best.pth"): "best.pth is .*partial copy",
     (False, "checkpoints/state.pth"): "partial copy|damaged: its checksum is wrong",

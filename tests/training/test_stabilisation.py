@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
-from tests.training.small import EPOCHS, IMAGES, adapt, network, without
+from tests.training.small import EPOCHS, adapt, network, without
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimated_statistics
@@ -22,16 +22,6 @@ from tllib_ancon.training.loop import create_optimizer, power_decay
 def distance(one: nn.Module, other: nn.Module) -> float:
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return sum(float((a - b).detach().square().sum()) for a, b in pairs)
-
-
-def test_the_restoration_of_one_step_is_its_equation() -> None:
-    model = network()
-    plain, pulled = (
-        adapt(model, pull=pull, epochs=1, batch_size=IMAGES, criterion="last").model for pull in (0.0, 0.25)
-    )
-    for source, free, found in zip(model.parameters(), plain.parameters(), pulled.parameters(), strict=True):
-        torch.testing.assert_close(found, 0.75 * free + 0.25 * source)
-    assert distance(model, plain) > 0
 
 
 def test_a_warm_up_rises_to_the_decay() -> None:
@@ -46,33 +36,14 @@ def test_a_warm_up_rises_to_the_decay() -> None:
     assert rates == pytest.approx([min(1, (step + 1) / 5) * decay[step] for step in range(20)])
 
 
-def test_restoration_keeps_the_weights_nearer_to_the_source_models() -> None:
-    model = network()
-    far, near = (adapt(model, pull=pull, criterion="last").model for pull in (0.0, 0.5))
-    assert 0 < distance(model, near) < distance(model, far) / 2
+ADAMW = {"optimizer": "adamw"}
 
 
-def test_the_mean_is_one_more_epoch_that_may_be_selected(tmp_path: Path) -> None:
-    plain = adapt(criterion="last")
-    result = adapt(criterion="last", average_last=2, save_epochs=True, log=str(tmp_path))
-    assert [line["epoch"] for line in result.metrics] == [*range(EPOCHS + 2)]
-    assert (result.selected_epoch, result.metrics[-1]["averaged"]) == (EPOCHS + 1, 2)
-    assert without(result.metrics[: EPOCHS + 1]) == without(plain.metrics)
-    assert distance(plain.model, result.model) > 0
-    epochs = [torch.load(tmp_path / f"checkpoints/epoch-{EPOCHS + at:03d}.pth") for at in (-1, 0, 1)]
-    for name, mean in epochs[-1].items():
-        if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
-            torch.testing.assert_close(mean, (epochs[0][name] + epochs[1][name]) / 2)
-
-
-ADAMW = {"optimizer": "adamw", "layer_decay": 0.5}
-
-
-@pytest.mark.parametrize("settings", [{"batch_norm": "mixed", "pull": 0.01}, {"batch_norm": "source"}, ADAMW])
+@pytest.mark.parametrize("settings", [{"batch_norm": "mixed"}, {"batch_norm": "source"}, ADAMW])
 def test_a_run_that_was_cut_off_ends_as_one_that_was_not(tmp_path: Path, settings: dict[str, Any], monkeypatch) -> None:
-    settings = {**settings, "average_last": 2, "criterion": "last", "warmup_steps": 3}
+    settings = {**settings, "criterion": "last", "warmup_steps": 3}
     whole, score = adapt(**settings), Adaptation._score
-    for cut in (EPOCHS, EPOCHS + 1):
+    for cut in (1, EPOCHS):
 
         def until(self: Adaptation, metrics: dict[str, Any], cut: int = cut) -> Any:
             if metrics["epoch"] == cut:
@@ -156,7 +127,7 @@ def test_what_is_refused(model: nn.Module | None, settings: dict[str, Any], mess
 
 
 def test_what_is_not_refused() -> None:
-    adapt(WITHOUT_BATCH_NORM, average_last=1, epochs=1, batch_norm="mixed")
+    adapt(WITHOUT_BATCH_NORM, epochs=1, batch_norm="mixed")
     adapt(method="adabn", epochs=1, batch_norm="mixed")
 
 

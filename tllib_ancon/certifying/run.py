@@ -36,12 +36,11 @@ from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.predictor import Predictor
-from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CHECKPOINTS, SEVERAL, SOURCE, RunDirectory
+from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
 from tllib_ancon.training.teaching import Labels, certifying, names_of
 
 ANSWERS = "answers.jsonl"
-ANSWERS_OF_SEVERAL = "several.jsonl"
 FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 
@@ -53,8 +52,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
     ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
     (:func:`~tllib_ancon.certifying.session.certificate_of`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
-    the network of both, where nothing but its owner's program builds it. With ``others`` or ``every_epoch`` answers are
-    in ``RUN/several.jsonl``, the certificate in ``RUN/several.json``, whose ``checkpoint`` is a file of a run.
+    the network of both, where nothing but its owner's program builds it.
     """
     with using_processor(config.threads), ModelPair(config, model) as pair:
         session = pair.session()
@@ -67,7 +65,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
             serve(session, port=config.port, say=say)
         certificate = pair.conclude(session)
     kept = "adapted" if certificate["returned"] == "adapted" else "source"
-    for line in (*in_words(certificate), f"{certificate['checkpoint']}: the {kept} model"):
+    for line in (*certificate["words"], f"{certificate['checkpoint']}: the {kept} model"):
         say(line)
     return certificate
 
@@ -87,7 +85,7 @@ def write_questions(session: Session, file: Path) -> None:
 
 def certify(
     source: nn.Module | str | Path,
-    adapted: nn.Module | str | Path | Sequence[nn.Module | str | Path],
+    adapted: nn.Module | str | Path,
     images: Any,
     *,
     labels: npt.ArrayLike | None = None,
@@ -103,8 +101,7 @@ def certify(
     """Tell by labels of a few images, those on which two models disagree, whether adaptation helped.
 
     Args:
-        source, adapted: the two models, as :func:`tllib_ancon.predict` takes them; several adapted models in a list, of
-            which the first that is certified better is returned, at ``delta`` of all together
+        source, adapted: the two models, as :func:`tllib_ancon.predict` takes them
         images: what was adapted to, N images, as for :func:`tllib_ancon.adapt`
         labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
             image without one, in place of a user
@@ -121,7 +118,7 @@ def certify(
     its class, ``certificate`` and ``print`` tell what is known so far
 
     Raises:
-        UserError: models that agree on all images, one given twice, or another number of labels than of images
+        UserError: models that agree on all images, or another number of labels than of images
 
     Example::
 
@@ -131,15 +128,11 @@ def certify(
         >>> print(session)
     """
     images = as_domain(images, labels=False)
-    several: list[Any] = [*adapted] if isinstance(adapted, (list, tuple)) else [adapted]
-    if not 0 < len(several) == len({*several}):
-        raise UserError("`adapted` is a model or a list of models, each given once")
-    models = (source, *several)
-    said = [predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in models]
-    names = list(map(str, said[0].indices if said[0].paths is None else said[0].paths))
-    classes = classes or numbered(said[0].probabilities.shape[1])
-    numbers = [f"model {number}" for number in range(len(several))]
-    comparison = Comparison(said[0].labels, [found.labels for found in said[1:]], names, classes, numbers)
+    start, other = (
+        predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
+    )
+    names = list(map(str, start.indices if start.paths is None else start.paths))
+    comparison = Comparison(start.labels, other.labels, names, classes or numbered(start.probabilities.shape[1]))
     session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
     session.image = images.image
     session.answer_all(known(labels, comparison))
@@ -155,8 +148,8 @@ def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answ
 
 
 class ModelPair:
-    """The source model and the adapted model of a finished adaptation, or those of all its epochs, and the images that
-    it was adapted to. In a ``with`` statement its run directory is this process's alone."""
+    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to.
+    In a ``with`` statement its run directory is this process's alone."""
 
     def __init__(
         self,
@@ -184,19 +177,7 @@ class ModelPair:
         chosen = {name: value for name, value in given.items() if value is not None}
         taken["views"] = 1 if recorded.get("no_hflip") else recorded.get("views")  # of the adaptation, for both models
         self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": self.start.checkpoint})
-        self.others = [ModelPair(config.replace(run=run, others=()), model, images, transform) for run in config.others]
-        if len({pair.directory.path.resolve() for pair in self.pairs}) < len(self.pairs):
-            raise UserError(f"a run is given twice: {config.run} {' '.join(config.others)}")
-        adapted = {"adapted": str(found.checkpoints / BEST)}
-        if config.every_epoch:
-            adapted = {path.stem: str(path) for path in sorted(found.checkpoints.glob("epoch-*.pth"))[1:]}  # 0: source
-        if not adapted:
-            raise UserError(f"{run} kept no epochs; repeat it with `save_epochs=True` and another `log`")
-        self.checkpoints = {"start": self.start.checkpoint, **adapted}
-        self.several: dict[str, str] = {}  # name -> checkpoint of each adapted model, where there may be several
-        if config.others or config.every_epoch:
-            each = [(pair.config.run, *one) for pair in self.pairs for one in list(pair.checkpoints.items())[1:]]
-            self.several = {f"{run} {which}".removesuffix(" adapted"): file for run, which, file in each}
+        self.checkpoints = {"start": self.start.checkpoint, "adapted": str(found.checkpoints / BEST)}
         self._num_classes, self._recorded = len(recorded["inputs"]["classes"]), recorded
 
     @cached_property
@@ -230,48 +211,30 @@ class ModelPair:
     def __exit__(self, *_: object) -> None:
         self.directory.close()
 
-    @property
-    def pairs(self) -> list[ModelPair]:
-        return [self, *self.others]
-
     def session(self) -> Session:
         """The session that the run directory keeps."""
-        config, log = self.config, self.directory.path / (ANSWERS_OF_SEVERAL if self.several else ANSWERS)
+        config, log = self.config, self.directory.path / ANSWERS
+        start, adapted = self.classes()
+        comparison = Comparison(start, adapted, self.names, self.images.classes)
         ranks = None
         if self.kept is not None:  # one order of all images: answers about the first of them certify every such run
             ranks = np.argsort(np.random.default_rng(config.seed).permutation(len(self.everything)))[self.kept]
-        session = Session(self.compare(), config.delta, config.margin, config.seed, log, config.side, ranks=ranks)
+        session = Session(comparison, config.delta, config.margin, config.seed, log, config.side, ranks=ranks)
         session.image = self.images.image
         return session
 
     def conclude(self, session: Session) -> Certificate:
-        """Write the certificate and the model that is kept; of several models it has its file."""
+        """Write the certificate and the returned model."""
         certificate = certificate_of(session)
-        if self.several:
-            files = {**self.checkpoints, "adapted": [*self.several.values()][certificate.get("model", 0)]}
-            certificate["checkpoint"] = files[certificate["returned"]]
-            self.directory.write_json(SEVERAL, certificate)
-            return certificate
+        certificate["words"] = in_words(certificate)
         self.directory.save(CERTIFIED, self.predictor(certificate["returned"]).network.state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         write_card(self.directory, self.directory.result(), certificate)
         self.directory.write_json(CERTIFICATE, certificate)
         return certificate
 
-    def compare(self) -> Comparison:
-        said = [pair.classes() for pair in self.pairs]
-        for pair, (start, *_) in zip(self.pairs, said, strict=True):
-            if (pair.names, pair.images.classes) != (self.names, self.images.classes):
-                raise UserError(f"{pair.directory.path} has other images or classes than {self.directory.path}")
-            if not np.array_equal(start, said[0][0]):
-                raise UserError(f"{pair.directory.path} started from another model than {self.directory.path}")
-        adapted = [classes for _, *own in said for classes in own]
-        models = [*self.several] or None
-        return Comparison(said[0][0], adapted if models else adapted[0], self.names, self.images.classes, models)
-
     def classes(self) -> list[Classes]:
-        """The source model's and the adapted models' classes, each (N,); computed once and kept in the run
-        directory."""
+        """The classes that both models predict, each (N,); the run directory caches them."""
         names = "\n".join(self.names).encode(errors="surrogateescape")
         files = (file if file == IMAGENET else sha256(Path(file).resolve()) for file in self.checkpoints.values())
         origin = np.array([*files, hashlib.sha256(names).hexdigest()])
@@ -294,17 +257,15 @@ def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
     checkpoint = str(recorded.get("checkpoint") or kept)
     if checkpoint == IMAGENET:
         return checkpoint
-    beside = directory.path.parent / "pretrain" / CHECKPOINTS / Path(checkpoint).name
-    found = [path for path in (Path(checkpoint), beside) if path.exists()]
-    if not found:
+    path = Path(checkpoint)
+    if not path.exists():
         raise UserError(
             f"the source model of {directory.path} is gone: there is no {checkpoint}; say where it is by `checkpoint`"
         )
     digest = recorded.get("inputs", {}).get("checkpoint_sha256")
-    same = [path for path in found if path.is_dir() or digest in (None, sha256(path.resolve()))]
-    if not same:
-        raise UserError(f"{found[0]} is not the file that {directory.path} started from: its checksum differs")
-    return str(same[0])
+    if not path.is_dir() and digest not in (None, sha256(path)):
+        raise UserError(f"{path} is not the file that {directory.path} started from: its checksum differs")
+    return checkpoint
 
 
 def _given(

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.text import Shown, showable
-from tllib_ancon.training.files import read_bytes, write_bytes
+from tllib_ancon.training.files import write_bytes
 
 Classes = npt.NDArray[np.int64]
 Certificate = dict[str, Any]
@@ -39,43 +39,40 @@ benchmarks/results/certification_grid.md."""
 
 
 class Comparison:
-    """What a source model and an adapted model, or several, say of the same N images.
+    """Predicted classes of a source model and an adapted model on the same N images.
 
-    ``start`` and ``adapted`` are their classes, (N,) integers in [0, K), or a list of such where ``models`` names the
-    adapted models; by ``names``, e.g. paths, answers speak of the images; ``classes`` are the names of the K classes.
-    ``candidates`` are the classes of the adapted models that differ from the source model, ``numbers`` their places in
-    the list, ``adapted`` is the first of them; if there is none it is refused. ``disagreements`` are the positions of
-    the M images on which any differs, ascending.
+    Args:
+        start, adapted: (N,) integers in [0, K), the classes that each model predicts
+        names: of the images, such as paths; answers refer to them
+        classes: names of the K classes
+
+    Attributes:
+        disagreements: positions of the M images with two different predictions, ascending
+
+    Raises:
+        UserError: other shapes, types or ranges; two models that agree on all images
     """
 
-    def __init__(
-        self,
-        start: npt.ArrayLike,
-        adapted: npt.ArrayLike | Sequence[npt.ArrayLike],
-        names: Sequence[str],
-        classes: Sequence[str],
-        models: Sequence[str] | None = None,
-    ):
+    def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
         self.names, self.classes = names, [showable(name) for name in classes]
-        self.models = [*map(showable, models or ("the adapted model",))]
-        several = [adapted] if models is None else [*cast(Sequence[npt.ArrayLike], adapted)]
-        for model, given in (("source", np.asarray(start)), *(("adapted", np.asarray(said)) for said in several)):
-            if given.shape != (len(names),) or given.dtype.kind not in "iu":
-                raise UserError(
-                    f"the {model} model's predictions have shape {given.shape} and type {given.dtype}; give an integer "
-                    f"class for each of {len(names):,} images"
-                )
-            if not len(names) or given.min() < 0 or given.max() >= len(classes):
-                raise UserError(f"the {model} model's predictions are not all classes from 0 to {len(classes) - 1}")
-        self.start, given = np.asarray(start, np.int64), np.array(several, np.int64)
-        self.disagreements: Classes = np.flatnonzero((given != self.start).any(axis=0))
-        self.numbers: Classes = np.flatnonzero((given != self.start).any(axis=1))
-        self.candidates: Classes = given[self.numbers]
+        self.start, self.adapted = (
+            self._checked(model, np.asarray(given)) for model, given in (("source", start), ("adapted", adapted))
+        )
+        self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
         if not len(self.disagreements):
             raise UserError(
                 f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images"
             )
-        self.adapted: Classes = self.candidates[0]
+
+    def _checked(self, model: str, given: npt.NDArray[Any]) -> Classes:
+        if given.shape != (len(self.names),) or given.dtype.kind not in "iu":
+            raise UserError(
+                f"the {model} model's predictions have shape {given.shape} and type {given.dtype}; give an integer "
+                f"class for each of {len(self.names):,} images"
+            )
+        if not len(given) or given.min() < 0 or given.max() >= len(self.classes):
+            raise UserError(f"the {model} model's predictions are not all classes from 0 to {len(self.classes) - 1}")
+        return given.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -83,7 +80,7 @@ class Comparison:
     @property
     def fingerprint(self) -> str:
         digest = hashlib.sha256("\n".join([*self.names, *self.classes]).encode(errors="surrogateescape"))
-        for classes in (self.start, *self.candidates):
+        for classes in (self.start, self.adapted):
             digest.update(classes.astype("<i8").tobytes())
         return digest.hexdigest()[:16]
 
@@ -99,7 +96,7 @@ class AnswerLog:
 
     def __init__(self, path: Path, header: dict[str, Any]):
         self.path = path
-        *self._lines, rest = read_bytes(path).split(b"\n") if path.exists() else [b""]
+        *self._lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
         with suppress(ValueError):
             json.JSONDecoder().raw_decode(rest.decode(errors="surrogateescape"))
             self._lines.append(rest)
@@ -156,15 +153,10 @@ class Session(Shown):
     """Asks for the classes of the images on which two models disagree, until it is decided which model is better. Its
     length is M, the number of images in question.
 
-    Each of K adapted models has a :class:`~tllib_ancon.certification.DisagreementTest` at ``delta`` / K of its own
-    disagreements, so that one that is not better is returned with probability ``delta`` at most (Bonferroni). All take
-    their labels from one random order of the images on which any differs from the source model. An image is left out
-    when the tests of all that differ there are settled: to those that go on the order is as random as before. The
-    session ends with the first "better".
-
-    ``delta``, ``margin``, a share of all images, and ``side`` are those of these tests; ``seed`` decides the order of
-    the questions, which is that of ``answers``, unless ``ranks``, one of each image drawn at random, do. A session on
-    the same file ``log`` goes on where it was left; without one nothing is kept.
+    A :class:`~tllib_ancon.certification.DisagreementTest` takes the labels in one random order. ``delta``, ``margin``
+    (a fraction of all images) and ``side`` are its arguments. ``seed`` decides the order of the questions, unless
+    ``ranks``, a random rank of each image, do. A session on the same file ``log`` resumes; without one nothing is
+    stored.
     """
 
     def __init__(
@@ -187,15 +179,13 @@ class Session(Shown):
         self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []
         self.undos = 0
-        self._asked: list[tuple[int, list[int]]] = []  # of each answer the place of its question, and whom it tested
-        self._differ = comparison.candidates[:, self._order] != comparison.start[self._order]
-        self.tests = [self.tested(number, []) for number in range(len(self._differ))]
+        self.test = self.tested([])
         header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin, "side": side}
         self._log: AnswerLog | None = None  # until its entries are taken in: they are not written again
         kept = None if log is None else AnswerLog(log, header)
         for number, entry in enumerate([] if kept is None else kept.entries, start=2):
             question = self.question
-            if question and self.answers and entry == {"undo": self.asked(self._asked[-1][0]).name}:
+            if question and self.answers and entry == {"undo": self.asked(self.place - 1).name}:
                 self.undo()
             elif question and entry.get("image") == question.name:
                 said: Any = entry.get("answer")
@@ -208,29 +198,14 @@ class Session(Shown):
         return len(self._order)
 
     @property
-    def best(self) -> int:
-        """The adapted model that is certified better, or has the most evidence that it is."""
-        ranks = ("worse", "undecided", "better")
-        evidence = [(ranks.index(test.verdict), test.e_better) for test in self.tests]
-        return evidence.index(max(evidence))
-
-    @property
-    def test(self) -> DisagreementTest:
-        """That of the best adapted model, or of the only one."""
-        return self.tests[self.best]
-
-    @property
     def settled(self) -> bool:
         """Whether further labels are of no use."""
-        return self.test.verdict == "better" or all(test.settled for test in self.tests)
+        return self.test.settled
 
     @property
     def place(self) -> int:
-        """Of the question that is asked now, in the order of all: the next image on which a model differs whose test
-        goes on; M if there is none."""
-        going_on = [not test.settled for test in self.tests]
-        first = self._asked[-1][0] + 1 if self._asked else 0
-        return first + int(np.append(self._differ[going_on, first:].any(axis=0), True).argmax())
+        """Position of the next question in the order of all, from 0 to M - 1; M if all have an answer."""
+        return len(self.answers)
 
     @property
     def question(self) -> Question | None:
@@ -240,17 +215,13 @@ class Session(Shown):
     def asked(self, place: int) -> Question:
         """The question at this place of the order of all, from 0 to M - 1."""
         position, draw = int(self._order[place]), float(self._shuffles[place])
-        models = (*self.comparison.candidates, self.comparison.start)
-        said, options = [*dict.fromkeys(int(classes[position]) for classes in models)], []
-        while said:  # each order is as likely, by the digits of one draw
-            digit, draw = divmod(draw * len(said), 1)
-            options.append(said.pop(int(digit)))
-        return Question(position, self.comparison.names[position], tuple(options))
+        options = int(self.comparison.adapted[position]), int(self.comparison.start[position])
+        return Question(position, self.comparison.names[position], options if draw < 0.5 else options[::-1])
 
     def answer(self, answer: Answer) -> None:
         """Answer the question by a class from 0 to K - 1, ``"another"`` or ``"cannot tell"``. With a log, the answer is
         on the disk when this returns."""
-        question, place = self.question, self.place
+        question = self.question
         if question is None:
             raise UserError(
                 f"no question is open: the session ended {self.test.verdict!r} after {len(self.answers)} labels"
@@ -260,20 +231,16 @@ class Session(Shown):
             raise UserError(f"an answer is a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}")
         if self._log is not None:
             self._log.append({"image": question.name, "answer": answer})
-        tested = [at for at, test in enumerate(self.tests) if self._differ[at, place] and not test.settled]
         self.answers.append(answer)
-        self._asked.append((place, tested))
-        start = int(self.comparison.start[question.position])
-        for at in tested:
-            said = int(self.comparison.candidates[at, question.position])
-            self.tests[at].update(int(answer == said) - int(answer == start))
+        adapted, start = (int(c[question.position]) for c in (self.comparison.adapted, self.comparison.start))
+        self.test.update(int(answer == adapted) - int(answer == start))
 
     def answer_all(self, answers: Mapping[int, Answer]) -> int:
         """Answer the questions from a collection by the images' positions, up to the verdict or the first image without
         an answer; returns how many were answered. An answer after that one is not used: who picks the images that are
         labelled can pick the verdict."""
         before = len(self.answers)
-        for (place, _), known in zip(self._asked, self.answers, strict=True):
+        for place, known in enumerate(self.answers):
             asked = self.asked(place)
             if (new := answers.get(asked.position, known)) != known:
                 told = f"{self.described(known)!r} before, now {self.described(new)!r}"
@@ -290,13 +257,11 @@ class Session(Shown):
         if not self.answers:
             raise UserError("there is no answer to take back")
         if self._log is not None:
-            self._log.append({"undo": self.asked(self._asked[-1][0]).name})
+            self._log.append({"undo": self.asked(self.place - 1).name})
         self.answers.pop()
         self.undos += 1
-        place, tested = self._asked.pop()
-        self._shuffles[place] = self._generator.random()
-        for at in tested:
-            self.tests[at] = self.tested(at, self.tests[at].outcomes[:-1])
+        self._shuffles[self.place] = self._generator.random()
+        self.test = self.tested(self.test.outcomes[:-1])
 
     @property
     def certificate(self) -> Certificate:
@@ -309,14 +274,10 @@ class Session(Shown):
     def described(self, answer: Answer) -> str:
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
 
-    def answers_of(self, number: int) -> list[Answer]:
-        """Those that tested this adapted model, as ``tests[number].outcomes`` are."""
-        return [answer for answer, (_, tested) in zip(self.answers, self._asked, strict=True) if number in tested]
-
-    def tested(self, number: int, outcomes: Iterable[int]) -> DisagreementTest:
-        """The test of one of the adapted models after these labels."""
-        population = {"disagreements": int(self._differ[number].sum()), "images": len(self.comparison)}
-        test = DisagreementTest(self.delta / len(self._differ), self.margin, side=self.side, **population)
+    def tested(self, outcomes: Iterable[int]) -> DisagreementTest:
+        """The test after these labels."""
+        population = {"disagreements": len(self), "images": len(self.comparison)}
+        test = DisagreementTest(self.delta, self.margin, side=self.side, **population)
         for value in outcomes:
             test.update(value)
         return test
@@ -341,14 +302,9 @@ def certificate_of(session: Session) -> Certificate:
       ``gain`` in accuracy that it is, by the ``decisive`` share that the labels so far suggest, and the labels from the
       first to the verdict, ``median`` and ``ninetieth_percentile`` over random orders of the disagreements without a
       label, None where all would not do
-
-    Of several adapted models all this is of the one that is returned, or else of the best so far; ``model`` is its
-    number in the list, from 0, ``asked`` are all labels, ``in_question`` all images that may be asked, and
-    ``candidates`` the numbers of each, "undecided" with no disagreement where it is equal to the source model.
     """
-    test, models, best = session.test, session.comparison.models, session.best
-    disagreements, images = cast(int, test.disagreements), len(session.comparison)
-    outcomes, answers = test.outcomes, session.answers_of(best)
+    test, disagreements, images = session.test, len(session), len(session.comparison)
+    outcomes, answers = test.outcomes, session.answers
     cannot_tell = answers.count(CANNOT_TELL)
     against = {"better": -1, "worse": 1, "undecided": 0}[test.verdict]
     turned = (against if answer == CANNOT_TELL else value for answer, value in zip(answers, outcomes, strict=True))
@@ -360,15 +316,6 @@ def certificate_of(session: Session) -> Certificate:
         gain = (2 * share - 1) * decisive * disagreements / images
         row = {"favouring": share, "decisive": decisive, "gain": gain}
         needed.append({**row, "median": median, "ninetieth_percentile": ninetieth})
-    several: Certificate = {}
-    if len(models) > 1:
-        equal = {"verdict": "undecided", "labels": 0, "disagreements": 0, "interval": [0.0, 0.0]}
-        of_each = [{"name": name, **equal} for name in models]
-        for number, tested in zip(session.comparison.numbers, session.tests, strict=True):
-            of_each[number] |= {"verdict": tested.verdict, "labels": len(tested.outcomes)}
-            of_each[number] |= {"disagreements": tested.disagreements, "interval": list(tested.interval)}
-        several = {"model": int(session.comparison.numbers[best]), "asked": len(session.answers)}
-        several |= {"in_question": len(session), "candidates": of_each}
     return {
         "verdict": test.verdict,
         "settled": session.settled,
@@ -381,7 +328,7 @@ def certificate_of(session: Session) -> Certificate:
         "another": outcomes.count(0) - cannot_tell,
         "cannot_tell": cannot_tell,
         "undos": session.undos,
-        "verdict_if_cannot_tell_counts_against": session.tested(best, turned).verdict,
+        "verdict_if_cannot_tell_counts_against": session.tested(turned).verdict,
         "images": images,
         "disagreements": disagreements,
         "delta": session.delta,
@@ -392,31 +339,22 @@ def certificate_of(session: Session) -> Certificate:
         "e_worse": test.e_worse if math.isfinite(test.e_worse) else None,
         "threshold": test.threshold,
         "labels_needed": needed,
-        **several,
     }
 
 
 def in_words(certificate: Certificate) -> list[str]:
     """The certificate as lines, differences in points."""
-    verdict, several = certificate["verdict"], certificate.get("candidates", ())
-    name = several[certificate["model"]]["name"] if several else "the adapted model"
-    of_its, found = "of its own disagreements " * bool(several), _between(certificate["interval"])
+    verdict, interval = certificate["verdict"], _between(certificate["interval"])
     labels, disagreements, images = (f"{certificate[name]:,}" for name in ("labels", "disagreements", "images"))
     wrong = ("each end " if certificate.get("side") == "better" else "") + "wrong with probability"
     lines = [
-        f"{'not certified' if verdict == 'undecided' else f'certified {verdict}'}: {name}'s accuracy minus "
-        f"the source model's is {found} ({wrong} {100 * certificate['delta']:g} % at most); {labels} of "
+        f"{'not certified' if verdict == 'undecided' else f'certified {verdict}'}: the adapted model's accuracy minus "
+        f"the source model's is {interval} ({wrong} {100 * certificate['delta']:g} % at most); {labels} of "
         f"{disagreements} disagreements have a label, of {images} images"
     ]
     if (turned := certificate["verdict_if_cannot_tell_counts_against"]) != verdict:
         unknown = f"{certificate['cannot_tell']:,} images whose class nobody could tell"
         lines.append(f"the verdict would be {turned} if the {unknown} counted against it")
-    for one in several:
-        told = f"{one['verdict']}, {_between(one['interval'])}; {one['labels']:,} labels of {one['disagreements']:,}"
-        equal = "equal to the source model on all images, left out"
-        lines.append(f"{one['name']}: {told if one['disagreements'] else equal}")
-    if several:
-        lines.append(f"{certificate['asked']:,} labels in all, of {certificate['in_question']:,} images in question")
     if verdict == "undecided" and certificate["settled"]:
         lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
     for row in certificate["labels_needed"]:
@@ -424,8 +362,8 @@ def in_words(certificate: Certificate) -> list[str]:
         median, ninetieth = (number and number - certificate["labels"] for number in total)
         if median is not None:
             lines.append(
-                f"if {name} is right on {100 * row['favouring']:.0f} % of the disagreements that "
-                f"decide, a gain of {100 * row['gain']:.1f} points, about {median:,} more labels {of_its}are needed"
+                f"if the adapted model is right on {100 * row['favouring']:.0f} % of the disagreements that "
+                f"decide, a gain of {100 * row['gain']:.1f} points, about {median:,} more labels are needed"
                 + ("" if ninetieth is None else f" (90th percentile: {ninetieth:,})")
             )
     return lines

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -19,14 +19,11 @@ from pydantic import Field
 
 from tllib_ancon import methods
 from tllib_ancon.cli.commands import Command
-from tllib_ancon.cli.flags import Flags, second_stage
-from tllib_ancon.cli.parser import Parser, flag, spelled
-from tllib_ancon.config import AdaptConfig, PretrainConfig, shared
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, Local, finished, shares, visible_gpus
-from tllib_ancon.paper.plan import Given, Plan, Run
-from tllib_ancon.settings import Flag, flag_of, settings_of
+from tllib_ancon.paper.plan import Plan, Run
+from tllib_ancon.settings import Flag
 from tllib_ancon.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_bytes
 
@@ -56,12 +53,7 @@ class BenchmarkConfig(EngineConfig):
 
 
 class Benchmark(Command):
-    """The command that makes the runs of a plan; its flags are those of both stages, too."""
-
-    def add_arguments(self, parser: Parser) -> None:
-        super().add_arguments(parser)
-        for flags in override_flags().values():
-            flags.add(parser, common=False)
+    """The command that makes the runs of a plan."""
 
     def run(self, args: argparse.Namespace) -> int:
         from tllib_ancon.training.inputs import open_images
@@ -71,12 +63,9 @@ class Benchmark(Command):
             methods.settings(method)
         plan = plans.load(config.table).select(config.methods, config.pairs, config.seeds)
         out = Path(config.out or f"runs/{Path(config.table).stem}")
-        first, second, both = (flags.given(args) for flags in override_flags().values())
-        of_the_first = ("pretrained_weights",) if plan.source else ()
-        common = {name: first[name] for name in shared() if name in first and name not in of_the_first}
-        overrides = {"source": {**both, **first}, "adapt": {**common, **both, **second}}
-        runs = plan.runs(config.root, out, overrides)
-        check(runs, args)
+        runs = plan.runs(config.root, out)
+        for run in {run.settings.get("method"): run for run in runs}.values():
+            run.config  # noqa: B018 - it is checked on construction
         if config.print_commands:
             print(*(showable(shlex.join(["tllib-ancon", *run.words])) for run in runs), sep="\n")
             return 0
@@ -85,34 +74,9 @@ class Benchmark(Command):
             for code in sorted(codes):
                 open_images(runs[0].config, [code])
             if not config.dry_run:
-                return execute(plan, config.root, runs, overrides, out, engine)
+                return execute(plan, config.root, runs, out, engine)
             say(*summary(plan, runs, out))
             return 0
-
-
-def override_flags() -> dict[str, Flags]:
-    """Settings in place of the plan's: bare flags of the first stage and of what both share, ``--adapt-X`` of the
-    second, ``--both-X`` of the two."""
-    first, second = settings_of(PretrainConfig), settings_of(AdaptConfig)
-    first = {name: field for name, field in first.items() if name not in plans.DECIDED}
-    both = {name: field for name, field in first.items() if flag_of(field).per_stage and name in second}
-    adapt = second_stage(plans.DECIDED)
-    return {"source": Flags(first), "adapt": adapt, "both": Flags(both, spellings=lambda name: (f"both-{name}",))}
-
-
-def check(runs: Sequence[Run], args: argparse.Namespace) -> None:
-    """Refuse now what a run of any method would refuse, and what none reads, by the flag that was given."""
-    flags = override_flags()
-    for command, groups in (("pretrain", ("source", "both")), ("adapt", ("source", "both", "adapt"))):
-        named = {name: flags[group].flag(name) for group in groups for name in flags[group].given(args)}
-        for run in {run.settings.get("method"): run for run in reversed(runs) if run.command == command}.values():
-            try:
-                run.config  # noqa: B018 - it is checked on construction
-            except UserError as error:
-                raise UserError(spelled(str(error), lambda name: named.get(name, flag(name)))) from error  # noqa: B023
-    for name in flags["adapt"].given(args):
-        if not any(name in run.settings for run in runs if run.command == "adapt"):
-            raise UserError(f"{flags['adapt'].flag(name)} is an option of no method of these runs; leave it out")
 
 
 def started(config: EngineConfig) -> AbstractContextManager[Any]:
@@ -141,10 +105,13 @@ def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
     ]
 
 
-def execute(plan: Plan, root: str, runs: Sequence[Run], overrides: Mapping[str, Given], out: Path, engine: Any) -> int:
+def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) -> int:
     def record(failures: Sequence[Failure]) -> None:
-        made = {"table": plan.table, "root": root, "overrides": overrides}
-        content = {**made, "failures": [asdict(failure) for failure in failures]}
+        content = {
+            "table": plan.extends or plan.table,
+            "root": root,
+            "failures": [asdict(failure) for failure in failures],
+        }
         write_bytes(out / RECORD, (json.dumps(content, indent=2) + "\n").encode())
 
     out.mkdir(parents=True, exist_ok=True)

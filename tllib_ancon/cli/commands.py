@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +17,8 @@ from pydantic import ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
-from tllib_ancon.cli.flags import Flags, second_stage
-from tllib_ancon.cli.parser import Parser, flag, spelled
+from tllib_ancon.cli.flags import Flags
+from tllib_ancon.cli.parser import Parser, spelled
 from tllib_ancon.config import (
     STANDARD_OUTPUT,
     AdaptConfig,
@@ -32,7 +32,7 @@ from tllib_ancon.config import (
     PretrainConfig,
     read_file,
 )
-from tllib_ancon.errors import UserError, of_stage
+from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
@@ -48,7 +48,6 @@ class Command:
     act: Callable[[Any], int | None]  # takes the configuration; gives the exit status, None for 0
     positional: tuple[str, ...] = ()  # settings that are given without a flag
     needed: tuple[str, ...] = ()  # these and others that must be given
-    names: Mapping[str, str] = field(default_factory=dict)  # how a setting is called here, where not by its own name
     more: Callable[[], Mapping[str, FieldInfo]] = dict  # settings beside those of the class
     hidden: tuple[str, ...] = ()  # settings that have no flag
     log: str | None = None  # run directory where none is given
@@ -58,12 +57,8 @@ class Command:
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
         settings = {**{name: settings[name] for name in self.positional}, **settings, **self.more()}
-        called = {name: self.names.get(name, setting.alias or name) for name, setting in settings.items()}
-        return Flags(settings, self.positional, self.needed, lambda name: (called.get(name, name),))
-
-    def flag(self, name: str, stage: str | None) -> str:
-        """The flag of a setting, for a message about a stage."""
-        return flag(name)
+        aliases = {name: setting.alias for name, setting in settings.items() if setting.alias}
+        return Flags(settings, self.positional, self.needed, aliases)
 
     def add_arguments(self, parser: Parser) -> None:
         parser.add_argument(
@@ -99,26 +94,6 @@ class Command:
             raise
 
 
-class TwoStages(Command):
-    """The command that trains a source model and adapts it."""
-
-    def flag(self, name: str, stage: str | None) -> str:
-        return self.flags.flag(name) if stage == "pretrain" else second_stage().flag(name)
-
-    def add_arguments(self, parser: Parser) -> None:
-        super().add_arguments(parser)
-        second_stage().add(parser)
-
-    def made(self, args: argparse.Namespace, file: Mapping[str, Any]) -> AdaptConfig:
-        with of_stage("pretrain"):
-            source = super().made(args, {name: value for name, value in file.items() if name != "adapt"})
-        try:
-            own = {**file.get("adapt", {}), **second_stage().given(args)}
-            return AdaptConfig(**{**own, "start": source, "log": source.log})
-        except UserError as error:
-            raise UserError(f"the adaptation after the first stage: {error}") from error
-
-
 def adapt(config: AdaptConfig) -> None:
     from tllib_ancon import adapt
     from tllib_ancon.training import devices
@@ -132,11 +107,7 @@ def adapt(config: AdaptConfig) -> None:
         metrics, picture = {config.method: [result.metrics]}, Path(str(config.log), "visualize", "epochs.png")
         picture.parent.mkdir(exist_ok=True)
         write_whole(picture, lambda file: draw_curves(metrics, file, measures))
-    told = result_summary(result.summary)
-    if config.start is None:
-        print(told)
-    else:
-        say(summary(result.summary["pretrain"]), *told.split("\n"), f"both stages in {config.log}")
+    print(result_summary(result.summary))
 
 
 def pretrain(config: PretrainConfig) -> None:
@@ -352,16 +323,13 @@ COMMANDS = {
     "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
     "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
     "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"),
-    "run": TwoStages(
-        PretrainConfig, adapt, ROOT, (*IMAGES, "source", "target"), names={"method": "pretrain"}, log="runs/both"
-    ),
     "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "target", "checkpoint"), hidden=("source",)),
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
     "assess": Command(
         AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), hidden=("pretrained_weights",)
     ),
-    "certify": Command(CertifyConfig, certify, ("run", "others"), ("run",), usage="%(prog)s RUN [RUN ...] [flags]"),
+    "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
     "check": Command(CheckConfig, check, ROOT, IMAGES, hidden=("source", "skip_corrupt")),
     "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
 }

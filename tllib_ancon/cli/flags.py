@@ -1,25 +1,19 @@
-"""Flags of a command, derived from the classes of settings.
-
-Of two stages a bare flag is the first one's, ``--adapt-X`` the second's. What both share, such as the dataset or the
-seed, has one flag, and what the second stage alone has can be given either way.
-"""
+"""Flags of a command, derived from the classes of settings."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag
-from tllib_ancon.config import AdaptConfig, PretrainConfig, StartConfig
-from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, range_of, settings_of
+from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, range_of
 
 
 @dataclass(frozen=True)
@@ -32,11 +26,11 @@ class Flags:
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     needed: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
-    spellings: Callable[[str], tuple[str, ...]] = lambda name: (name,)  # under which a setting has a flag, by its name
+    names: Mapping[str, str] = field(default_factory=dict)  # setting -> its name here, where that is another
 
-    def add(self, parser: Parser, common: bool = True) -> None:
+    def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups, and what is needed to its usage line. Its short help text lists the
-        common flags, or none of these where ``common`` is False."""
+        common flags."""
         if self.needed:
             flags = {name: "" if name in self.positional else f"{self._words(name)[0]} " for name in self.needed}
             usage = [f"{word}{self._metavar(name)}" for name, word in flags.items()]
@@ -49,17 +43,17 @@ class Flags:
                 groups[title] = parser.add_argument_group(title)
             for words, options in self._arguments(name, setting):
                 action = groups[title].add_argument(*words, **options)
-                if not (common and (own.common or name in self.needed)):
+                if not (own.common or name in self.needed):
                     parser.further.add(action)
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         values = vars(args)
-        found = {name: values[dest] for name in self.settings if (dest := self.spellings(name)[0]) in values}
+        found = {name: values[dest] for name in self.settings if (dest := self.names.get(name, name)) in values}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
     def flag(self, name: str) -> str:
         """The flag of a setting, for a message."""
-        return flag(self.spellings(name)[-1] if name in self.settings else name)
+        return flag(self.names.get(name, name))
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""
@@ -68,12 +62,7 @@ class Flags:
     def _words(self, name: str) -> list[str]:
         if name in self.positional:
             return [name]
-        words, also = [], flag_of(self.settings[name]).also
-        for spelling in self.spellings(name):
-            words.append(flag(spelling))
-            prefix = spelling.removesuffix(name)
-            if also and (not prefix or also.startswith("--")):
-                words.append(f"--{prefix}{also[2:]}" if prefix else also)
+        words = filter(None, (flag(self.names.get(name, name)), flag_of(self.settings[name]).also))
         return sorted(words, key=lambda word: word.startswith("--"))
 
     def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], dict[str, Any]]]:
@@ -85,7 +74,7 @@ class Flags:
         if name in self.positional:
             yield words, {**options, "nargs": "*" if items else "?", "metavar": self._metavar(name)}
         elif bool in kinds:
-            options |= {"dest": self.spellings(name)[0], "action": "store_const"}
+            options |= {"dest": self.names.get(name, name), "action": "store_const"}
             off = [f"--no-{word[2:]}" for word in words if word.startswith("--") and not name.startswith("no_")]
             for value, these in ((True, words), (False, off)):
                 hidden = {"help": argparse.SUPPRESS} if value is (setting.default is True) else {}
@@ -95,29 +84,13 @@ class Flags:
             number = (_number(setting.annotation) if len(kinds) == 1 else None) or str
             several = {"nargs": "+" if items[-1] is Ellipsis else len(items)} if items else {}
             kind = {"type": partial(_word_as, number), "metavar": self._metavar(name)}
-            yield words, {**options, **several, **kind, "dest": self.spellings(name)[0]}
+            yield words, {**options, **several, **kind, "dest": self.names.get(name, name)}
 
     def _metavar(self, name: str) -> str | tuple[str, ...]:
         setting = self.settings[name]
         choices = ",".join(map(str, choices_of(setting)))
         by_type = {float: "X", int: "N", None: name.upper()}[_number(setting.annotation)]
         return flag_of(setting).metavar or (f"{{{choices}}}" if choices else by_type)
-
-
-def second_stage(decided: Sequence[str] = ("log", "source", "target")) -> Flags:
-    """The flags of an adaptation on a command whose bare flags are those of the stage before it, but for settings that
-    the command decides: these, and from which model it starts."""
-    first = settings_of(PretrainConfig)
-    own = {
-        name: setting
-        for name, setting in {**settings_of(AdaptConfig), **methods.settings()}.items()
-        if name not in (*decided, *settings_of(StartConfig)) and (name not in first or flag_of(first[name]).per_stage)
-    }
-
-    def spellings(name: str) -> tuple[str, ...]:
-        return (f"adapt-{name}",) if name in first and name != "method" else (f"adapt-{name}", name)
-
-    return Flags(own, spellings=spellings)
 
 
 def help_text(setting: FieldInfo, needed: bool = False) -> str:

@@ -12,12 +12,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
-from tllib_ancon.cli.parser import Parser, flag, spelled
+from tllib_ancon.cli.parser import Parser, spelled
 from tllib_ancon.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
 from tllib_ancon.interruption import sigterm_raises
 from tllib_ancon.text import say
@@ -26,11 +25,10 @@ COMMANDS = {
     "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",
     "pretrain": "train a source model",
     "adapt": "adapt a source model to the unlabelled images of a target domain",
-    "run": "train a source model and adapt it, in one run directory",
     "script": "run an example script of TLLib unmodified, and adapt the model that it trains",
-    "evaluate": "measure the accuracy and the calibration of a checkpoint, or choose again among the epochs of a run",
+    "evaluate": "measure the accuracy and the calibration of a checkpoint",
     "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
-    "export": "write the model of a run as ONNX, a torch.export program, TorchScript, or weights in their first layout",
+    "export": "write the model of a run as ONNX, a torch.export program, or weights in their first layout",
     "assess": "estimate a model's accuracy on images from a few labels, or compute indicators of it without labels",
     "certify": "tell which of a run's two models is better, from labels of a few images on which they disagree",
     "check": "tell what the folder of a dataset has and lacks: domains, images that cannot be read, order of classes",
@@ -44,20 +42,15 @@ EPILOGS = {
     "learning rate is lr (1 + gamma step)^-decay.",
     "adapt": "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
     "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
-    "run": "Both stages share the dataset, the network, the images and the seed. Where each has its own value, as "
-    "of the number of epochs, --epochs is that of the first and --adapt-epochs that of the second. In a "
-    "configuration file the second stage's settings stand in the table [adapt].",
     "check": "The exit status is 0 where all is there and 1 where something is missing or wrong.",
     "script": "The adaptation takes what its flags do not say from the script's arguments. tllib-ancon script PATH "
     "--method METHOD --help tells the flags of the adaptation that users set first, --help-all every one.",
-    "benchmark": "Every setting of a run is a flag as well and wins over the plan. What both stages share has one, "
-    "such as --image-size. Where each has its own value, --epochs is that of the source models, --adapt-epochs that of "
-    "the adaptations and --both-epochs that of both. A flag that is left out has the plan's value, or where the plan "
-    "has none the default that is shown.",
+    "benchmark": 'To change settings, write a plan: a TOML file with extends = "TABLE" and the tables [common], '
+    "[source.erm] and [adapt] as in tllib_ancon/paper/plans.",
 }
 """What stands at the end of a help text."""
 
-IN_MANY_PROCESSES = ("adapt", "pretrain", "run", "evaluate", "predict")
+IN_MANY_PROCESSES = ("adapt", "pretrain", "evaluate", "predict")
 """Those that divide their work over processes."""
 
 AGAIN = "give the same command again"
@@ -78,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # whoever reads has enough
             raise
         except BAD_INPUT as error:
-            of = flag if args is None else partial(args.command.flag, stage=getattr(error, "stage", None))
-            message, status = f"error: {spelled(' '.join(in_words(error).split()), of)}", 2
+            message, status = f"error: {spelled(' '.join(in_words(error).split()))}", 2
         except ProcessLost as loss:
             message, status = str(loss), 1
         except (Interrupted, KeyboardInterrupt) as stop:

@@ -59,9 +59,9 @@ class Parser(argparse.ArgumentParser):
         flags = [word.partition("=")[0] for word in left if word.startswith("-")]
         if flags:
             known = self._option_string_actions
-            prefixed = sorted(flag for flag in known if flags[0][:2] == "--" and flag.endswith(flags[0][1:]))
-            if prefixed:
-                raise UserError(f"unknown flag of {self.prog}: {flags[0]!r}; did you mean {' or '.join(prefixed)}?")
+            bare = re.sub("^--(adapt|both)-", "--", flags[0])
+            if bare != flags[0] and bare in known:
+                raise UserError(f"{flags[0]} was removed: the flag is {bare}")
             raise unknown_name(f"flag of {self.prog}:", flags[0], known)
         for action in self._actions:
             if left and not action.option_strings and not hasattr(args, action.dest):

@@ -12,14 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.cli.flags import Flags, second_stage
+from tllib_ancon import methods
+from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser
-from tllib_ancon.config import AdaptConfig, read_file, shared
+from tllib_ancon.config import AdaptConfig, DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig, read_file
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import say
 from tllib_ancon.toolkit.script import run_script
-from tllib_ancon.training.files import read_bytes, sha256, write_bytes
+from tllib_ancon.training.files import sha256, write_bytes
 
 MARK, SECOND, RESULT = "script.json", "adapt", "result.json"
 """In the script's log directory: the mark of a finished first stage, the folder of the adaptation, and there the file
@@ -29,15 +30,12 @@ NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
 
 
-BOTH = Flags({name: settings_of(AdaptConfig)[name] for name in ("overwrite", "quiet", "verbose")})
-"""Flags of the adaptation that say what becomes of both stages."""
+OF_THE_SCRIPT = (*NEEDED, "source", *settings_of(StartConfig))
+"""Settings of the adaptation that the script's arguments and its checkpoint decide."""
 
 
 class Script:
     """The command that runs a script and, with ``--method``, adapts what it trained."""
-
-    def flag(self, name: str, stage: str | None) -> str:
-        return second_stage().flag(name)
 
     def add_arguments(self, parser: Parser) -> None:
         example = "Transfer-Learning-Library/examples/domain_adaptation/image_classification/cdan.py"
@@ -60,7 +58,7 @@ class Script:
         if adapts:
             second = second_stage_parser().parsed(words[border:])
             file = {} if second.config is None else read_file(second.config)
-            given = {"overwrite": False, **file, **BOTH.given(second), **second_stage().given(second)}
+            given = {"overwrite": False, **file, **adaptation_flags().given(second)}
             given["start"] = second.start or given.get("start", "latest")
             AdaptConfig(**given)  # refused before the script runs
             log = log_of(args.script, own)
@@ -97,7 +95,7 @@ def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str,
     wrote; with ``--overwrite`` only if the same command did that and was cut off in the adaptation."""
     checkpoint = log / "checkpoints" / f"{given['start']}.pth"
     try:
-        mark = json.loads(read_bytes(log / MARK))
+        mark = json.loads((log / MARK).read_bytes())
         known = mark["script"] == os.path.realpath(script) and mark["words"] == words
         digest = mark["sha256"].get(checkpoint.name)
         arguments = dict(mark["arguments"])
@@ -127,13 +125,18 @@ def log_of(script: str, words: list[str]) -> Path | None:
     return None
 
 
+def adaptation_flags() -> Flags:
+    settings = {**settings_of(AdaptConfig), **methods.settings()}
+    return Flags({name: setting for name, setting in settings.items() if name not in OF_THE_SCRIPT})
+
+
 def second_stage_parser() -> Parser:
     parser = Parser(
         prog="tllib-ancon script PATH ...",
         usage="%(prog)s --method METHOD [flags]",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
-    second_stage().add(parser)
+    adaptation_flags().add(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     group.add_argument(
@@ -141,7 +144,6 @@ def second_stage_parser() -> Parser:
         choices=("latest", "best"),
         help="the checkpoint of the script to adapt; best was chosen on target labels (default: latest)",
     )
-    BOTH.add(parser)
     return parser
 
 
@@ -160,7 +162,8 @@ def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
         raise UserError(f"the script left no {checkpoint}; did it train (--phase train)?")
     if given["start"] == "best":
         say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
-    names = {*shared(), "train_resizing"} - {"log", "scratch", "pretrained_weights"}
+    owners = (DataConfig, ModelConfig, ImageConfig, RunConfig)
+    names = {name for owner in owners for name in settings_of(owner)} - {"scale", "scratch", "pretrained_weights"}
     taken = {name: value for name, value in script.items() if name in names and value is not None}
     domains = {name: (taken[name],) for name in ("source", "target") if isinstance(taken.get(name), str)}
     config = AdaptConfig(**{**taken, **domains, **given}, checkpoint=str(checkpoint), log=str(log / SECOND))

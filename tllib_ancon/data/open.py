@@ -214,7 +214,7 @@ def _reason(domain: Domain, index: int) -> str:
 
 class Tree:
     """Folders and images below a root, in torchvision's order. Links are followed; what lies outside the root is
-    refused unless it is allowed, and names that differ in case alone always: where case is ignored one is lost."""
+    an error unless ``allow_outside``."""
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
         if not os.path.isdir(root):
@@ -237,13 +237,13 @@ class Tree:
     def folders(self, folder: str | Path) -> list[str]:
         """Sorted names of the folders in this one."""
         with os.scandir(folder) as entries:
-            return _distinct(folder, (entry.name for entry in entries if entry.is_dir()))
+            return sorted(entry.name for entry in entries if entry.is_dir())
 
     def images(self, folder: str | Path) -> list[str]:
         """Sorted paths of the images in this folder, not below it."""
         with os.scandir(folder) as entries:
             found = (entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir())
-            return [self.require(os.path.join(folder, name)) for name in _distinct(folder, found)]
+            return [self.require(os.path.join(folder, name)) for name in sorted(found)]
 
     def images_below(self, folder: str | Path) -> Iterator[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
@@ -272,16 +272,6 @@ class Tree:
             layout = "the layout of corrupted images is corruption/severity/class/*"
             raise UserError(f"{self.root} does not hold {code}; {layout}")
         raise unknown_name(f"domain of {self.root}:", code, known)
-
-
-def _distinct(folder: str | Path, names: Iterable[str]) -> list[str]:
-    """The sorted names, if no two differ in case alone."""
-    known: dict[str, str] = {}
-    for name in sorted(names):
-        other = known.setdefault(showable(name).casefold(), name)
-        if other != name:
-            raise UserError(f"{folder} holds {other!r} and {name!r}, which differ in case alone; rename one of them")
-    return list(known.values())
 
 
 ImageList = tuple[Paths, NDArray[np.int64] | None]
@@ -448,8 +438,6 @@ def read_image_list(
             if unlabelled and labelled:
                 raise UserError(f"{unlabelled} (other lines of the list have one)")
             full = os.path.normpath(os.path.join(base, path))
-            if "\0" in path:
-                raise UserError(f"{line_of} {number}: the path holds a null character")
             if not tree.holds(full):
                 raise UserError(
                     f"{line_of} {number}: {path!r} leads outside the dataset root; `allow_outside_root=True` accepts it"

@@ -357,8 +357,6 @@ def shot_classifier(
     initialisation); the paper's Section 4.1 uses the same.
     """
     width: int = backbone.out_features  # type: ignore[assignment]
-    require_modest_layer(width, bottleneck_dim, "bottleneck_dim")
-    require_modest_layer(bottleneck_dim, num_classes, "num_classes")
     linear, batch_norm = nn.Linear(width, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim)
     nn.init.xavier_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
@@ -373,34 +371,11 @@ def shot_classifier(
     return model
 
 
-def require_modest_layer(inputs: int, outputs: int, setting: str) -> None:
-    """Refuse a layer of more than :data:`MOST_WEIGHTS` weights before memory for it is asked for."""
-    if inputs * outputs > MOST_WEIGHTS:
-        raise UserError(
-            f"`{setting}` {outputs}: a layer from {inputs} to {outputs} numbers has {inputs * outputs:.1e} weights; "
-            f"at most {MOST_WEIGHTS // inputs} are possible here"
-        )
-
-
 def normalises_by_layer_alone(model: nn.Module) -> bool:
     """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
     kinds = nn.LayerNorm, BATCH_NORMS
     by_layer, by_batch = (any(isinstance(one, kind) for one in model.modules()) for kind in kinds)
     return by_layer and not by_batch
-
-
-def depths(model: nn.Module) -> dict[nn.Parameter, int]:
-    """The depth of each parameter, by the order in which they are registered: 0 before the first block, then one more
-    with each block and after the last. A block is an entry of an outermost ``nn.ModuleList`` or ``nn.Sequential``."""
-    containers = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
-    found: dict[nn.Parameter, int] = {}
-    depth, before = 0, ""
-    for name, parameter in model.named_parameters():
-        container = next((outer for outer in containers if name.startswith(f"{outer}." if outer else "")), None)
-        block = "" if container is None else name[: name.find(".", len(container) + bool(container))]
-        depth, before = depth + (bool(found) and block != before), block
-        found[parameter] = depth
-    return found
 
 
 def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> int:

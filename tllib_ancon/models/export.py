@@ -1,4 +1,4 @@
-"""A classifier for use elsewhere: ONNX, a ``torch.export`` program, TorchScript, or its weights alone."""
+"""A classifier for use elsewhere: ONNX, a ``torch.export`` program, or its weights alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, logits_of, output_of
 
 METADATA = "metadata.json"
-"""Name of the entry with the metadata in a file of ``torch.export`` or TorchScript."""
+"""Name of the entry with the metadata in a file of ``torch.export``."""
 
 MOST_ONNX_BYTES = 2**31 - 2**24
 """Of weights: the format's limit for one file, less room for the graph."""
@@ -35,9 +35,9 @@ def export(
 
     A program takes images (B, C, S, S), normalised, of any B, and gives logits (B, K). The keys ``classes``, ``mean``,
     ``std`` and ``image_size`` hold JSON: among an ONNX model's metadata (input ``images``, output ``logits``), in the
-    extra file ``metadata.json`` of a program for ``torch.export.load`` or ``torch.jit.load``. Weights are those of
+    extra file ``metadata.json`` of a program for ``torch.export.load``. Weights are those of
     :func:`export_state_dict`, with the metadata in ``safetensors`` and without them in a file of ``torch.save``. A form
-    is ``onnx``, ``torch-export``, ``torchscript``, ``state-dict`` or ``safetensors``.
+    is ``onnx``, ``torch-export``, ``state-dict`` or ``safetensors``.
     """
     numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
     metadata = {"classes": list(map(str, classes)), **numbers}
@@ -73,9 +73,6 @@ def _content(classifier: Classifier, form: str, images: Tensor, metadata: Mappin
         return save(export_state_dict(classifier), texts)
     if form == "state-dict":
         torch.save(export_state_dict(classifier), file)
-    elif form == "torchscript":
-        script = torch.jit.trace(_Logits(classifier, images), images)  # type: ignore[no-untyped-call]
-        torch.jit.save(script, file, _extra_files={METADATA: json.dumps(metadata)})
     elif form == "torch-export":
         program = torch.export.export(_Logits(classifier, images), (images,), dynamic_shapes=any_batch)
         torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})

@@ -14,7 +14,7 @@ from torchvision.models import resnet
 
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.models.classifier import described, output_of, preprocessing_of, probe_images, require_modest_layer
+from tllib_ancon.models.classifier import described, output_of, preprocessing_of, probe_images
 from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def create_network(
     if library is None:
         raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone")
     if num_classes is not None:
-        require_modest_layer(2048, num_classes, "num_classes")  # the usual width of features
         own["num_classes"] = num_classes
     network: nn.Module = _from_zoo(library, bare, pretrained, own)
     return network
@@ -158,24 +157,13 @@ def _names_in(library: str) -> list[str]:
 
 
 def _own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options of the network itself: its weights come by other settings, and none may name a file or an address."""
-    for option, value in (options or {}).items():
+    """Options of the network itself: its weights come by other settings."""
+    for option in options or {}:
         if library != TIMM:
             raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}")
         if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
             raise UserError(f"`arch_option` {option} is not of the network {name}; weights go to `pretrained_weights`")
-        if _names_a_place(value):
-            raise UserError(
-                f"`arch_option` {option}: {value!r} names a file or an address; weights go to `pretrained_weights`"
-            )
     return dict(options or {})
-
-
-def _names_a_place(value: object) -> bool:
-    if isinstance(value, str):
-        return any(sign in value for sign in "/\\:.")
-    values = list(value.values()) if isinstance(value, Mapping) else value
-    return isinstance(values, list | tuple | set) and any(map(_names_a_place, values))
 
 
 def _headless(name: str) -> Any:

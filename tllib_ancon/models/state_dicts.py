@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError, megabytes, reading
+from tllib_ancon.errors import UserError, reading
 
 MCD_PARTS = {"G", "F1", "F2"}
 """TLLib's mcd.py saves three state dicts: the backbone and two classifiers, of which the first is used."""
@@ -23,9 +22,6 @@ timm does, the exponential moving average of the weights is taken where there is
 
 COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 """Last words of names that hold no weights: batches seen by batch-norm, and what profilers leave behind."""
-
-MOST_TIMES, FEW_BYTES = 4, 2**20
-"""A file may not unpack to more than so many times its size, unless it is small. Torch does not compress."""
 
 MOST_LISTED, MOST_CHARACTERS = 6, 100
 SAVE = "torch.save(model.state_dict(), FILE)"
@@ -60,11 +56,6 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
 def _read(path: Path) -> Any:
     if path.suffix == ".safetensors":
         return load_file(path)
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as file:
-            unpacked, packed = sum(entry.file_size for entry in file.infolist()), path.stat().st_size
-        if unpacked > max(FEW_BYTES, MOST_TIMES * packed):
-            raise ValueError(f"{megabytes(packed)} that unpack to {megabytes(unpacked)}")
     with torch.serialization.safe_globals([argparse.Namespace]):  # timm's and torchvision's arguments; plain data
         return torch.load(path, map_location="cpu", weights_only=True)
 

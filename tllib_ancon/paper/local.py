@@ -22,11 +22,10 @@ from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
 from tllib_ancon.interruption import Interruption
 from tllib_ancon.paper.plan import Run
 from tllib_ancon.settings import Flag, Settings
-from tllib_ancon.training.files import read_bytes, regular
 
 RESULT = "result.json"
 RECORD = "benchmark.json"
-"""In the folder of the runs: the table, the overrides, and the runs that failed."""
+"""In the folder of the runs: the table and the runs that failed."""
 LOG = "output.txt"
 """In a run's folder: what its command printed."""
 POLL = 0.05
@@ -140,7 +139,7 @@ class Command:
         self.environment, self._log = environment, out / run.name / LOG
         words = [sys.executable, "-m", "tllib_ancon.orphan", str(os.getpid()), *run.words]
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._log, "a", encoding="utf-8", opener=regular) as file:
+        with open(self._log, "a", encoding="utf-8") as file:
             self._begin, variables = file.tell(), {**os.environ, **environment}
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=variables)
 
@@ -149,7 +148,7 @@ class Command:
         """Why a command that has ended failed."""
         if self.process.returncode == 0:
             return None
-        lines = read_bytes(self._log)[self._begin :].decode(errors="replace").strip().splitlines()
+        lines = self._log.read_bytes()[self._begin :].decode(errors="replace").strip().splitlines()
         return f"exit status {self.process.returncode}: {lines[-1] if lines else 'no output'}"
 
 

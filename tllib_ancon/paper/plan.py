@@ -74,6 +74,7 @@ class Plan(Settings):
     adapt: Mapping[str, Any] = {}  # settings of the adaptation
     source: Mapping[str, Given] = {}  # start -> settings of the source stage; empty: all start from adapt's checkpoint
     variants: Annotated[tuple[Given, ...], Several] = ({},)  # further settings of the adaptation, one run each
+    extends: str | None = None  # table of the paper whose settings this plan changes
     published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.paper.numbers`
     groups: Mapping[str, tuple[str, ...]] = {}  # name -> pairs, for ``--pairs``
     source_domain: str | None = None  # of targets alone
@@ -110,9 +111,8 @@ class Plan(Settings):
             seeds=tuple(seeds or self.seeds),
         )
 
-    def runs(self, root: str, out: Path, overrides: Mapping[str, Given] = {}) -> list[Run]:
-        """Source models first, each once; then the adaptations that start from them. Overrides are settings in place of
-        the plan's, by stage, ``source`` or ``adapt``."""
+    def runs(self, root: str, out: Path) -> list[Run]:
+        """Source models first, each once; then the adaptations that start from them."""
         sources: dict[str, Run] = {}
         adaptations = []
 
@@ -131,13 +131,13 @@ class Plan(Settings):
                 alone = start == "erm"  # which sees no target images, so that all pairs of one source share it
                 needs = f"source/{start}-{_folder(source if alone else pair)}-seed{seed}"
                 seen = {**({"source": (source,)} if alone else domains), "method": start}
-                given = settings(needs, seed, seen, self.common, self.source[start], overrides.get("source", {}))
+                given = settings(needs, seed, seen, self.common, self.source[start])
                 sources[needs] = Run(needs, "pretrain", given)
                 checkpoint = {"checkpoint": str(out / needs / "checkpoints" / ("best.pth" if alone else "latest.pth"))}
             for method, variant in product(self.methods, self.variants):
                 label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
                 name = f"{start or 'imagenet'}/{_folder(pair)}/{_folder(label)}-seed{seed}"
-                own = self.common, self.adapt, overrides.get("adapt", {}), variant
+                own = self.common, self.adapt, variant
                 given = settings(name, seed, domains, {"method": method}, *own, checkpoint)
                 of_others = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
                 given = {name: value for name, value in given.items() if name not in of_others}
@@ -156,12 +156,15 @@ def tables() -> list[str]:
 
 
 def load(table: str) -> Plan:
-    """The plan of a table, or a plan of one's own: the path of a file that ends in ``.toml``; each target at each
-    severity."""
+    """The plan of a table, or of a TOML file that may say ``extends = TABLE``; each target at each severity."""
     own = Path(table).absolute() if table.endswith(".toml") else None
     if own is None and table not in tables():
         raise unknown_name("table", table, tables())
     content, table = read_file(own or PLANS / f"{table}.toml"), str(own or table)
+    if (base := content.get("extends")) in tables():
+        content = _merged(read_file(PLANS / f"{base}.toml"), content)
+    elif base is not None:
+        raise unknown_name("table to extend:", str(base), tables())
     try:
         plan = Plan(**{**content, "table": table})
     except UserError as error:
@@ -172,6 +175,15 @@ def load(table: str) -> Plan:
 
     groups = {name: at_each(names) for name, names in plan.groups.items()}
     return plan.replace(pairs=at_each(plan.pairs), groups=groups, severities=())
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    nested = {
+        name: _merged(base[name], value)
+        for name, value in changes.items()
+        if isinstance(value, dict) and isinstance(base.get(name), dict)
+    }
+    return {**base, **changes, **nested}
 
 
 def _folder(pair: str) -> str:

@@ -26,7 +26,6 @@ from tllib_ancon._version import __version__
 from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
 from tllib_ancon.paper.local import Command, Engine, EngineConfig, Environment, Failure, runs_on
 from tllib_ancon.paper.plan import Run
-from tllib_ancon.training.files import regular
 
 LOCAL = "local"
 """The address of a Ray of this machine alone, which ends with the command."""
@@ -105,7 +104,7 @@ class OnRay(Engine):
         check_shared(root, out)
         here = OnNode(ray.get_runtime_context().get_node_id(), soft=False)
         self.begun = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
-        with open(out / MESSAGES, "a", encoding="utf-8", opener=regular) as messages, redirect_stdout(messages):
+        with open(out / MESSAGES, "a", encoding="utf-8") as messages, redirect_stdout(messages):
             return super().execute(runs, root, out, say)
 
     def start(self, title: str, run: Run) -> Any:

@@ -17,7 +17,7 @@ from tllib_ancon.config import INHERITED, PretrainConfig
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.settings import flag_of, settings_of
 from tllib_ancon.text import csv_text, showable
-from tllib_ancon.training.files import read_bytes, read_json
+from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, METRICS, NOT_SETTINGS, RESULT
 
 IDENTITY = (
@@ -184,7 +184,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of the ``metrics.jsonl`` of a run directory, oldest first."""
     file = path / METRICS
     with reading(file, "JSON"):
-        return [read_json(file, line) for line in read_bytes(file).splitlines()]
+        return [read_json(file, line) for line in file.read_bytes().splitlines()]
 
 
 def _read(path: Path) -> list[AdaptedRun]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge
@@ -12,7 +12,14 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchored import Smoothing
 from tllib_ancon.self_training.checks import Option, Size, validated
-from tllib_ancon.self_training.memory_bank import Neighborhood, register_neighborhood
+from tllib_ancon.self_training.memory_bank import (
+    OF_A_WEIGHT,
+    VOTES,
+    Neighborhood,
+    anchored_neighborhood,
+    neighborhood_method,
+)
+from tllib_ancon.self_training.method import Method, Task, options_of, register
 from tllib_ancon.self_training.neighbors import BUDGET, Neighbors, available_neighbors, nearest
 
 
@@ -61,7 +68,7 @@ class AttractingDispersing(Neighborhood):
         beta: Annotated[
             float,
             Ge(0),
-            Option("AaD: how fast dispersion fades; by default 1 on Office31, 5 on VisDA2017, 0 elsewhere", "aad_beta"),
+            Option("AaD: how fast dispersion fades; its authors use 1 on Office31, 5 on VisDA2017", "aad_beta"),
         ] = 0.0,
         total_steps: int | None = None,
         anchor_weight: Smoothing = 0.3,
@@ -107,9 +114,23 @@ class AttractingDispersing(Neighborhood):
         return loss
 
 
-register_neighborhood(
-    "aad",
-    AttractingDispersing,
-    of_task=("total_steps",),
-    dataset_defaults={"Office31": {"aad_beta": 1.0}, "VisDA2017": {"neighbors": 5, "aad_beta": 5.0}},
-)
+def _loss(task: Task, options: Any, **mixing: str) -> AttractingDispersing:
+    given = {**options.of(AttractingDispersing), **mixing, "total_steps": task.total_steps}
+    return AttractingDispersing(*task.sizes, **given)
+
+
+@register("aad", options=options_of(AttractingDispersing, without=("smoothing",)), composes=("elr",))
+def aad(task: Task, options: Any) -> Method:
+    return neighborhood_method(_loss(task, options))
+
+
+@register("aad+ancon", options=options_of(AttractingDispersing, *VOTES))
+def aad_ancon(task: Task, options: Any) -> Method:
+    """AaD with the fixed weight λ of the votes."""
+    return anchored_neighborhood(_loss(task, options), task, options)
+
+
+@register("aad+ancon-auto", options=options_of(AttractingDispersing, *VOTES, without=OF_A_WEIGHT))
+def aad_ancon_auto(task: Task, options: Any) -> Method:
+    """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
+    return anchored_neighborhood(_loss(task, options, mixing="adaptive"), task, options)

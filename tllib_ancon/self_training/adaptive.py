@@ -13,7 +13,6 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from tllib_ancon.errors import UserError, reading, unknown_name
-from tllib_ancon.self_training import ensemble as knobs
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchored import SmoothedLabels
 from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
@@ -28,8 +27,6 @@ LEAST_IMAGES_PER_CLASS = 10
 LARGEST_MASS = 3.0
 """Of a target: the most that a sample of a rare class counts."""
 Numbers = tuple[Annotated[float, Ge(0)], ...]
-LARGEST_PRIOR_FILE = 10**7
-"""Bytes."""
 
 
 class AdaptiveSmoothing(SmoothedLabels):
@@ -55,14 +52,12 @@ class AdaptiveSmoothing(SmoothedLabels):
     Args:
         num_samples (int): N, images of the whole target set
         num_classes (int): K
-        beta (float): decay β of the confidence's and of the shares' moving average, which goes back at
-            least 10 K images. Default: 0.9
         class_prior: ``"uniform"``; ``"estimate"``: by :func:`~tllib_ancon.self_training.estimate_class_prior` from the
             pass that :meth:`initialize` takes before the first visit; or the prior itself, K numbers of at least 0,
             which are divided by their sum. Default: ``"uniform"``
         prior_shrinkage (float): s of the estimate, in [0, 1]. Default: 0.25
-        weighting, prediction, temperature, storage, quantile, fixed_threshold: as
-            :class:`~tllib_ancon.self_training.TemporalEnsemble` has them
+        **ensemble: arguments of :class:`~tllib_ancon.self_training.TemporalEnsemble`; its ``beta``, by default 0.9, is
+            β here too
 
     Inputs: those of :class:`~tllib_ancon.self_training.AnchoredConfidence`
 
@@ -80,32 +75,15 @@ class AdaptiveSmoothing(SmoothedLabels):
         self,
         num_samples: Size,
         num_classes: Size,
-        beta: knobs.Beta = 0.9,
         class_prior: str | Sequence[float] | Tensor = "uniform",
         prior_shrinkage: Annotated[
             Share, Option("share of equal classes in the prior", read_if=("class_prior", "estimate"))
         ] = 0.25,
-        *,
-        weighting: knobs.Scheme = "relative",
-        prediction: knobs.Prediction = "hard",
-        temperature: knobs.Temperature = 1.0,
-        storage: knobs.Storage = "auto",
-        quantile: knobs.Quantile = 0.9,
-        fixed_threshold: knobs.FixedThreshold = 0.9,
+        **ensemble: Any,
     ):
         super().__init__()
-        self.ensemble = TemporalEnsemble(
-            num_samples,
-            num_classes,
-            beta=beta,
-            weighting=weighting,
-            prediction=prediction,
-            temperature=temperature,
-            storage=storage,
-            quantile=quantile,
-            fixed_threshold=fixed_threshold,
-        )
-        self.beta = beta
+        self.ensemble = TemporalEnsemble(num_samples, num_classes, **ensemble)
+        self.beta = self.ensemble.weighting.beta
         self.prior_shrinkage = prior_shrinkage
         self.refresh = "sample" if isinstance(class_prior, str) and class_prior == "estimate" else None
         self.register_buffer("relative_prior", _relative_prior(class_prior, num_classes))
@@ -212,8 +190,8 @@ class ClassPrior(Options):
         if not isinstance(value, str) or value in CLASS_PRIORS:
             return value
         path, expected = Path(value), f"`class_prior` must be uniform, estimate or a file of numbers, got {value!r}"
-        if not path.is_file() or path.stat().st_size > LARGEST_PRIOR_FILE:
-            raise UserError(f"{expected}: {'too large' if path.is_file() else 'no such file'}")
+        if not path.is_file():
+            raise UserError(f"{expected}: no such file")
         with reading(path, "numbers"):
             numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
         if not numbers or not all(0 <= number < math.inf for number in numbers):
@@ -223,7 +201,14 @@ class ClassPrior(Options):
 
 @register(
     "+ancon-auto",
-    options=options_of(AdaptiveSmoothing, mc_dropout_probabilities, Confidence, ClassPrior),
+    options=options_of(
+        AdaptiveSmoothing,
+        TemporalEnsemble,
+        mc_dropout_probabilities,
+        Confidence,
+        ClassPrior,
+        without=("convention", "normalize"),
+    ),
     missing="uses no pseudo-label that could be smoothed",
     training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.02},
 )

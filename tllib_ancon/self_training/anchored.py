@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import ensemble as knobs
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
@@ -41,7 +40,8 @@ class SmoothedLabels(FixedPrecision):
     @classmethod
     def replace_refiner(cls, method: Method, task: Task, options: Any, **more: Any) -> None:
         """Make targets of this class, by these options, those of a method."""
-        own = cls(task.num_own_samples, task.num_classes, **options.of(cls), **more)
+        given = {**options.of(TemporalEnsemble), **options.of(cls), **more}
+        own = cls(task.num_own_samples, task.num_classes, **given)
         part = Part(own, lambda visit: (visit.rows, visit.predictions, visit.labels, visit.probabilities))
         method.refine(part, own.ensemble, predictive_distribution(task, options))
 
@@ -67,8 +67,8 @@ class AnchoredConfidence(SmoothedLabels):
         schedule (str): ``"constant"``: λ; ``"full"``: m / I; ``"half"``: min(1, 2m / I), where m counts the steps
             before this one (paper, Section 4.3.2). Default: ``"constant"``
         total_steps (int): I; needed by ``"full"`` and ``"half"``
-        beta, convention, storage, weighting, prediction, temperature, normalize, quantile, fixed_threshold: as
-            :class:`~tllib_ancon.self_training.TemporalEnsemble` has them
+        **ensemble: ``beta``, ``convention`` and all other arguments of
+            :class:`~tllib_ancon.self_training.TemporalEnsemble`
 
     Inputs:
         - indices: (B,) int64 or int32 in [0, N), best left on the CPU; one call is one visit of each
@@ -91,18 +91,9 @@ class AnchoredConfidence(SmoothedLabels):
         num_samples: Size,
         num_classes: Size,
         smoothing: Smoothing = 0.3,
-        beta: knobs.Beta = 0.9,
-        convention: knobs.Convention = "authors",
-        storage: knobs.Storage = "auto",
         schedule: Schedule = "constant",
         total_steps: int | None = None,
-        *,
-        weighting: knobs.Scheme = "relative",
-        prediction: knobs.Prediction = "hard",
-        temperature: knobs.Temperature = 1.0,
-        normalize: knobs.Normalize = False,
-        quantile: knobs.Quantile = 0.9,
-        fixed_threshold: knobs.FixedThreshold = 0.9,
+        **ensemble: Any,
     ):
         super().__init__()
         self.base_smoothing = smoothing
@@ -110,19 +101,7 @@ class AnchoredConfidence(SmoothedLabels):
         if schedule != "constant" and (total_steps is None or total_steps < 1):
             raise UserError(f"`schedule={schedule}` needs `total_steps`, the number of steps of the whole training")
         self.total_steps = total_steps
-        self.ensemble = TemporalEnsemble(
-            num_samples,
-            num_classes,
-            beta=beta,
-            convention=convention,
-            storage=storage,
-            weighting=weighting,
-            prediction=prediction,
-            temperature=temperature,
-            normalize=normalize,
-            quantile=quantile,
-            fixed_threshold=fixed_threshold,
-        )
+        self.ensemble = TemporalEnsemble(num_samples, num_classes, **ensemble)
         self.register_buffer("step", torch.tensor(0))
 
     @property
@@ -146,7 +125,7 @@ class AnchoredConfidence(SmoothedLabels):
 
 @register(
     "+ancon",
-    options=options_of(AnchoredConfidence, mc_dropout_probabilities, Confidence),
+    options=options_of(AnchoredConfidence, TemporalEnsemble, mc_dropout_probabilities, Confidence),
     missing="uses no pseudo-label that could be smoothed",
 )
 def ancon(method: Method, task: Task, options: Any) -> None:

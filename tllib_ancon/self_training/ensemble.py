@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import processes
@@ -22,9 +22,6 @@ from tllib_ancon.self_training.checks import (
     validated,
 )
 
-LARGEST_DENSE_NUM_CLASSES = 256
-SLOTS_PER_GROWTH = 4
-
 Beta = Annotated[float, Ge(0), Lt(1), Option("AnCon's β in [0, 1): decay of the moving average of the confidence")]
 Convention = Annotated[
     Literal["authors", "paper"],
@@ -37,7 +34,6 @@ Scheme = Annotated[
 Prediction = Annotated[Literal["hard", "soft"], Option("what a vote is: the one-hot or the softmax prediction")]
 Temperature = Annotated[float, Gt(0), Option("softmax temperature of soft predictions", read_if=("prediction", "soft"))]
 Normalize = Annotated[bool, Option("divide a sample's votes by their number")]
-Storage = Annotated[Literal["auto", "dense", "sparse"], Option("how votes are kept; auto: dense up to 256 classes")]
 Quantile = Annotated[
     Share, Option("quantile of the batch's confidence, for weighting=quantile", read_if=("weighting", "quantile"))
 ]
@@ -72,8 +68,6 @@ class TemporalEnsemble(FixedPrecision):
         temperature (float): of the soft prediction's softmax, above 0. Default: 1
         normalize (bool): divide f̄ by the sample's votes, so that it is a distribution where there is a vote, and 0
             where there is none. Default: False
-        storage (str): ``"dense"``, ``"sparse"`` or ``"auto"``: dense up to 256 classes; soft predictions need dense.
-            Default: ``"auto"``
         quantile (float), fixed_threshold (float): of the weightings of these names
 
     Inputs: those of :class:`~tllib_ancon.self_training.AnchoredConfidence` but for ``pseudo_labels``
@@ -87,7 +81,7 @@ class TemporalEnsemble(FixedPrecision):
     """
 
     ignored: Tensor
-    store: DenseVotes | SparseVotes
+    store: Votes
 
     @validated
     def __init__(
@@ -100,7 +94,6 @@ class TemporalEnsemble(FixedPrecision):
         prediction: Prediction = "hard",
         temperature: Temperature = 1.0,
         normalize: Normalize = False,
-        storage: Storage = "auto",
         quantile: Quantile = 0.9,
         fixed_threshold: FixedThreshold = 0.9,
     ):
@@ -111,11 +104,8 @@ class TemporalEnsemble(FixedPrecision):
         self.normalize = normalize
         self.soft = prediction == "soft"
         self.weighting = Weighting(weighting, beta, convention, quantile, fixed_threshold)
-        if self.soft and storage == "sparse":
-            raise UserError("`storage=sparse` keeps votes for single classes; leave it out with `prediction=soft`")
         weighted = self.soft or weighting in ("max-probability", "entropy")
-        dense = self.soft or storage == "dense" or (storage == "auto" and num_classes <= LARGEST_DENSE_NUM_CLASSES)
-        self.store = (DenseVotes if dense else SparseVotes)(num_samples, num_classes, weighted)
+        self.store = Votes(num_samples, num_classes, weighted)
         self.register_buffer("ignored", torch.tensor(0))
         self._weights: Tensor | None = None
         self.compared = False  # the first logits with probabilities; later it would stall a device
@@ -222,9 +212,8 @@ class Weighting(FixedPrecision):
         return confidence > threshold if self.convention == "paper" else confidence >= threshold
 
 
-class DenseVotes(FixedPrecision):
-    """How many confident votes each class of each sample has, as one (N, K) table: int32, or float32 where votes are
-    weighted.
+class Votes(FixedPrecision):
+    """Confident votes of each sample for each class, (N, K): int16, at most 32,767; float32 if votes are weighted.
 
     :meth:`add` takes indices (B,), of which repeated ones are repeated visits, classes (B,) and weights (B,), bool
     where votes are counted; without classes weights (B, K). :meth:`read` gives the votes so far, (B, K) float32.
@@ -234,7 +223,7 @@ class DenseVotes(FixedPrecision):
 
     def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
         super().__init__()
-        dtype = torch.float32 if weighted else torch.int32
+        dtype = torch.float32 if weighted else torch.int16
         self.register_buffer("counts", torch.zeros(num_samples, num_classes, dtype=dtype))
 
     def add(self, indices: Tensor, classes: Tensor | None, weights: Tensor) -> None:
@@ -244,112 +233,3 @@ class DenseVotes(FixedPrecision):
 
     def read(self, indices: Tensor) -> Tensor:
         return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()
-
-
-class SparseVotes(FixedPrecision):
-    """Votes as :class:`DenseVotes`, of the few classes that ever got one, exact and without a cap.
-
-    Each sample owns a row of slots, a slot holding a class and its votes. All rows are widened by four slots when one
-    sample needs more: 6 bytes (K < 32,768) or 8 bytes a slot and sample. Whether a row could overflow is known on the
-    host, from how often each sample was visited since its row was last counted, so that a step on an accelerator waits
-    for it about once an epoch at most, given indices on the CPU.
-    """
-
-    classes: Tensor
-    counts: Tensor
-
-    def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
-        super().__init__()
-        self.num_classes = num_classes
-        class_dtype = torch.int16 if num_classes <= torch.iinfo(torch.int16).max else torch.int32
-        count_dtype = torch.float32 if weighted else torch.int32
-        shape = (num_samples, SLOTS_PER_GROWTH)
-        self.register_buffer("classes", torch.full(shape, -1, dtype=class_dtype))
-        self.register_buffer("counts", torch.zeros(shape, dtype=count_dtype))
-        self._most_used_slots = torch.zeros(num_samples, dtype=torch.int16)
-
-    def add(self, indices: Tensor, classes: Any, weights: Tensor) -> None:
-        self._reserve(indices)
-        rows = indices.to(self.counts.device, non_blocking=True).long()
-        keys, order = (rows * self.num_classes + classes).sort()
-        rows, classes, weights = rows[order], classes[order], weights[order].to(self.counts.dtype)
-
-        first = _starts_a_run(keys)
-        run = first.cumsum(0) - 1
-        total = torch.zeros_like(weights).index_add_(0, run, weights)[run] * first
-
-        slots = self.classes[rows]
-        match = slots == classes[:, None]
-        known = match.any(1)
-        opens = first & ~known & (total > 0)
-        used = (slots >= 0).sum(1)
-        opened_before = opens.cumsum(0) - opens.long()
-        opened_in_earlier_rows = (opened_before * _starts_a_run(rows)).cummax(0).values
-        free_slot = used + opened_before - opened_in_earlier_rows
-        slot = torch.where(known, match.long().argmax(1), torch.where(opens, free_slot, 0))
-
-        # Empty slots hold -1: adding class + 1 writes the class, adding 0 leaves a slot as it is.
-        self.classes.index_put_((rows, slot), ((classes + 1) * opens).to(self.classes.dtype), accumulate=True)
-        self.counts.index_put_((rows, slot), total, accumulate=True)
-
-    def read(self, indices: Tensor) -> Tensor:
-        rows = indices.to(self.counts.device, non_blocking=True)
-        slots = self.classes[rows].long()
-        votes = torch.zeros(len(rows), self.num_classes, device=self.counts.device)
-        return votes.scatter_add_(1, slots.clamp(min=0), self.counts[rows].float())
-
-    @torch.inference_mode(False)
-    def _reserve(self, indices: Tensor) -> None:
-        """Widen the rows if a sample of this batch could run out of slots."""
-        visited = indices.cpu().long()
-        for counted_anew in (False, True):
-            if counted_anew:
-                self._count_slots()
-            self._most_used_slots.index_add_(0, visited, torch.ones(len(visited), dtype=torch.int16))
-            if not (self._most_used_slots[visited] > self.counts.shape[1]).any():
-                return
-        missing = int(self._most_used_slots[visited].max()) - self.counts.shape[1]
-        more = -(-missing // SLOTS_PER_GROWTH) * SLOTS_PER_GROWTH
-        self.classes = nn.functional.pad(self.classes, (0, more), value=-1)
-        self.counts = nn.functional.pad(self.counts, (0, more))
-
-    def _count_slots(self) -> None:
-        self._most_used_slots = (self.classes >= 0).sum(1, dtype=torch.int16).cpu()
-
-    def get_extra_state(self) -> int:
-        return self.num_classes
-
-    def set_extra_state(self, state: int) -> None:
-        """Nothing to set: the number of classes is compared before the state is loaded."""
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        num_classes = state_dict.get(prefix + "_extra_state", self.num_classes)
-        if num_classes != self.num_classes:
-            raise UserError(f"the loaded votes are of {num_classes} classes, not of {self.num_classes}")
-        saved = state_dict.get(prefix + "classes")
-        if saved is not None:
-            _check_slots(saved, state_dict.get(prefix + "counts"), self.num_classes)
-            if saved.shape[:1] == self.classes.shape[:1]:
-                self.classes = self.classes.new_full(saved.shape, -1)
-                self.counts = self.counts.new_zeros(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._count_slots()
-
-
-def _check_slots(classes: Tensor, counts: Tensor | None, num_classes: int) -> None:
-    """Raise unless each row has classes in its first slots, each once, and no votes in the others."""
-    if counts is None or classes.ndim != 2 or counts.shape != classes.shape:
-        raise UserError("the loaded votes have no count for each of their classes")
-    classes, empty = classes.long(), classes < 0
-    once = classes.masked_fill(empty, num_classes).sort(1).values
-    once_each = ((once[:, 1:] > once[:, :-1]) | (once[:, 1:] == num_classes)).all()
-    in_front = (empty[:, 1:] | ~empty[:, :-1]).all()
-    counted = (counts >= 0).all() and (counts[empty] == 0).all()
-    if not (once_each and in_front and counted and (classes >= -1).all() and (classes < num_classes).all()):
-        raise UserError(f"the loaded votes are not of {num_classes} classes")
-
-
-def _starts_a_run(values: Tensor) -> Tensor:
-    first = torch.ones_like(values, dtype=torch.bool)
-    first[1:] = values[1:] != values[:-1]
-    return first

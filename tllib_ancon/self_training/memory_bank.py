@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
-from tllib_ancon.self_training.method import Method, Options, Part, Task, no_targets, options_of, register
+from tllib_ancon.self_training.method import Method, Part, Task, no_targets
 
 
 class FullPass(nn.Module):
@@ -125,36 +123,22 @@ class Neighborhood(nn.Module):
         return torch.where(mass > 0, weight * distribution + (1 - weight) * scores, scores)
 
 
-def register_neighborhood(
-    name: str, loss: Callable[..., Neighborhood], *more: type[Options], of_task: Sequence[str] = (), **defaults: Any
-) -> None:
-    """Make a neighbourhood's loss three methods: alone, and with AnCon's votes mixed into its neighbours' predictions.
+VOTES = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
+"""Owners of the settings that votes bring to a neighbourhood method."""
+OF_A_WEIGHT = ("smoothing", "convention", "normalize")
+"""Settings without meaning where the weight of the votes is their number."""
 
-    ``+ancon`` does so with the fixed weight λ, ``+ancon-auto`` without λ: a neighbour's prediction counts as one more
-    vote, so that the votes of a sample that has Q of them weigh Q / (1 + Q). Classes are not weighted; the losses have
-    a term of their own that keeps predictions diverse. Beside N, K and D, the loss takes the task's attributes
-    ``of_task``, and with ``+ancon`` the settings in ``more``.
-    """
-    votes = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
 
-    def alone(task: Task, options: Any, **mixing: Any) -> Method:
-        given = options.of(loss) | mixing | {name: getattr(task, name) for name in of_task}
-        own = loss(*task.sizes, **given)
-        part = Part(
-            own, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors, visit.predictions)
-        )
-        return Method(part, refiner=no_targets)
+def neighborhood_method(loss: Neighborhood) -> Method:
+    """The method of a neighbourhood loss without votes."""
+    part = Part(loss, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors, visit.predictions))
+    return Method(part, refiner=no_targets)
 
-    def with_votes(task: Task, options: Any, **mixing: Any) -> Method:
-        mixing = mixing or {name: getattr(options, name) for owner in more for name in owner.model_fields}
-        method = alone(task, options, **mixing)
-        ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
-        refiner = Part(ensemble, lambda visit: (visit.rows, visit.predictions, visit.probabilities))
-        method.refine(refiner, ensemble, predictive_distribution(task, options))
-        return method
 
-    without = ("smoothing", "convention", "normalize")  # they mean nothing where the weight of votes is their number
-    register(name, alone, options_of(loss, without=without[:1]), ("elr",), **defaults)
-    register(f"{name}+ancon", with_votes, options_of(loss, *votes, *more), **defaults)
-    adaptive = partial(with_votes, mixing="adaptive")
-    register(f"{name}+ancon-auto", adaptive, options_of(loss, *votes, without=without), **defaults)
+def anchored_neighborhood(loss: Neighborhood, task: Task, options: Any) -> Method:
+    """The method of a neighbourhood loss that mixes AnCon's votes into the neighbours' predictions."""
+    ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
+    method = neighborhood_method(loss)
+    refiner = Part(ensemble, lambda visit: (visit.rows, visit.predictions, visit.probabilities))
+    method.refine(refiner, ensemble, predictive_distribution(task, options))
+    return method

@@ -290,7 +290,6 @@ class Registration:
     options: type[Settings]
     composes: Sequence[str]
     missing: str
-    dataset_defaults: Mapping[str, Mapping[str, Any]]
     training_defaults: Mapping[str, Any]
 
 
@@ -304,7 +303,6 @@ def register(
     composes: Sequence[str] = (),
     *,
     missing: str = "",
-    dataset_defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     training_defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Builder], Builder]:
     """Make a method known by its name: ``@register("focal", options=FocalOptions)`` above its builder.
@@ -321,7 +319,6 @@ def register(
         composes: which of ``elr``, ``ancon`` and ``ancon-auto`` may follow the name after a plus. ``ancon`` and
             ``ancon-auto`` take the place of the method's refiner, so that its objective has to use the targets
         missing: of a composition, what a method does that it does not compose with
-        dataset_defaults: dataset -> option -> default on this dataset
         training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
 
     Raises:
@@ -335,7 +332,7 @@ def register(
         if composition not in COMPOSITIONS:
             raise unknown_name("composition", composition, COMPOSITIONS)
     for option, own in settings_of(options).items():
-        if option in ("name", "dataset", *Task.__dataclass_fields__):
+        if option in ("name", *Task.__dataclass_fields__):
             raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
         if own.is_required():
             raise UserError(f"method {name}: option `{option}` has no default")
@@ -347,7 +344,7 @@ def register(
     def add(builder: Builder) -> Builder:
         if name in COMPOSITIONS or (name in REGISTERED and _where(REGISTERED[name].builder) != _where(builder)):
             raise UserError(f"method name {name!r} is taken; choose another one")
-        REGISTERED[name] = Registration(builder, options, composes, missing, dataset_defaults, training_defaults)
+        REGISTERED[name] = Registration(builder, options, composes, missing, training_defaults)
         return builder
 
     if builder is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge
@@ -11,13 +11,26 @@ from torch import Tensor
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchored import Smoothing
 from tllib_ancon.self_training.checks import Option, Size, validated
-from tllib_ancon.self_training.memory_bank import Neighborhood, register_neighborhood
-from tllib_ancon.self_training.method import Options
-from tllib_ancon.self_training.neighbors import BUDGET, CachedSearch, ExactSearch, Neighbors, available_neighbors
+from tllib_ancon.self_training.memory_bank import (
+    OF_A_WEIGHT,
+    VOTES,
+    Neighborhood,
+    anchored_neighborhood,
+    neighborhood_method,
+)
+from tllib_ancon.self_training.method import Method, Options, Task, options_of, register
+from tllib_ancon.self_training.neighbors import BUDGET, ExactSearch, Neighbors, available_neighbors
 
 WEAK_AFFINITY = 0.1
 CLAMP = (1e-4, 1 - 1e-4)
 EPSILON = 1e-5
+
+
+class Mixing(Options):
+    """How votes enter NRC."""
+
+    mixing: Literal["authors", "normalized"] = "authors"
+    """NRC: raw or normalised votes mixed with the neighbours"""
 
 
 class NeighborhoodReciprocity(Neighborhood):
@@ -46,8 +59,6 @@ class NeighborhoodReciprocity(Neighborhood):
             more vote, which gives the votes' distribution the weight Q(x) / (1 + Q(x)), with Q(x) the sample's votes,
             and leaves ``anchor_weight`` unused. Default: ``"authors"``
         anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
-        search (str): ``"exact"`` or ``"cached"``, an approximation many times faster; see
-            :class:`~tllib_ancon.self_training.neighbors.CachedSearch`. Default: ``"exact"``
         memory_budget (int): bytes that the search's inner products may take at a time. Default: 256 MiB
 
     Inputs:
@@ -80,24 +91,15 @@ class NeighborhoodReciprocity(Neighborhood):
         ] = True,
         mixing: Literal["authors", "normalized", "adaptive"] = "authors",
         anchor_weight: Smoothing = 0.3,
-        search: Annotated[
-            Literal["exact", "cached"], Option("NRC: neighbours of neighbours anew, or from each sample's last visit")
-        ] = "exact",
         memory_budget: Size = BUDGET,
     ):
         super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
-        self.search = (ExactSearch if search == "exact" else CachedSearch)(
-            num_samples,
-            feature_dim,
+        self.search = ExactSearch(
             available_neighbors("neighbors", neighbors, num_samples),
             available_neighbors("expanded_neighbors", expanded_neighbors, num_samples),
             memory_budget,
         )
         self.reciprocal = reciprocal
-
-    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        super().initialize(indices, features, logits)
-        self.search.initialize(self.memory.features)
 
     def forward(
         self,
@@ -132,11 +134,20 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
     return (negentropy - (weighted.sum(1) * predictions).sum(1)).mean()
 
 
-class Mixing(Options):
-    """How votes enter NRC."""
-
-    mixing: Literal["authors", "normalized"] = "authors"
-    """NRC: raw or normalised votes mixed with the neighbours"""
+@register("nrc", options=options_of(NeighborhoodReciprocity, without=("smoothing",)), composes=("elr",))
+def nrc(task: Task, options: Any) -> Method:
+    return neighborhood_method(NeighborhoodReciprocity(*task.sizes, **options.of(NeighborhoodReciprocity)))
 
 
-register_neighborhood("nrc", NeighborhoodReciprocity, Mixing)
+@register("nrc+ancon", options=options_of(NeighborhoodReciprocity, *VOTES, Mixing))
+def nrc_ancon(task: Task, options: Any) -> Method:
+    """NRC with the fixed weight λ of the votes."""
+    given = {**options.of(NeighborhoodReciprocity), "mixing": options.mixing}
+    return anchored_neighborhood(NeighborhoodReciprocity(*task.sizes, **given), task, options)
+
+
+@register("nrc+ancon-auto", options=options_of(NeighborhoodReciprocity, *VOTES, without=OF_A_WEIGHT))
+def nrc_ancon_auto(task: Task, options: Any) -> Method:
+    """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
+    given = {**options.of(NeighborhoodReciprocity), "mixing": "adaptive"}
+    return anchored_neighborhood(NeighborhoodReciprocity(*task.sizes, **given), task, options)

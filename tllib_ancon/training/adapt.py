@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,20 +18,19 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.config import AdaptConfig, CertifyConfig, PretrainConfig
+from tllib_ancon.config import AdaptConfig, CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, known_domains
-from tllib_ancon.errors import UserError, of_stage, unknown_name
+from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.adapting import Adaptation, divide
+from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.card import card_of, save, write_card
-from tllib_ancon.training.files import read_bytes
 from tllib_ancon.training.inputs import Given, Transform, Transforms
 from tllib_ancon.training.progress import Progress, result_summary, tracker
-from tllib_ancon.training.run import CARD, CHECKPOINTS, CONFIG, RESULT, RunDirectory
+from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class AdaptationResult(Shown):
         """Write the model as its own library does, by ``save_pretrained`` of transformers or PyTorchModelHubMixin or by
         timm, with a model card: the run's ``README.md``, or one made of the numbers here."""
         kept = None if self.config.log is None else Path(self.config.log, CARD)
-        card = card_of(self._recorded, self.summary, None) if kept is None else read_bytes(kept).decode()
+        card = card_of(self._recorded, self.summary, None) if kept is None else kept.read_bytes().decode()
         save(self.model, card, Path(folder))
 
     def push_to_hub(
@@ -180,9 +179,7 @@ def adapt(
     if network is not None:
         config.refuse_beside_a_model()
     devices.join()
-    if isinstance(config.start, PretrainConfig):
-        return _train_and_adapt(config, config.start)
-    for name in ("save_epochs", "save_logits", "save_predictions", "track"):
+    for name in ("save_predictions", "track"):
         if config.log is None and getattr(config, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
     given: Given = None
@@ -271,27 +268,3 @@ def _opened(
 def _probe(target: Domain, transforms: Transforms) -> Tensor:
     """Two images as the network gets them, (2, C, H, W)."""
     return torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
-
-
-def _train_and_adapt(config: AdaptConfig, first: PretrainConfig) -> AdaptationResult:
-    """Train the source model that the settings describe, and adapt it; what is finished is not made again.
-    ``result.json`` in the run directory is that of the adaptation, with the first stage's under ``pretrain``."""
-    from tllib_ancon.training.pretrain import pretrain  # with it TLLib becomes importable
-
-    if config.log is None:
-        raise UserError("a run of two stages needs a run directory; pass `log`")
-    log = Path(config.log)
-    if present := [name for name in (CONFIG, CHECKPOINTS) if (log / name).exists()]:
-        raise UserError(
-            f"run directory {log} holds {' and '.join(present)} of a run of another command, whose {RESULT} would be "
-            "replaced; choose another `log`"
-        )
-    target = inputs.open_images(config, config.target)
-    divide(target, config, Transforms(nn.Identity(), nn.Identity()))  # a target too small is refused at once
-    with of_stage("pretrain"):
-        trained = pretrain(first.replace(log=str(log / "pretrain")), part_of=log)
-    checkpoint = RunDirectory(log / "pretrain").checkpoints / trained["checkpoint"]
-    result = adapt(config=config.replace(start=None, checkpoint=str(checkpoint), log=str(log / "adapt")))
-    summary = {"pretrain": trained, **result.summary}
-    devices.on_main(RunDirectory(log).write_json)(RESULT, summary)
-    return replace(result, summary=summary)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim.swa_utils import AveragedModel
 
 from tllib_ancon import assessing, methods, selection
 from tllib_ancon.assessing import SourceStatistics
@@ -41,7 +40,7 @@ from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statisti
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS, fitted_rate
 from tllib_ancon.training.run import SOURCE, RunDirectory
-from tllib_ancon.training.saved import FILE, FOLDER, keep_logits, keep_predictions
+from tllib_ancon.training.saved import FILE, keep_predictions
 from tllib_ancon.training.state import copy_to_cpu
 from tllib_ancon.training.teaching import Labels
 
@@ -167,11 +166,6 @@ class Adaptation(TrainingLoop):
         self.target, self.record, self.source = target, inputs.recorder(target), source
         self.method.to(self.device)
         self.given: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
-        pulled = (parameter for parameter in self.network.parameters() if parameter.requires_grad and options.pull)
-        self.origins = {parameter: parameter.detach().clone() for parameter in pulled}
-        if options.average_last:
-            self.last_epoch = options.epochs + 1
-            self.average = self.parts["last_epochs"] = AveragedModel(self.given)
 
     def adapted(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
@@ -200,18 +194,7 @@ class Adaptation(TrainingLoop):
         }
 
     def _change(self, epoch: int) -> dict[str, Any]:
-        if epoch == 0:
-            return {}
-        if epoch > self.options.epochs:
-            self.given.load_state_dict(self.average.module.state_dict())
-            if self.options.batch_norm != "source" and has_statistics(self.network):
-                with self.batch_norm.estimated(self.network):
-                    self._predict(self.sample, epoch)
-            return {"averaged": self.options.average_last}
-        numbers = self._train_epoch(epoch)
-        if epoch > self.options.epochs - self.options.average_last:
-            self.average.update_parameters(self.given)
-        return numbers
+        return {} if epoch == 0 else self._train_epoch(epoch)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         prepared, passed = self._prepare() if epoch == 1 else ({}, self.passed)
@@ -277,17 +260,6 @@ class Adaptation(TrainingLoop):
             loss = loss + cross_entropy(logits[len(views) * count :].float(), labelled[1].to(logits.device))
         return loss, logits[:count], self.method.diagnostics()
 
-    @torch.no_grad()
-    def _update(self) -> None:
-        """After each step weights return a little to the source model's θ₀: θ ← (1 - ρ) θ + ρ θ₀, ρ being ``pull``.
-
-        Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and
-        Prior Correction" (ROID), WACV 2024, Eq. (4).
-        """
-        super()._update()
-        for parameter, source in self.origins.items():
-            parameter.lerp_(source, self.options.pull)
-
     def _score(self, metrics: dict[str, Any]) -> Predictions | None:
         """Score the hold-out, or the sample if nothing is held out; and for the record the whole target if it has
         labels. Returns the predictions on the whole target, if there are any."""
@@ -344,26 +316,20 @@ class Adaptation(TrainingLoop):
 
     def _keep(self, scored: Predictions | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
-        if self.run is not None and self.options.save_epochs:
-            self.run.keep_latest(self.run.epoch_checkpoint(epoch))
         if self.run is not None and epoch == 0 and self.options.checkpoint is None:
             self.run.keep_latest(self.run.checkpoints / SOURCE)
         if self.run is None or not self._keeps_predictions():
             return
         predictions = scored or self._predict_all(epoch)[0]
-        if self.options.save_logits:
-            path = self.run.path / FOLDER / f"epoch-{epoch:03d}.npz"
-            self.run.then(partial(keep_logits, path, predictions, self.target))
-        if self.options.save_predictions and self._is_best():
-            path, own = self.run.path / FILE, self.method.votes(torch.tensor(self.images.shard.padded_positions))
-            votes = None
-            if own is not None:  # f̄ of every image; zeros for one that was held out
-                votes, adapted = torch.zeros(len(self.target), own.shape[1]), self.images.adapted_indices
-                votes[adapted] = processes.interleave(own)[: len(adapted)].cpu()
-            self.run.then(partial(keep_predictions, path, predictions, self.target, votes))
+        path, own = self.run.path / FILE, self.method.votes(torch.tensor(self.images.shard.padded_positions))
+        votes = None
+        if own is not None:  # f̄ of every image; zeros for one that was held out
+            votes, adapted = torch.zeros(len(self.target), own.shape[1]), self.images.adapted_indices
+            votes[adapted] = processes.interleave(own)[: len(adapted)].cpu()
+        self.run.then(partial(keep_predictions, path, predictions, self.target, votes))
 
     def _keeps_predictions(self) -> bool:
-        return self.options.save_logits or (self.options.save_predictions and self._is_best())
+        return self.options.save_predictions and self._is_best()
 
     def _is_best(self) -> bool:
         epoch = self.metrics[-1]["epoch"]
@@ -387,8 +353,6 @@ def _refuse_criterion(config: AdaptConfig, model: Classifier, images: TargetImag
     name, criterion = config.criterion, selection.CRITERIA.get(config.criterion)
     if model.num_classes < 2:
         raise UserError(ONE_LOGIT)
-    if criterion and (images.num_held_out or images.shard.num_samples) < criterion.fewest_samples:
-        raise UserError(f"`criterion={name}` needs more than the one image that is held out")
     if criterion and criterion.needs_dropout and model.head is None:
         raise UserError(f"`criterion={name}` drops features before the head, and this network has none; name another")
 
@@ -396,7 +360,7 @@ def _refuse_criterion(config: AdaptConfig, model: Classifier, images: TargetImag
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
     """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
-    given = [name for name in ("pull", "warmup_steps", "average_last", "teach") if getattr(config, name)]
+    given = [name for name in ("warmup_steps", "teach") if getattr(config, name)]
     given += ["batch_norm"] * (config.batch_norm == "source") + ["views"] * (config.views == 2)
     if given and not trains:
         raise UserError(

@@ -13,11 +13,10 @@ import huggingface_hub
 from torch import nn
 
 from tllib_ancon import assessing, methods
-from tllib_ancon.certifying.session import in_words
 from tllib_ancon.errors import UserError
 from tllib_ancon.text import markdown, say, yaml
 from tllib_ancon.training.devices import on_main
-from tllib_ancon.training.files import read_bytes, write_bytes
+from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
 
 MEASURES = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")}
@@ -55,7 +54,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         *(f"\n{line.capitalize()}." for line in assessing.before_adapting(summary)),
         f"\nClasses: {', '.join(map(markdown, recorded['inputs']['classes']))}.\n",
         f"```json\n{json.dumps(settings, indent=2)}\n```",
-        *([] if certificate is None else ["\n## Certificate\n", *in_words(dict(certificate))]),
+        *([] if certificate is None else ["\n## Certificate\n", *certificate.get("words", ())]),
     ]
     return str(huggingface_hub.ModelCard("\n".join(lines) + "\n"))
 
@@ -65,9 +64,9 @@ def write_card(run: RunDirectory, summary: Mapping[str, Any], certificate: Mappi
     """Write the model card of a finished run with this result into its directory, before ``certificate`` is written
     there. A card that a user has edited stays."""
     card, file = run.path / CARD, run.path / CERTIFICATE
-    before = json.loads(read_bytes(file)) if file.is_file() else None
+    before = json.loads(file.read_bytes()) if file.is_file() else None
     old, new = (card_of(run.config(), summary, known).encode() for known in (before, certificate or before))
-    if card.is_file() and read_bytes(card) not in (old, new):
+    if card.is_file() and card.read_bytes() not in (old, new):
         say(f"{card} has changed since tllib-ancon wrote it and stays; remove it to get a new one", file=sys.stderr)
     else:
         write_bytes(card, new)

@@ -1,5 +1,4 @@
-"""Files and folders of a run: regular files of its own, whole or absent whenever the process or the machine stops, and
-written by one process at a time. ``open(path, mode, opener=regular)`` opens any of them."""
+"""Files and folders of a run: each whole or absent whenever a process stops, and written by one process at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import json
 import os
 import platform
 import shutil
-import stat
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,28 +24,6 @@ except ImportError:  # Windows has no record locks: there, nothing is locked
 LOCK, PARTIAL = ".lock", ".partial"
 """The file that is locked; the ending of one that is being written."""
 
-PLANTED = "{} is a link or no regular file, which no run makes; move it away"
-
-
-def regular(name: str, flags: int) -> int:
-    """The ``opener`` of ``open`` that follows no link and waits for no pipe that was put in the place of a file."""
-    try:
-        as_it_is = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        descriptor = os.open(name, flags | as_it_is, 0o666)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
-            raise
-    raise UserError(PLANTED.format(name))
-
-
-def refuse_links(*folders: Path) -> None:
-    for folder in folders:
-        if folder.is_symlink():
-            raise UserError(PLANTED.format(folder))
-
 
 def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
     """The path of a file to be written once all is computed; one that cannot be used is refused before that."""
@@ -58,15 +34,10 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
     return Path(out)
 
 
-def read_bytes(path: Path) -> bytes:
-    with open(path, "rb", opener=regular) as file:
-        return file.read()
-
-
 def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
     """The names and values that a JSON file holds, or this line of it."""
     with reading(path, "JSON", advice):
-        content = json.loads(read_bytes(path) if line is None else line, parse_int=_counted)
+        content = json.loads(path.read_bytes() if line is None else line, parse_int=_counted)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no names with values but {one_line(content)!r}{advice}")
     return content
@@ -110,13 +81,12 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def copy_whole(source: Path, path: Path) -> None:
-    with open(source, "rb", opener=regular) as original:
+    with open(source, "rb") as original:
         write_whole(path, lambda file: shutil.copyfileobj(original, file, 2**20))
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file that :func:`regular` opens; ``path.resolve()`` is what any link leads to."""
-    with open(path, "rb", opener=regular) as file:
+    with open(path, "rb") as file:
         return sha256_of(file)
 
 
@@ -134,7 +104,7 @@ def lock_folder(folder: Path) -> TextIO:
     It is a POSIX record lock on ``<folder>/.lock``, which the system takes back when the process ends, however it ends,
     which data-loader workers do not inherit, and which works over NFS. The file says who holds or last held it.
     """
-    file = open(folder / LOCK, "a+", opener=regular)  # noqa: SIM115 (held until it is closed)
+    file = open(folder / LOCK, "a+")  # noqa: SIM115 (held until it is closed)
     try:
         if fcntl is not None:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -48,7 +48,7 @@ from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_p
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import say
 from tllib_ancon.training import devices
-from tllib_ancon.training.files import read_bytes, sha256
+from tllib_ancon.training.files import sha256
 from tllib_ancon.training.inference import Predictions
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import BEST, CONFIG, LATEST, STATISTICS, RunDirectory
@@ -279,7 +279,7 @@ class TrainedModel:
         if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
             return None
         with reading(path, "statistics of a source", "; remove it to go on without them"):
-            read = json.loads(read_bytes(path))
+            read = json.loads(path.read_bytes())
             return SourceStatistics(*(read[field.name] for field in fields(SourceStatistics)))
 
     @property

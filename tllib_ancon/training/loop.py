@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from typing import Any
@@ -18,7 +17,6 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.loading import DomainImages, EpochSampler, ImageLoader, WorkerPool
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.interruption import Interruption
-from tllib_ancon.models.classifier import depths
 from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices
@@ -244,16 +242,18 @@ class TrainingLoop(ABC):
 def create_optimizer(
     groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, model: nn.Module
 ) -> Optimizer:
-    """SGD with Nesterov momentum (plain without momentum), or AdamW, over parameter groups that carry their own ``lr``,
-    which falls with the depth in the model where ``layer_decay`` is below 1. AdamW spares parameters of one dimension,
-    such as biases and those of norms, the weight decay.
+    """SGD with Nesterov momentum (plain without momentum), or AdamW, over parameter groups that carry their own ``lr``.
+    AdamW applies no weight decay to parameters of one dimension, such as biases and those of norms.
 
-    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019; the decay over layers is that of
-    Clark et al., "ELECTRA", ICLR 2020, as Bao et al., "BEiT", ICLR 2022 have it for images.
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
     adam, momentum = options.optimizer == "adamw", options.momentum
-    if adam or options.layer_decay < 1:
-        groups = _divided(groups, options.layer_decay, options.weight_decay, depths(model), spare=adam)
+    if adam:
+        groups = [
+            {**group, "params": [one for one in group["params"] if (one.ndim < 2) is is_flat], "weight_decay": decay}
+            for group in groups
+            for is_flat, decay in ((False, options.weight_decay), (True, 0.0))
+        ]
     shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": options.fused or None}
     try:
         if adam:
@@ -263,18 +263,6 @@ def create_optimizer(
         if not options.fused:
             raise
         raise UserError(f"this device has no fused optimiser ({error}); leave out `fused`") from error
-
-
-def _divided(
-    groups: list[dict[str, Any]], layer_decay: float, weight_decay: float, depth: dict[nn.Parameter, int], spare: bool
-) -> list[dict[str, Any]]:
-    """The groups, divided by rate and weight decay; parameters outside the model learn as its last layer."""
-    top, divided = max(depth.values(), default=0), defaultdict[tuple[float, float], list[nn.Parameter]](list)
-    for group in groups:
-        for one in group["params"]:
-            rate = group["lr"] * layer_decay ** (top - depth.get(one, top))
-            divided[rate, 0.0 if spare and one.ndim < 2 else weight_decay].append(one)
-    return [{"params": own, "lr": rate, "weight_decay": decay} for (rate, decay), own in divided.items()] or groups
 
 
 def power_decay(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,12 +30,11 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
 
 
-def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[str, Any]:
+def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """Train the source model that the settings describe, or finish the training.
 
     Args:
         config: with a ``log``, where the model is left
-        part_of: the run directory of the run of two stages of which this is the first
 
     Returns: what ``result.json`` holds; its ``checkpoint`` is the name of the model's file
 
@@ -53,7 +51,7 @@ def pretrain(config: PretrainConfig, part_of: str | Path | None = None) -> dict[
     devices.join()
     with devices.using_processor(config.threads):
         config, progress = config.with_assumed(), Progress(config.quiet, config.verbose)
-        run, found = RunDirectory(str(config.log), part_of), None
+        run, found = RunDirectory(str(config.log)), None
         domains = [inputs.open_images(config, config.source)]
         if config.method != "erm":
             domains.append(inputs.open_images(config, config.target, classes=domains[0].classes))

@@ -16,20 +16,17 @@ import torch
 
 from tllib_ancon._version import __version__
 from tllib_ancon.config import AdaptConfig
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.errors import REMOVED, UserError, reading
 from tllib_ancon.settings import flag_of, settings_of
 from tllib_ancon.training import files
 from tllib_ancon.training.devices import is_main, on_main
 from tllib_ancon.training.saved import FILE as PREDICTIONS
-from tllib_ancon.training.saved import FOLDER as LOGITS
 from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sealed
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED, CARD, STATISTICS = "certificate.json", "certified.pth", "README.md", "source.json"
-SEVERAL = "several.json"
-"""The certificate of this run and others."""
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
@@ -37,6 +34,8 @@ NOT_SETTINGS = (
     *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
 )
 """Entries of a configuration that do not decide what a run computes."""
+UNUSED = (None, False, 0, 1.0, "auto", "exact")
+"""Values of settings that this version has no more, by which they changed nothing."""
 
 _read = partial(files.read_json, advice=f"; {ANEW}")
 
@@ -49,8 +48,7 @@ class RunDirectory:
 
     It holds ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
     ``predictions.npz`` if it was asked for, ``checkpoints/``, ``visualize/`` and ``result.json`` (written last: its
-    presence means that the run is finished). ``part_of`` is the folder of a run of several stages of which this is one;
-    its ``result.json`` is written when all have finished.
+    presence means that the run is finished).
 
     A copy of an epoch on the host is written while the next epoch is trained; what reads the files here waits for it.
     An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it, of every process; ``latest.pth``,
@@ -61,10 +59,10 @@ class RunDirectory:
     read, or the error that it met.
     """
 
-    def __init__(self, path: str | Path, part_of: str | Path | None = None):
-        self.path, self.part_of = Path(path), Path(part_of or path)
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
-        self._folders = (self.checkpoints, self.path / "visualize", self.path / LOGITS)
+        self._folders = (self.checkpoints, self.path / "visualize")
         self._lock: TextIO | None = None
         self._best_sha256: str | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
@@ -95,7 +93,7 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of each epoch that is kept, oldest first."""
         path = self.path / METRICS
-        return [_read(path, line) for line in files.read_bytes(path).splitlines()] if path.is_file() else []
+        return [_read(path, line) for line in path.read_bytes().splitlines()] if path.is_file() else []
 
     @on_main
     def result(self) -> dict[str, Any]:
@@ -103,7 +101,6 @@ class RunDirectory:
 
     def claim(self) -> None:
         """Keep other processes from writing here, until :meth:`close`."""
-        files.refuse_links(*self._folders)
         self._lock = self._lock or files.lock_folder(self.path)
 
     @on_main
@@ -115,7 +112,6 @@ class RunDirectory:
         whose files are missing, links, or not those that it wrote. ``overwrite`` starts anew where a run is kept; but a
         run that the same settings began so, and that was cut off, is continued.
         """
-        files.refuse_links(*self._folders)
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
         overwrite = overwrite and not self._overwrites_already(wanted)
         if self._has(RESULT) and not overwrite:
@@ -128,7 +124,7 @@ class RunDirectory:
         self.claim()
         for unfinished in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + files.PARTIAL)):
             unfinished.unlink()
-        for folder in self._folders[:2]:
+        for folder in self._folders:
             folder.mkdir(exist_ok=True)
         if overwrite:
             self.clear()
@@ -189,9 +185,6 @@ class RunDirectory:
         """Keep a copy of ``latest.pth``, the model of the last epoch that was given to :meth:`save_epoch`."""
         self.then(lambda: files.copy_whole(self.checkpoints / LATEST, path))
 
-    def epoch_checkpoint(self, epoch: int) -> Path:
-        return self.checkpoints / f"epoch-{epoch:03d}.pth"
-
     @on_main
     def wait(self) -> None:
         self._written.result()
@@ -200,7 +193,7 @@ class RunDirectory:
     def load(self, name: str) -> dict[str, Any]:
         """The weights of a checkpoint that was kept, such as ``best.pth``; no code of a file is run."""
         self._written.result()
-        with open(self.checkpoints / name, "rb", opener=files.regular) as file:
+        with open(self.checkpoints / name, "rb") as file:
             weights: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return weights
 
@@ -231,10 +224,9 @@ class RunDirectory:
         if not self.path.is_dir():
             return
         self.claim()
-        names = (RESULT, CERTIFICATE, SEVERAL, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
-        for path in (*(self.path / name for name in names), *(self.path / LOGITS).glob("*.npz")):
-            path.unlink(missing_ok=True)
-        (self.part_of / RESULT).unlink(missing_ok=True)
+        names = (RESULT, CERTIFICATE, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
         self.discard_state()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
@@ -251,9 +243,8 @@ class RunDirectory:
 
     def _outputs(self) -> list[str]:
         """The files that a finished run answers for, where it has them."""
-        epochs = [f"{CHECKPOINTS}/{path.name}" for path in self.checkpoints.glob("epoch-*.pth")]
         weights = [f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)]
-        return [METRICS, PREDICTIONS, STATISTICS, *weights, *epochs]
+        return [METRICS, PREDICTIONS, STATISTICS, *weights]
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""
@@ -274,8 +265,8 @@ class RunDirectory:
         with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
             same = recorded["versions"] == versions() and not differences(recorded, wanted)
-            if recorded["overwrite"] and same and not (self.part_of / RESULT).is_file():
-                self._verify_result() if self._has(RESULT) else self._read_state()
+            if recorded["overwrite"] and same and not self._has(RESULT):
+                self._read_state()
                 return True
         return False
 
@@ -325,7 +316,9 @@ def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[
         dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
         for config in (recorded, wanted)
     )
-    return {name: (there.get(name), now.get(name)) for name in {**there, **now} if there.get(name) != now.get(name)}
+    unused = {name for name, value in there.items() if name in REMOVED and value in (*UNUSED, now.get(name))}
+    names = (name for name in {**there, **now} if name not in unused)
+    return {name: (there.get(name), now.get(name)) for name in names if there.get(name) != now.get(name)}
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

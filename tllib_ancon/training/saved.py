@@ -1,9 +1,8 @@
-"""Outputs of models on the target that a run keeps as NumPy arrays: ``predictions.npz``, ``logits/epoch-NNN.npz``."""
+"""Predictions of the adapted model on the target as NumPy arrays: ``predictions.npz``."""
 
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,12 @@ import numpy.typing as npt
 from torch import Tensor
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import UserError, megabytes, reading
-from tllib_ancon.training.files import read_bytes, write_bytes
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions
 
 Array = npt.NDArray[Any]
-FILE, FOLDER = "predictions.npz", "logits"
-FEW_BYTES, MOST_BYTES, MOST_TIMES = 2**26, 2**32, 64
-"""What unpacks to more than 64 MiB, and to more than 4 GiB or 64 times its size, holds no predictions."""
+FILE = "predictions.npz"
 FORM = {
     "indices": ("N", "iu"),
     "logits": ("NK", "f"),
@@ -60,23 +57,17 @@ class SavedPredictions:
             raise UserError(f"array 'labels' has values outside 0 to {sizes['K'] - 1}")
 
 
-def keep_logits(path: Path, predictions: Predictions, target: Domain, **more: Array | None) -> None:
-    """Write what a model predicts on all images of a target, with their positions in its list and their labels,
-    whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    saved = SavedPredictions(target.positions, predictions.logits.cpu().numpy(), target.labels, **more)
-    write_arrays(path, vars(saved))
-
-
 def keep_predictions(path: Path, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
-    """:func:`keep_logits` with features, the paths of images that are files, and the votes, (N, K), for all images."""
+    """Write logits, features, labels, votes (N, K) and paths of all images of a target."""
     features, counted = predictions.features.cpu().numpy(), None if votes is None else votes.numpy()
     if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
         features = features.astype(np.float16)
     if counted is not None:
         counted = counted.astype(np.uint16 if (counted == counted.round()).all() else np.float32)
     paths = None if target.paths is None else np.asarray(target.paths)
-    keep_logits(path, predictions, target, features=features, votes=counted, paths=paths)
+    logits = predictions.logits.cpu().numpy()
+    saved = SavedPredictions(target.positions, logits, target.labels, features, counted, paths)
+    write_arrays(path, vars(saved))
 
 
 def read_predictions(run: Path) -> SavedPredictions | None:
@@ -98,13 +89,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
-    """The arrays of these names that a ``.npz`` has. No object is unpickled, and nothing too large is unpacked."""
-    with reading(path, "arrays"):
-        content = io.BytesIO(read_bytes(path))
-        packed = content.getbuffer().nbytes
-        unpacked = sum(entry.file_size for entry in zipfile.ZipFile(content).infolist())
-        if unpacked > FEW_BYTES and unpacked > min(MOST_BYTES, MOST_TIMES * packed):
-            raise ValueError(f"{megabytes(packed)} that unpack to {megabytes(unpacked)}")
-        content.seek(0)
-        with np.load(content, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names if name in arrays.files}
+    """The arrays of these names that a ``.npz`` has. No object is unpickled."""
+    with reading(path, "arrays"), np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in names if name in arrays.files}

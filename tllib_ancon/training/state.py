@@ -17,7 +17,7 @@ from torch import Tensor
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.self_training import processes
 from tllib_ancon.training.devices import collect
-from tllib_ancon.training.files import read_bytes, sha256_of
+from tllib_ancon.training.files import sha256_of
 
 SEAL = b"sha256:"
 ANEW = "pass `overwrite=True` to start the run anew"
@@ -98,7 +98,7 @@ def write_sealed(file: BinaryIO, state: Mapping[str, Any]) -> None:
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """What :func:`write_sealed` wrote, undamaged; no code of the file is run, whoever wrote it."""
-    content, seal, digest = read_bytes(path).rpartition(SEAL)
+    content, seal, digest = path.read_bytes().rpartition(SEAL)
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {ANEW}")
     state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
