@@ -9,8 +9,6 @@ predictions alone. Here every criterion of :func:`tllib_ancon.selection.score_al
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import numpy as np
-import torch
 
 from tllib_ancon import PretrainConfig, adapt, pretrain, selection
 from tllib_ancon.data.demo import write_demo_domains
@@ -22,22 +20,20 @@ network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
 
 # %%
-# ``save_logits`` keeps what the model of every epoch says of every image, so that criteria can be tried later.
+# The criteria need probabilities (N, K) and no labels. An adaptation records each of them after every epoch.
 
 result = adapt(
-    "runs/source", **digits, **machine, target=("handwritten",), method="self-training", epochs=6, save_logits=True,
+    "runs/source", **digits, **machine, target=("handwritten",), method="self-training", epochs=6,
     log="runs/self-training",
 )  # fmt: skip
 print(f"InfoMax chose epoch {result.selected_epoch}")
 
 # %%
-# A criterion needs probabilities (N, K) and nothing else.
+# Compare the epochs that the criteria choose. Entry 0 is the source model.
 
-epochs = [np.load(path)["logits"] for path in sorted(Path("runs/self-training/logits").glob("epoch-*.npz"))]
-scores = [selection.score_all(torch.as_tensor(logits).softmax(1)) for logits in epochs]
-for criterion in scores[0]:
-    chosen = selection.best_epoch([score[criterion] for score in scores], criterion)
-    print(f"{criterion:<14} chooses entry {chosen}, accuracy {result.metrics[chosen]['accuracy']:.1f} %")
+for criterion in selection.PAPER_CRITERIA:
+    chosen = selection.best_epoch([epoch[criterion] for epoch in result.metrics], criterion)
+    print(f"{criterion:<14} chooses epoch {chosen}, accuracy {result.metrics[chosen]['accuracy']:.1f} %")
 
 # %%
 # The labels of this data set show how much each choice costs. An adaptation never sees them.
@@ -45,6 +41,6 @@ for criterion in scores[0]:
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
 left.plot([entry["accuracy"] for entry in result.metrics], marker="o")
 left.set(xlabel="epoch", ylabel="accuracy on the target (%)")
-right.plot([score["infomax"] for score in scores], marker="o", color="tab:orange")
+right.plot([entry["infomax"] for entry in result.metrics], marker="o", color="tab:orange")
 right.set(xlabel="epoch", ylabel="InfoMax")
 plt.show()

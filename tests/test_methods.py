@@ -35,21 +35,6 @@ def test_a_confidence_by_dropout_needs_a_head() -> None:
         methods.create("ancon", **SIZES, confidence="mc-dropout")
 
 
-@pytest.mark.parametrize(
-    ("dataset", "neighbors", "beta"),
-    [("OfficeHome", 3, 0.0), ("Office31", 3, 1.0), ("VisDA2017", 5, 5.0), ("ImageList", 3, 0.0), (None, 3, 0.0)],
-)
-@pytest.mark.parametrize("name", ["aad", "aad+ancon-auto"])
-def test_aad_has_its_defaults_by_dataset(name: str, dataset: str | None, neighbors: int, beta: float) -> None:
-    resolved = methods.resolve(name, {}, dataset)
-    assert (resolved["neighbors"], resolved["aad_beta"]) == (neighbors, beta)
-    assert methods.resolve(name, {"neighbors": 4, "aad_beta": 2.0}, dataset)["aad_beta"] == 2.0
-    made = methods.create(name, **SIZES, dataset=dataset, neighbors=2).objective.module
-    assert (made.neighbors, made.beta) == (2, beta)
-
-
-# Methods of other packages
-
 PAGE = (Path(__file__).parents[1] / "docs" / "own_method.md").read_text(encoding="utf-8")
 
 MODULE = PAGE.split("```python\n")[1].split("```")[0]

@@ -34,7 +34,6 @@ for SEED in ${SEEDS:-0 1 2}; do
     for METHOD in ${METHODS:-shot self-training elr ancon ancon-auto nrc+ancon}; do
       case $METHOD in
         shot*) OWN="--shot-coefficient 0.1" ;;
-        nrc*) OWN="--search ${SEARCH:-exact}" ;;
         *) OWN= ;;
       esac
       tllib-ancon adapt "$DIGITS/$TARGET" $NET $SGD $TRAIN --checkpoint "$START" --seed "$SEED" --method "$METHOD" $OWN \

@@ -12,18 +12,23 @@
 #   NETWORK  flags of the model (-a resnet50)
 #   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
 #   SPEED    measurements of benchmarks.speed (step votes search images augmentation epochs predictions peak)
-#   PLAN     of "tllib-ancon benchmark" (office31: the paper's settings, three seeds)
-#   TABLE    its flags besides those of the model
+#   PLAN     plan of "tllib-ancon benchmark" (a copy of office31, the paper's settings and three seeds, with WORKERS and
+#            DATA's weights)
+#   TABLE    its flags, such as --pairs
 #   WORKERS  processes that load images (half the cores)
 set -uo pipefail
 DATA=$1 OUT=$2
-NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-office31} TABLE=${TABLE:-}
+NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-$OUT/office31.toml} TABLE=${TABLE:-}
 SPEED=${SPEED-step votes search images augmentation epochs predictions peak}
 WORKERS=${WORKERS:-$(($(nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=
 if [ -e "$DATA/weights.safetensors" ]; then WEIGHTS="--pretrained-weights $DATA/weights.safetensors"; fi
 mkdir -p "$OUT/ended" "$OUT/logs"
+{
+  printf 'extends = "office31"\n[common]\nworkers = %s\n' "$WORKERS"
+  if [ -n "$WEIGHTS" ]; then printf '[source.erm]\npretrained-weights = "%s"\n' "$DATA/weights.safetensors"; fi
+} > "$OUT/office31.toml"
 trap 'python -m benchmarks.gpu.summary "$OUT" > "$OUT/summary.md"' EXIT
 
 # step NAME COMMAND...: make it in what is left of the time, unless it has ended
@@ -64,6 +69,6 @@ short bf16 --mixed-precision bf16
 short compile --compile
 short device-augmentation --cache "$OUT/cache" --device-augmentation
 short everything --cache "$OUT/cache" --device-augmentation --channels-last --fused --mixed-precision bf16 --compile
-step office31 tllib-ancon benchmark "$PLAN" "$DATA/office31" --out "$OUT/office31" $NETWORK $WEIGHTS -j "$WORKERS" $TABLE
+step office31 tllib-ancon benchmark "$PLAN" "$DATA/office31" --out "$OUT/office31" $TABLE
 step report tllib-ancon report "$OUT/office31" --out "$OUT/report"
 if grep -qvx 0 "$OUT"/ended/*; then exit 1; fi

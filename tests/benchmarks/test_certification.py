@@ -38,7 +38,7 @@ def test_a_row_for_each_run_whose_models_differ(tmp_path: Path) -> None:
     data = write_domains(tmp_path / "data")
     source, out = tmp_path / "source", tmp_path / "out"
     assert command(["pretrain", *small_arguments(data), "--epochs", "4", "--log", str(source)]) == 0
-    start = ["-t", "dark", "--checkpoint", str(source), "--epochs", "2", "--lr", "0.3"]
+    start = ["-t", "dark", "--checkpoint", str(source), "--epochs", "2", "--lr", "0.3", "--method", "ancon"]
     for name in ("adapted", "unmoved"):
         assert command(["adapt", *small_arguments(data), *start, "--log", str(out / name)]) == 0
     shutil.copy(source / "checkpoints/best.pth", out / "unmoved/checkpoints")

@@ -201,21 +201,6 @@ def test_names_of_classes_are_text(browser: WebDriver) -> None:
         assert len(browser.find_elements(By.TAG_NAME, "img")) == 1
 
 
-def test_several_models_have_as_many_classes_and_an_image_that_is_skipped_is_not_shown(browser: WebDriver) -> None:
-    start, one = np.zeros(120, dtype=int), np.arange(120) % 2
-    session = Session(Comparison(start, [one, one * 2, 1 - one], [str(i) for i in range(120)], CLASSES, [*"abc"]))
-    with served(session) as page:
-        open_page(browser, page)
-        while session.question is not None:
-            place, classes = session.place, session.question.options
-            until(browser, lambda shown=place: image_is_shown(browser, shown))
-            assert options(browser) == [*(CLASSES[label] for label in classes), "Another class", "Cannot tell"]
-            third = one[session.question.position] == 0
-            press(browser, str(1 + (classes.index(0) if third else len(classes))))
-    assert place > len(session.answers)
-    assert [test.verdict for test in session.tests][2] == "worse"
-
-
 def test_an_image_that_cannot_be_read_is_said_and_the_next_one_shows(session: Session, browser: WebDriver) -> None:
     first = session.asked(0).position
 

@@ -12,6 +12,7 @@ from PIL import Image
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon import adapt
 from tllib_ancon.certifying.run import ModelPair
+from tllib_ancon.certifying.session import Comparison
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
 from tllib_ancon.data.answers import opaque
@@ -29,7 +30,7 @@ def finished(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = ["--epochs", "6", "--lr", "0.01", "--log", str(log / "pretrain")]
     assert main(["pretrain", *words, *source]) == 0
     words = [word for word in words if word != "--scratch"]
-    start = ["--checkpoint", str(log / "pretrain"), "--method", "ancon"]
+    start = ["--checkpoint", str(log / "pretrain" / "checkpoints" / "best.pth"), "--method", "ancon"]
     length = ["--epochs", "3", "--lr", "0.3", "-b", "16", "--log", str(log / "adapt")]
     assert main(["adapt", *words, "-t", "dark", *start, *length]) == 0
     pair(log).classes()
@@ -46,6 +47,10 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def pair(run: Path) -> ModelPair:
     return ModelPair(CertifyConfig(run=str(run), workers=0))
+
+
+def compared(run: Path) -> Comparison:
+    return pair(run).session().comparison
 
 
 def certificate(run: Path) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 def test_answers_from_a_file_decide_which_model_is_kept(
     run: Path, domains: Path, tmp_path: Path, capsys, adapted: bool, verdict: str, which: str
 ) -> None:
-    models, file = pair(run).compare(), tmp_path / "answers.csv"
+    models, file = compared(run), tmp_path / "answers.csv"
     said = models.adapted if adapted else models.start
     file.write_text("".join(f"{models.names[place]},{models.classes[said[place]]}\n" for place in models.disagreements))
     assert certified(run, "--answers", str(file)) == 0
@@ -92,7 +97,7 @@ def test_answers_from_a_file_decide_which_model_is_kept(
 
 
 def test_questions_come_as_copies_whose_names_tell_nothing(run: Path, tmp_path: Path) -> None:
-    models, file = pair(run).compare(), tmp_path / "questions.csv"
+    models, file = compared(run), tmp_path / "questions.csv"
     assert certified(run, "--questions", str(file)) == 0
     paths = [line.split(",")[0] for line in file.read_text().splitlines()[1:]]
     assert len(paths) == len(models.disagreements) == len([*(tmp_path / "questions-images").iterdir()])
@@ -106,10 +111,10 @@ def test_questions_come_as_copies_whose_names_tell_nothing(run: Path, tmp_path: 
 
 
 def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:
-    first = pair(run).compare()
+    first = compared(run)
     with monkeypatch.context() as patch:
         patch.setattr(ModelPair, "predictor", None)
-        second = pair(run).compare()
+        second = compared(run)
     assert np.array_equal(first.start, second.start)
     assert first.fingerprint == second.fingerprint
     shutil.copy(pair(run).checkpoints["start"], run / "adapt" / "checkpoints" / "best.pth")
@@ -125,17 +130,15 @@ def test_an_overwritten_run_has_no_certificate(run: Path, domains: Path) -> None
     assert not (run / "adapt" / "checkpoints" / "certified.pth").exists()
 
 
-def test_a_source_model_that_is_gone_moved_or_another(run: Path, tmp_path: Path, refused) -> None:
-    moved = Path(shutil.move(run, tmp_path / "elsewhere"))
-    start = moved / "pretrain" / "checkpoints" / "best.pth"
-    assert pair(moved).checkpoints["start"] == str(start)
-    assert certified(moved) == 0
+def test_a_source_model_that_is_gone_or_another(run: Path, tmp_path: Path, refused) -> None:
+    start = run / "pretrain" / "checkpoints" / "best.pth"
+    assert pair(run).checkpoints["start"] == str(start)
     kept = Path(shutil.move(start, tmp_path / "kept.pth"))
-    message = f"the source model of {moved}/adapt is gone: there is no {run}/pretrain/checkpoints/best.pth; say where "
-    assert message + "it is by --checkpoint" in refused(moved)
-    assert certified(moved, "--checkpoint", str(kept)) == 0
+    message = f"the source model of {run}/adapt is gone: there is no {start}; say where "
+    assert message + "it is by --checkpoint" in refused(run)
+    assert certified(run, "--checkpoint", str(kept)) == 0
     start.write_bytes(kept.read_bytes() + b"more")
-    assert "its checksum differs" in refused(moved)
+    assert "its checksum differs" in refused(run)
 
 
 def test_what_is_no_finished_adaptation_on_disk(run: Path, tmp_path: Path, refused) -> None:
@@ -154,7 +157,7 @@ def test_a_run_on_a_folder_of_images(run: Path, domains: Path, tmp_path: Path, r
     settings = {"epochs": 3, "lr": 0.3, "batch_size": 16, "workers": 0, "quiet": True}
     adapt(start, domains / "dark", log=str(tmp_path / "folder"), **settings)
     assert certified(tmp_path / "folder") == 0
-    models = pair(tmp_path / "folder").compare()
+    models = compared(tmp_path / "folder")
     assert models.classes == ["red", "green", "blue"]
     assert sorted(models.names)[0] == "blue/002.png"
 
@@ -165,4 +168,4 @@ def test_a_run_on_a_folder_of_images(run: Path, domains: Path, tmp_path: Path, r
     words = ["-d", "Folder", "-t", "all", "--checkpoint", start, "--epochs", "3", "--lr", "0.3", "-b", "16", "-j", "0"]
     assert main(["adapt", str(tmp_path / "images"), *words, "--quiet", "--log", str(tmp_path / "unlabelled")]) == 0
     assert certified(tmp_path / "unlabelled") == 0
-    assert pair(tmp_path / "unlabelled").compare().names[0] == "all/0.png"
+    assert compared(tmp_path / "unlabelled").names[0] == "all/0.png"

@@ -30,8 +30,8 @@ def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -
 def kept(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished adaptation of three epochs that kept all it can, of which the first is selected."""
     log = tmp_path_factory.mktemp("kept") / "run"
-    more = ["--epochs", "3", "--weighting", "uniform", "-b", "43", "--lr", "3"]
-    keep = ["--save-epochs", "--save-predictions", "--save-logits"]
+    more = ["--method", "ancon", "--epochs", "3", "--weighting", "uniform", "-b", "43", "--lr", "3"]
+    keep = ["--save-predictions"]
     assert main([*adapt_arguments(domains, source_checkpoint, log), *more, *keep]) == 0
     return log
 

@@ -168,7 +168,7 @@ def test_a_huge_number_in_a_run_leaves_it_out(tmp_path: Path, name: str, capsys)
         assert f"left out: {run}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("form", ["torch-export", "torchscript", "state-dict"])
+@pytest.mark.parametrize("form", ["torch-export", "state-dict"])
 def test_an_export_without_room_keeps_what_was_there(source_checkpoint, tmp_path, refused, form: str) -> None:
     (tmp_path / "model.pt").write_bytes(b"before")
     words = ["export", str(source_checkpoint), "--format", form, "--out", str(tmp_path / "model.pt")]

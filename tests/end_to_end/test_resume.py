@@ -49,7 +49,7 @@ def test_the_training_of_a_source_model_continues_too(domains: Path, tmp_path: P
 
 
 def test_a_run_that_is_killed_while_it_writes_an_epoch_and_trains_the_next(adapt, tmp_path: Path) -> None:
-    whole, cut = (adapt(name, *LENGTH, "--save-epochs", "--save-predictions", "--save-logits") for name in NAMES)
+    whole, cut = (adapt(name, *LENGTH, "--save-predictions") for name in NAMES)
     assert ended(whole) == 0
     generator = random.Random(0)
     for _ in range(KILLS_BY_WRITE):

@@ -66,16 +66,10 @@ def run_program(path: Path) -> Run:
     return program.module(), json.loads(extra[export.METADATA])
 
 
-def run_torchscript(path: Path) -> Run:
-    extra = {export.METADATA: ""}
-    program = torch.jit.load(path, _extra_files=extra)
-    return program, json.loads(extra[export.METADATA])
+RUNNERS = {"onnx": run_onnx, "torch-export": run_program}
 
 
-RUNNERS = {"onnx": run_onnx, "torch-export": run_program, "torchscript": run_torchscript}
-
-
-@pytest.mark.parametrize(("form", "build"), [("onnx", vit), ("torch-export", own), ("torchscript", shot)])
+@pytest.mark.parametrize(("form", "build"), [("onnx", vit), ("torch-export", own), ("torch-export", shot)])
 def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, build: Any, tmp_path: Path) -> None:
     if form == "onnx":
         pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
@@ -152,4 +146,4 @@ def test_weights_beyond_the_formats_limit(monkeypatch: pytest.MonkeyPatch) -> No
 def test_exporters_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        export.export(shot(), "torchscript", CLASSES, MEAN, STD, 32)
+        export.export(shot(), "torch-export", CLASSES, MEAN, STD, 32)

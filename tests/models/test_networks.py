@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.conftest import REFUSED
-from tests.end_to_end.test_hostile_files import Bomb
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy
@@ -144,27 +143,6 @@ def test_local_weights_need_no_classifier(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, weights[name]) for name, tensor in backbone.state_dict().items())
 
 
-@pytest.mark.parametrize("build", BOTH)
-def test_no_option_of_a_network_reads_a_file(build: Any, tmp_path: Path) -> None:
-    file, victim = tmp_path / "bomb.pth", tmp_path / "victim"
-    torch.save(Bomb(victim), file)
-    for option, value in {
-        "checkpoint_path": str(file),
-        "pretrained_cfg": {"file": str(file)},
-        "pretrained_cfg_overlay": {"file": str(file)},
-        "cache_dir": str(tmp_path),
-        "pretrained_model_args": {"a": str(file)},
-        "num_classes": 3,
-        "pretrained": True,
-    }.items():
-        with pytest.raises(UserError, match=f"`arch_option` {option} is not of the network test_resnet"):
-            build("test_resnet", pretrained=True, options={option: value})
-    for value in (str(file), {"a": [str(file)]}, ("https://x",), "C:\\weights", "weights.pth"):
-        with pytest.raises(UserError, match=r"`arch_option` act_layer: .* names a file or an address"):
-            build("test_resnet", pretrained=False, options={"act_layer": value})
-    assert not victim.exists()
-
-
 @pytest.mark.parametrize(("name", "options", "said"), REFUSED["networks"])
 def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said) as error:
@@ -176,20 +154,6 @@ def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said:
 def test_options_that_leave_no_logits_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         load("imagenet", "test_resnet", arch_options=options, scratch=True)
-
-
-@pytest.mark.parametrize(
-    ("build", "said"),
-    [
-        (lambda: shot_classifier(SmallCNN(), 10**12), r"`num_classes` 10{12}: .* 2\.6e\+14 weights; at most 4194304"),
-        (lambda: shot_classifier(SmallCNN(), 31, 10**9), r"`bottleneck_dim` 10{9}: .* 1\.3e\+11 .* at most 8388608"),
-        (lambda: create_network("resnet18", 10**12), "`num_classes` 1000000000000"),
-        (lambda: create_backbone("small_cnn", weights_file="none.pth"), "none.pth does not exist"),
-    ],
-)
-def test_sizes_are_limited_before_memory_is_asked_for(build: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        build()
 
 
 def test_tokens_cannot_be_pooled() -> None:

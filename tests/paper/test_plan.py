@@ -113,20 +113,6 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> No
     assert compared == set(planned)
 
 
-def test_overrides_replace_settings_and_variants_stay() -> None:
-    loaded = plan.load("sensitivity").select(pairs=["Ar-Pr"], seeds=[0])
-    adapt = {"epochs": 3, "smoothing": 0.5, "no_hflip": True, "reciprocal": False}
-    overrides = {"source": {"epochs": 2}, "adapt": adapt}
-    runs = loaded.runs("ROOT", OUT, overrides)
-    assert runs[0].config.epochs == 2
-    adapted = [run.config for run in runs[1:]]
-    assert {config.epochs for config in adapted} == {3}
-    assert {config.options["smoothing"] for config in adapted} == {0.1, 0.3, 0.5, 0.7, 0.9}
-    assert all(config.no_hflip for config in adapted)
-    assert "--epochs" in runs[1].words
-    assert runs[1].words.count("--epochs") == 1
-
-
 def test_pairs_are_selected_by_name_pattern_and_group() -> None:
     loaded = plan.load("imagenet-c")
     assert loaded.select(pairs=["frost/5"]).pairs == ("frost/5",)

@@ -8,15 +8,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.report.fabricated import frame_of, write_predictions, write_run, write_source
+from tests.report.fabricated import frame_of, write_run, write_source
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 from tllib_ancon.report.report import write_report
 from tllib_ancon.report.runs import read_runs, refuse_mixed_settings, runs_csv
-from tllib_ancon.training import saved
 
 
 def refuse(folder: Path, *varied: str) -> None:
@@ -206,15 +204,6 @@ def test_the_record_of_a_benchmark_names_the_table_and_what_failed(runs: tuple[P
     assert text.startswith("## Office-31")
     assert "- failed: erm/A-W: no disk" in text
     assert "- not run: pairs " in text
-
-
-def test_predictions_that_unpack_to_much_do_not_end_the_report(runs, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(saved, "FEW_BYTES", 2**16)
-    zeros = np.zeros((100_000, 2), np.float32)
-    np.savez_compressed(runs[0] / "predictions.npz", indices=np.zeros(len(zeros), np.uint8), logits=zeros)
-    write_predictions(runs[1])
-    assert "MB that unpack to" in reported(tmp_path)
-    assert (tmp_path / "report/confusion.png").is_file()
 
 
 def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path: Path) -> None:

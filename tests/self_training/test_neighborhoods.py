@@ -165,7 +165,6 @@ def test_search_finds_what_expand_and_bmm_finds(memory_budget: int, monkeypatch:
     """Also in the way that an accelerator goes, where each neighbour counts as distinct."""
     bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
     part, expected = ExactSearch(5, 4, memory_budget), expand_and_bmm(indices, bank, 5, 4)
-    part.initialize(bank)
     assert same(part(indices, bank), expected)
     every_one = lambda near: (near.flatten(), torch.arange(near.numel()).view_as(near))  # noqa: E731
     monkeypatch.setattr(neighbors, "_distinct", every_one)
@@ -175,7 +174,7 @@ def test_search_finds_what_expand_and_bmm_finds(memory_budget: int, monkeypatch:
 def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, mm = [], torch.mm
     monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
-    ExactSearch(640, 8, 5, 5, memory_budget=30_000)(torch.arange(50), random_bank(640, 8))
+    ExactSearch(5, 5, memory_budget=30_000)(torch.arange(50), random_bank(640, 8))
     assert len(sizes) > 2
     assert max(sizes) <= 30_000
 
@@ -184,18 +183,7 @@ def test_a_copy_is_a_neighbour_and_the_sample_itself_never_is() -> None:
     bank = random_bank(70, 8)
     bank[:3] = bank[0]
     bank[5] = 0
-    near, expanded = ExactSearch(70, 8, 4, 4)(torch.arange(70), bank)
+    near, expanded = ExactSearch(4, 4)(torch.arange(70), bank)
     assert set(near[0, :2].tolist()) == {1, 2}
     assert not (near == torch.arange(70).unsqueeze(1)).any()
     assert not (expanded == near.unsqueeze(2)).any()
-
-
-def move(bank: Tensor, indices: Tensor, amount: float) -> None:
-    moved = bank[indices] + amount * random_bank(len(indices), bank.shape[1], seed=int(indices[0]))
-    bank[indices] = torch.nn.functional.normalize(moved)
-
-
-def flat_bank(seed: int) -> Tensor:
-    """300 features in 64 of 100 dimensions."""
-    plane = torch.linalg.qr(random_bank(100, 64, seed))[0]
-    return torch.nn.functional.normalize(random_bank(300, 64, seed) @ plane.T)

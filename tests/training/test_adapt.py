@@ -17,7 +17,7 @@ from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
-from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 
 CLASSES, SIDE, IMAGES = 3, 32, 20
@@ -196,7 +196,7 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
         ({"method": "nrc", "model": NoHead()}, "no Linear layer as its head"),
-        ({"start": PretrainConfig(source=("bright",), log="runs/source")}, "give a model or `start`, not both"),
+        ({"start": "latest"}, "give a model or `start`, not both"),
     ],
 )
 def test_what_is_refused(images: TensorDataset, changed: dict[str, Any], message: str) -> None:

@@ -174,7 +174,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(10), replace(*paths)))
     model, metrics = weights(1), [{"epoch": 0}, {"epoch": 1}]
     run.save_epoch({"parts": {"model": model}}, metrics, True)
-    run.keep_latest(run.epoch_checkpoint(1))
+    run.keep_latest(run.checkpoints / "source.pth")
     run.then(lambda: found.extend(path.name for path in tmp_path.rglob("*.*")))
     model["weight"].fill_(2)
     metrics.append({"epoch": 2})
@@ -183,7 +183,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     go.set()
     run.save_epoch({"parts": {"model": model}}, metrics, False)
     assert {"state.pth", "best.pth", "latest.pth", "metrics.jsonl"} <= set(found)
-    assert [run.load(name)["weight"][0] for name in (LATEST, BEST, "epoch-001.pth")] == [2, 1, 1]
+    assert [run.load(name)["weight"][0] for name in (LATEST, BEST, "source.pth")] == [2, 1, 1]
     run.close()
 
 
@@ -196,28 +196,11 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         after(1, patch, FULL)
         run.save_epoch(*epoch)
-        run.keep_latest(run.epoch_checkpoint(0))
+        run.keep_latest(run.checkpoints / "source.pth")
         with pytest.raises(UserError, match="No space left on device"):
             getattr(run, call)(*arguments.get(call, []))
     run.close()
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == [".lock", "config.json"]
-
-
-@OVERWRITE
-@FINISHED
-@pytest.mark.parametrize("folder", ["checkpoints", "visualize", "logits"])
-def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, folder: str, finished: bool, overwrite: bool) -> None:
-    run, outside = tmp_path / "run", tmp_path / "outside"
-    cut_or_whole(run, finished)
-    if (run / folder).exists():
-        (run / folder).rename(outside)
-    outside.mkdir(exist_ok=True)
-    (outside / "film.mkv.partial").write_text("mine")
-    (run / folder).symlink_to(outside)
-    before = content(outside)
-    with pytest.raises(UserError, match=f"{folder} is a link"):
-        train(run, overwrite=overwrite)
-    assert content(outside) == before
 
 
 @FINISHED
@@ -249,7 +232,7 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
         run.begin(CONFIG)
         for epoch in range(3):
             save(run, epoch)
-        run.keep_latest(run.epoch_checkpoint(2))
+        run.keep_latest(run.checkpoints / "source.pth")
     if finished:
         train(tmp_path)
     path = tmp_path / name

@@ -8,9 +8,8 @@ import torch
 from tests.training.test_state import Bomb
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import UserError
-from tllib_ancon.training import saved
 from tllib_ancon.training.inference import Predictions
-from tllib_ancon.training.saved import SavedPredictions, keep_logits, keep_predictions, read_predictions, write_arrays
+from tllib_ancon.training.saved import SavedPredictions, keep_predictions, read_predictions, write_arrays
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(4, 3)
 FULL = SavedPredictions(
@@ -38,13 +37,10 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
     target = target.subset([2, 5])
     features = torch.tensor([[0.5], [-largest]])
     predictions = Predictions(torch.arange(2), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    keep_logits(tmp_path / "logits" / "epoch-007.npz", predictions, target)
     keep_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(2))
     kept = read_predictions(tmp_path)
-    with np.load(tmp_path / "logits" / "epoch-007.npz") as logits:
-        for found in (SavedPredictions(**logits), kept):
-            assert (found.indices.tolist(), found.labels.tolist()) == ([2, 5], [0, 1])
-            assert found.logits.tolist() == [[1, 2], [3, 4]]
+    assert (kept.indices.tolist(), kept.labels.tolist()) == ([2, 5], [0, 1])
+    assert kept.logits.tolist() == [[1, 2], [3, 4]]
     assert (kept.paths.tolist(), kept.votes.tolist()) == (["b.png", "c.png"], [[1, 0], [0, 1]])
     assert (kept.features.dtype, kept.features.tolist()) == (kind, features.tolist())
 
@@ -81,11 +77,3 @@ def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path: Path) -> No
         with pytest.raises(UserError, match="cannot be read as arrays"):
             read_predictions(tmp_path)
     assert not bomb.victim.exists()
-
-
-def test_a_small_file_that_unpacks_to_much_is_refused_before(tmp_path: Path, monkeypatch) -> None:
-    zeros = np.zeros((saved.FEW_BYTES // 8 + 8, 2), np.float32)
-    np.savez_compressed(tmp_path / "predictions.npz", indices=np.zeros(len(zeros), np.uint8), logits=zeros)
-    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
-    with pytest.raises(UserError, match="MB that unpack to"):
-        read_predictions(tmp_path)

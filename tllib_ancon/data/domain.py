@@ -34,6 +34,7 @@ class Domain:
         labels: (N,) whole numbers in [0, K). Default: unlabelled
         positions: (N,) of each image among ``images``, which is the order of its list. Default: all
         skipped: why images of the list were left out, one text each
+        ignored: how many files beside the images were ignored, in words
 
     Raises:
         UserError: labels that are not N whole numbers in [0, K)
@@ -45,6 +46,7 @@ class Domain:
     labels: NDArray[np.int64] | None = None
     positions: Positions = None  # type: ignore[assignment]
     skipped: Sequence[str] = ()
+    ignored: str = ""
 
     def __post_init__(self) -> None:
         if self.positions is None:

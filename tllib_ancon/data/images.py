@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 """What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
 
 IMAGE_NAMES = ("image", "img")
@@ -62,11 +62,16 @@ def decode(file: BinaryIO, name: str) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The same image with three channels of 8 bits; one of 16 bits is scaled, where Pillow would clip it."""
-    if image.mode.startswith("I"):
-        image = Image.fromarray((np.asarray(image).clip(0, 65_535) / 257).astype(np.uint8))
-    if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
-        raise ValueError("it holds values that are not finite")
+    """The same image with three channels of 8 bits. Integers are scaled from 16 bits, floats from [0, 1]; floats in
+    [0, 255] stay."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        values = np.asarray(image)
+        least, most = values.min(), values.max()
+        limit = 255 if image.mode == "F" else 65_535
+        if not (least >= 0 and most <= limit):
+            raise ValueError(f"it holds values from {least:g} to {most:g}; save it with 8 bits a channel")
+        scale = 1 / 257 if limit > 255 else 255 if most <= 1 else 1
+        image = Image.fromarray((values * scale).astype(np.uint8))
     return image.convert("RGB")
 
 

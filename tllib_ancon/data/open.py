@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -40,8 +41,8 @@ NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, *LAYERED, *TLLIB, f"{HUGGING_FACE}NAM
 ROOT = "."
 """The domain that is the dataset's root itself."""
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Of images; torchvision's."""
+SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".jp2")
+"""Of images."""
 
 LABEL_NAMES = ("label", "labels")
 
@@ -213,13 +214,14 @@ def _reason(domain: Domain, index: int) -> str:
 
 
 class Tree:
-    """Folders and images below a root, in torchvision's order. Links are followed; what lies outside the root is
-    an error unless ``allow_outside``."""
+    """Folders and images below a root, in torchvision's order. Links are followed; a target outside the root is an
+    error unless ``allow_outside``. Hidden files and folders are left out; ``ignored`` counts other files by suffix."""
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
         if not os.path.isdir(root):
             raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
         self.root, self.allow_outside = Path(root), allow_outside
+        self._ignored: dict[str, Counter[str]] = {}
         real = os.path.join(os.path.realpath(root), "")
         self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
 
@@ -237,13 +239,21 @@ class Tree:
     def folders(self, folder: str | Path) -> list[str]:
         """Sorted names of the folders in this one."""
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
     def images(self, folder: str | Path) -> list[str]:
         """Sorted paths of the images in this folder, not below it."""
         with os.scandir(folder) as entries:
-            found = (entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir())
-            return [self.require(os.path.join(folder, name)) for name in sorted(found)]
+            names = sorted(entry.name for entry in entries if not entry.is_dir() and not entry.name.startswith("."))
+        endings = [os.path.splitext(name)[1].lower() for name in names]
+        self._ignored[str(folder)] = Counter(ending or "no suffix" for ending in endings if ending not in SUFFIXES)
+        found = (name for name, ending in zip(names, endings, strict=True) if ending in SUFFIXES)
+        return [self.require(os.path.join(folder, name)) for name in found]
+
+    @property
+    def ignored(self) -> Counter[str]:
+        """Suffix -> number of files that are no images, of the folders that were listed."""
+        return sum(self._ignored.values(), Counter())
 
     def images_below(self, folder: str | Path) -> Iterator[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
@@ -301,10 +311,16 @@ def _of_folders(
     images = ((path, None if name is None else label[name]) for name, images in parts for path in images)
     paths, labels = _listed(images, tree.root)
     if not paths:
-        folders = ", ".join(str(tree.domain(code)) for code in codes)
-        raise UserError(f"{folders}: no image here; known endings: {', '.join(SUFFIXES)}")
+        folders, ignored = ", ".join(str(tree.domain(code)) for code in codes), _counted(tree.ignored)
+        raise UserError(f"{folders}: no image here{ignored and f'; {ignored}'}. Known suffixes: {', '.join(SUFFIXES)}")
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
-    return Domain.of_files(name, paths, list(classes or ()), labels)
+    domain = Domain.of_files(name, paths, list(classes or ()), labels)
+    return replace(domain, ignored=_counted(tree.ignored))
+
+
+def _counted(ignored: Counter[str]) -> str:
+    """``301 files ignored (.heic, .txt)``; empty if there are none."""
+    return f"{ignored.total():,} files ignored ({', '.join(sorted(ignored))})" if ignored else ""
 
 
 def _open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:

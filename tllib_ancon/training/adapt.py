@@ -235,6 +235,7 @@ def _opened(
         raise UserError("`labels` belong to `images`; pass both, or neither")
     else:
         target = inputs.open_images(config, config.target, classes=classes)
+    inputs.show_ignored(config, target)
     record = {}
     if images is not None and isinstance(images, str | Path) and config.root is None:
         config = config.replace(root=str(images))

@@ -59,6 +59,8 @@ ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
 
+LIST_SUFFIXES = (".txt", ".csv", ".lst", ".list", "")
+
 Transform = Callable[[Any], Any]
 """What the data hold -> tensor (C, H, W)."""
 
@@ -186,12 +188,20 @@ def open_images(
     return opened
 
 
+def show_ignored(config: ImagesConfig, images: Domain) -> None:
+    """Show how many files beside the images were ignored."""
+    if images.ignored:
+        Progress(config.quiet).line(f"{len(images):,} images; {images.ignored}")
+
+
 def unlabelled_images(config: PredictConfig) -> Domain:
     """The images of a list or of a folder, or one image; no label is read."""
     root = Path(str(config.root))
     if config.data is not None and not root.is_file():
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     if root.is_file() and not root.name.lower().endswith(SUFFIXES):
+        if root.suffix.lower() not in LIST_SUFFIXES:
+            raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
         paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
         return Domain.of_files(root.stem, paths)
     return as_domain(str(root), labels=False)

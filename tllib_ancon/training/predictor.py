@@ -87,10 +87,12 @@ class Predictor:
     def open(self, images: Any = None, labels: bool = False) -> Domain:
         """The images, by default those that the settings name, with the names of the classes."""
         if images is not None:
-            return as_domain(images, labels=None if labels else False, classes=self.classes)
-        if not self.config.target:
-            return inputs.unlabelled_images(self.config)
-        opened = inputs.open_images(self.config, self.config.target, "test", self.classes)
+            opened = as_domain(images, labels=None if labels else False, classes=self.classes)
+        elif self.config.target:
+            opened = inputs.open_images(self.config, self.config.target, "test", self.classes)
+        else:
+            opened = inputs.unlabelled_images(self.config)
+        inputs.show_ignored(self.config, opened)
         return opened if labels else opened.without_labels()
 
     def transform(self, images: Domain) -> Transform:
