@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from timm.data.imagenet_info import ImageNetInfo
 from torchvision.datasets import ImageFolder
 
@@ -85,6 +86,28 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
     (root / "dslr" / "bike" / "link.png").symlink_to(outside / "c.png")
     refused(root, "link.png leads outside", code="dslr")
     refused(root, "leads outside", code=f"../{outside.name}")
+
+
+def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Path, tmp_path_factory) -> None:
+    outside, folder = touch(tmp_path_factory.mktemp("outside"), "c.png"), root / "dslr" / "bike"
+    Image.new("RGB", (4, 4)).save(folder / "a.png")
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "out.png").symlink_to(outside / "c.png")
+    (folder / "round").symlink_to(root / "dslr")
+    opened = open_domain(root, "Folder", ["dslr"], skip_corrupt=True)
+    assert list(opened.paths) == [str(folder / "a.png")]
+    assert [reason for reason in opened.skipped if "out.png leads outside" in reason]
+    assert [reason for reason in opened.skipped if "round is a link to a folder" in reason]
+    assert [reason for reason in opened.skipped if "loop.png" in reason]
+
+
+def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root: Path) -> None:
+    touch(root, "dslr/bike/a.heic", "dslr/bike/README", "dslr/.cache/a.png", "dslr/bike/._a.png")
+    before = len(open_domain(root, "Folder", ["web"]))
+    assert before
+    opened = open_domain(root, "Folder", ["dslr"])
+    assert opened.ignored == "2 files ignored (.heic, no suffix)"
+    assert not [path for path in opened.paths if "/." in path]
 
 
 @pytest.fixture

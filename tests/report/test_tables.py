@@ -145,7 +145,7 @@ def test_selection_by_each_criterion(tmp_path: Path) -> None:
     columns = ["infomax", "corr_c", "mean_entropy", "largest change"]
     assert list(made.columns) == columns
     assert numbers(made, "ancon", *columns) == [20.0, 30.0, 20.0, 10.0]
-    change_metrics(run, lambda lines: [one.update(corr_c=-at, aetta=at) for at, one in enumerate(lines)])
+    change_metrics(run, lambda lines: [one.update(corr_c=-at, aetta=-at) for at, one in enumerate(lines)])
     made = selection_table(frame_of(tmp_path))
     assert list(made.columns) == [*columns, "aetta"]
     assert numbers(made, "ancon", "aetta", "infomax", "largest change") == [30.0, 20.0, 0.0]

@@ -95,6 +95,8 @@ class Command:
 
 
 def adapt(config: AdaptConfig) -> None:
+    if not config.quiet:
+        say("loading PyTorch, the model and the images", file=sys.stderr)
     from tllib_ancon import adapt
     from tllib_ancon.training import devices
     from tllib_ancon.training.progress import result_summary
@@ -108,6 +110,11 @@ def adapt(config: AdaptConfig) -> None:
         picture.parent.mkdir(exist_ok=True)
         write_whole(picture, lambda file: draw_curves(metrics, file, measures))
     print(result_summary(result.summary))
+    say(f"model: {Path(str(config.log), 'checkpoints', 'best.pth')}")
+    if not config.quiet:
+        say(f"scores of each epoch: {picture}")
+        images = config.root if config.data is None else "IMAGES"
+        say(f"next: tllib-ancon predict {images} --checkpoint {config.log} --out predictions.csv")
 
 
 def pretrain(config: PretrainConfig) -> None:

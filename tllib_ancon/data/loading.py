@@ -290,7 +290,7 @@ def _running(loader: DataLoader[Any]) -> Iterator[Any]:
         yield from _without_sigchld(loader)
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
         text = str(error)
-        lost = text.startswith("DataLoader worker (pid") or "shared memory" in text
+        lost = text.startswith("DataLoader worker (pid") or "shared memory" in text or "resize file" in text
         if not lost and (isinstance(error, RuntimeError) or "in DataLoader worker process" in text):
             raise
         reason = one_line(text.rpartition("RuntimeError: ")[2]) or type(error).__name__

@@ -6,6 +6,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -83,7 +84,7 @@ def open_domain(
         found = _open_hugging_face(name, codes, allow_download)
         domain = _of_hugging_face(found, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
     else:
-        tree = Tree(root, allow_outside)
+        tree = Tree(root, allow_outside, skip_corrupt)
         openers: Mapping[str, Callable[[], Domain]] = {
             IMAGE_LIST: partial(_open_lists, tree, codes, num_classes),
             IMAGE_FOLDER: partial(_open_class_folders, tree, codes, classes),
@@ -103,6 +104,8 @@ def as_domain(
     labels: ArrayLike | bool | None = None,
     classes: Sequence[str] | None = None,
     name: str | None = None,
+    skip_corrupt: bool = False,
+    workers: int = 0,
 ) -> Domain:
     """A domain of what a Python program holds: a :class:`Domain`, or images as :func:`tllib_ancon.adapt` takes them, of
     which those of a folder may lie in a folder a class.
@@ -116,7 +119,7 @@ def as_domain(
     if isinstance(images, Domain):
         domain = images
     elif isinstance(images, str | os.PathLike):
-        tree = Tree(images)
+        tree = Tree(images, skip=skip_corrupt)
         below = tree.folders(tree.root)
         if below and labels is not False and tree.images(tree.root):
             raise UserError(
@@ -124,7 +127,8 @@ def as_domain(
                 "class; `labels=False` reads all of them without labels"
             )
         opener = _open_class_folders if below and labels is not False else _open_any
-        domain = require_files(opener(tree, [ROOT], classes))
+        domain = opener(tree, [ROOT], classes)
+        domain = without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
     elif isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):
         domain = require_files(Domain.of_files(name or "given", list(map(os.fspath, images)), list(classes or ())))
     elif type(images).__module__.partition(".")[0] == "datasets":
@@ -201,7 +205,8 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
         raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")
-    return replace(domain.subset([index for index, reason in enumerate(reasons) if not reason]), skipped=skipped)
+    readable = [index for index, reason in enumerate(reasons) if not reason]
+    return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
 
 
 def _reason(domain: Domain, index: int) -> str:
@@ -217,11 +222,12 @@ class Tree:
     """Folders and images below a root, in torchvision's order. Links are followed; a target outside the root is an
     error unless ``allow_outside``. Hidden files and folders are left out; ``ignored`` counts other files by suffix."""
 
-    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
+    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
             raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
         self.root, self.allow_outside = Path(root), allow_outside
-        self._ignored: dict[str, Counter[str]] = {}
+        self._skip, self._ignored = skip, dict[str, Counter[str]]()
+        self.skipped: dict[str, str] = {}  # path -> why it was left out
         real = os.path.join(os.path.realpath(root), "")
         self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
 
@@ -239,16 +245,22 @@ class Tree:
     def folders(self, folder: str | Path) -> list[str]:
         """Sorted names of the folders in this one."""
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            return sorted(entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith("."))
 
     def images(self, folder: str | Path) -> list[str]:
         """Sorted paths of the images in this folder, not below it."""
         with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if not entry.is_dir() and not entry.name.startswith("."))
+            names = sorted(entry.name for entry in entries if not _is_folder(entry) and not entry.name.startswith("."))
         endings = [os.path.splitext(name)[1].lower() for name in names]
         self._ignored[str(folder)] = Counter(ending or "no suffix" for ending in endings if ending not in SUFFIXES)
-        found = (name for name, ending in zip(names, endings, strict=True) if ending in SUFFIXES)
-        return [self.require(os.path.join(folder, name)) for name in found]
+        found = (os.path.join(folder, name) for name, ending in zip(names, endings, strict=True) if ending in SUFFIXES)
+        return [path for path in found if self._takes(path)]
+
+    def _takes(self, path: str) -> bool:
+        if self._skip and not self.holds(path):
+            self.skipped[path] = f"{path} leads outside the dataset root"
+            return False
+        return bool(self.require(path))
 
     @property
     def ignored(self) -> Counter[str]:
@@ -260,9 +272,14 @@ class Tree:
         return chain.from_iterable(map(self.images, sorted(self._folders_below(str(folder), frozenset()))))
 
     def _folders_below(self, folder: str, above: frozenset[str]) -> Iterator[str]:
-        real = os.path.realpath(self.require(folder))
-        if real in above:
+        if not self._takes(folder):
+            return
+        real = os.path.realpath(folder)
+        if real in above and not self._skip:
             raise UserError(f"{folder} is a link to a folder that it lies in")
+        if real in above:
+            self.skipped[folder] = f"{folder} is a link to a folder that it lies in"
+            return
         yield folder
         for name in self.folders(folder):
             yield from self._folders_below(os.path.join(folder, name), above | {real})
@@ -315,12 +332,19 @@ def _of_folders(
         raise UserError(f"{folders}: no image here{ignored and f'; {ignored}'}. Known suffixes: {', '.join(SUFFIXES)}")
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
     domain = Domain.of_files(name, paths, list(classes or ()), labels)
-    return replace(domain, ignored=_counted(tree.ignored))
+    return replace(domain, ignored=_counted(tree.ignored), skipped=[*tree.skipped.values()])
 
 
 def _counted(ignored: Counter[str]) -> str:
     """``301 files ignored (.heic, .txt)``; empty if there are none."""
-    return f"{ignored.total():,} files ignored ({', '.join(sorted(ignored))})" if ignored else ""
+    files = "file" if ignored.total() == 1 else "files"
+    return f"{ignored.total():,} {files} ignored ({', '.join(sorted(ignored))})" if ignored else ""
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):  # a link that leads to itself
+        return entry.is_dir()
+    return False
 
 
 def _open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:

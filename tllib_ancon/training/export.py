@@ -23,7 +23,8 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     assert start is not None
     if start.recorded is None:
         raise UserError(
-            f"{config.run} is not a run directory and does not lie in one, so nothing says how images are prepared"
+            f"{config.run} is not a run directory and does not lie in one: the preprocessing of its images is unknown. "
+            "Adapt it with `log=DIR`, then export DIR"
         )
     images = inputs.with_preprocessing(predictor.config, predictor.preprocessing)[1]
     if images is None and start.network and "images" in start.network:  # what the run's own tensors or transforms gave

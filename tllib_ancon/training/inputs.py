@@ -27,7 +27,6 @@ from tllib_ancon.data.open import (
     open_domain,
     read_class_names,
     read_image_list,
-    without_unreadable,
 )
 from tllib_ancon.data.transforms import (
     ImageTransform,
@@ -172,8 +171,7 @@ def open_images(
     if config.data is None and codes:
         raise missing_dataset(config.root)
     if config.data is None:
-        opened = as_domain(config.root, classes=classes)
-        opened = without_unreadable(opened, config.workers) if config.skip_corrupt else opened
+        opened = as_domain(config.root, classes=classes, skip_corrupt=config.skip_corrupt, workers=config.workers)
     elif not codes:
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     else:

@@ -126,29 +126,32 @@ class Progress:
 
 
 def result_summary(result: Mapping[str, Any]) -> str:
-    """What was known before, the source model, the selected and the last model, a line each, and whether the selected
-    one scores above the source model, from ``result.json`` of an adaptation; accuracy and ECE are shown where the
-    target has labels."""
+    """The lines that an adaptation ends with, from its ``result.json``: indicators, the source model, the adapted model
+    and how many predictions changed. Accuracy and ECE are shown if the target has labels."""
     name, held_out = result["criterion"], result["held_out"]
+    start, adapted, last = result["start"], result["selected"], result["last"]
     has_score = name in selection.CRITERIA
-    chosen = f"selected by {name}" if has_score else f"selected ({name})"
-    if result["better_than_start"] is False:
-        chosen += ", no better than the start"
-    lines = assessing.before_adapting(result)
     measures = {
         "accuracy": "accuracy {:.2f} %",
         "accuracy_one_view": "{:.2f} % from one view",
         "ece": "ECE (15 bins) {:.4f}",
     }
+    lines = assessing.before_adapting(result)
     if has_score:
         measures = {name: name + " {:.4f}", **measures}
-        scored = f"the {held_out} images held out" if held_out else "the images adapted on"
-        lines.append(f"{name} over {scored}: {_end(name)}")
-    for title, metrics in (("start", result["start"]), (chosen, result["selected"]), ("last", result["last"])):
+        scored = f"the {held_out} held-out images" if held_out else "the target images"
+        lines.append(f"{name} of {scored}: {_end(name)}")
+    chosen = f"selected by {name}" if has_score else "last"
+    titles = [("source model (epoch 0)", start), (f"adapted model (epoch {adapted['epoch']}, {chosen})", adapted)]
+    for title, metrics in (*titles, *([] if last == adapted else [(f"last epoch ({last['epoch']})", last)])):
         measured = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
-        lines.append(f"{title} (epoch {metrics['epoch']}): {', '.join(measured)}".removesuffix(": "))
+        lines.append(f"{title}: {', '.join(measured)}".removesuffix(": "))
+    if "changed" in adapted:
+        lines.append(f"{100 * adapted['changed']:.1f} % of the predicted classes changed")
+    if result["better_than_start"] is False:
+        lines.append(f"no epoch has a better {name} than the source model")
     if "taught" in result:
-        lines.append(f"labels of {result['taught']} images of the target taught it, and certify no more")
+        lines.append(f"{result['taught']} labelled images trained the model and do not certify it")
     return "\n".join(lines)
 
 
