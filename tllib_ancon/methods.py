@@ -17,6 +17,7 @@ from tllib_ancon.settings import Settings, settings_class, settings_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tllib_ancon.processes import Shard
     from tllib_ancon.self_training.method import (
         Method,
         Part,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         one_hot_targets,
         register,
     )
-    from tllib_ancon.self_training.processes import Shard
 
 __all__ = [
     "ENTRY_POINT_GROUP",

@@ -1,18 +1,16 @@
 """What holds for every method by itself, whatever it computes."""
 
-import contextlib
-import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.self_training.neighborhoods import few_neighbors
-from tllib_ancon import methods
-from tllib_ancon.self_training.processes import Shard
+from tllib_ancon import methods, testing
+from tllib_ancon.processes import Shard
+from tllib_ancon.testing import CLASSES, IN_ORDER, SAMPLES, WIDTH, losses
 
-SAMPLES, CLASSES, WIDTH, BATCH, EPOCHS = 24, 4, 6, 8, 3
-IN_ORDER = torch.arange(SAMPLES)
 CHOICES = {
     **{name: (name, {}) for name in methods.names()},
     "schedule": ("ancon", {"schedule": "half"}),
@@ -29,33 +27,20 @@ EVERY = pytest.mark.parametrize("choice", CHOICES)
 
 def create(choice: str, **more: object) -> methods.Method:
     name, options = CHOICES[choice]
-    sizes: dict[str, object] = {"num_samples": SAMPLES, "num_classes": CLASSES, "feature_dim": WIDTH, "total_steps": 9}
-    torch.manual_seed(0)
-    sizes["head"] = more.pop("head", None) or nn.Linear(WIDTH, CLASSES)
-    return methods.create(name, **sizes, **few_neighbors(name, 3, 2), **{**options, **more})
-
-
-def losses(
-    method: methods.Method, position: Tensor = IN_ORDER, dtype: torch.dtype = torch.float32, seed: int = 0
-) -> list[Tensor]:
-    """Three epochs over the same images in the same order, image ``i`` stored at ``position[i]``."""
-    generator = torch.Generator().manual_seed(seed)
-    stored = position.argsort()
-    result = []
-    for epoch in range(EPOCHS):
-        features = torch.randn(SAMPLES, WIDTH, generator=generator).bfloat16().to(dtype)
-        logits = (2 * torch.randn(SAMPLES, CLASSES, generator=generator)).bfloat16().to(dtype)
-        if method.needs_pass(epoch):
-            method.initialize(epoch, IN_ORDER, features[stored], logits[stored])
-        for visited in torch.randperm(SAMPLES, generator=generator).split(BATCH):
-            result.append(method(position[visited], logits[visited], features[visited]))
-    return result
+    return testing.create(name, **few_neighbors(name, 3, 2), **{**options, **more})
 
 
 @EVERY
-def test_the_order_in_which_samples_are_stored_changes_nothing(choice: str) -> None:
-    shuffled = losses(create(choice), torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(1)))
-    torch.testing.assert_close(shuffled, losses(create(choice)))
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
+def test_every_method_passes_every_check(choice: str, check: Callable[[testing.Create], None]) -> None:
+    check(lambda: create(choice))
+
+
+def test_a_method_that_reads_its_index_as_a_number_fails_a_check() -> None:
+    wrong = methods.Method(lambda visit, targets: (visit.logits.sum(1) * visit.indices).sum())
+    with pytest.raises(AssertionError):
+        testing.check_storage_order(lambda: wrong)
+    testing.check_method("ancon", smoothing=0.5)
 
 
 @EVERY
@@ -68,44 +53,6 @@ def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice: str) -> Non
     method._visit = lambda indices, *outputs: visit(wrong(indices), *outputs)
     pairs = zip(losses(method), losses(create(choice)), strict=True)
     assert all(torch.allclose(one, other) for one, other in pairs) != memory
-
-
-@EVERY
-def test_half_precision_and_autocast_are_computed_in_float32(choice: str) -> None:
-    if CHOICES[choice][1].get("confidence") == "mc-dropout":
-        pytest.skip("the head is the model's")
-    expected = losses(create(choice))
-    torch.testing.assert_close(losses(create(choice), dtype=torch.bfloat16), expected, check_dtype=choice != "adabn")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(losses(create(choice)), expected)
-
-
-@EVERY
-def test_a_state_that_is_saved_and_loaded_goes_on_the_same_and_a_copy_has_its_own(choice: str) -> None:
-    method, restored = create(choice), create(choice)
-    losses(method)
-    restored.load_state_dict(method.state_dict())
-    twin, before = copy.deepcopy(method), copy.deepcopy(method.state_dict())
-    expected = losses(twin, seed=1)
-    torch.testing.assert_close(method.state_dict(), before, rtol=0, atol=0, equal_nan=True)
-    torch.testing.assert_close(losses(restored, seed=1), expected, rtol=0, atol=0)
-
-
-@EVERY
-def test_a_step_never_waits_for_a_device(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors of the meta device have no values: whatever would read one fails. Indices are on the host."""
-    method = create(choice)
-    losses(method)
-    method.to("meta")
-    if CHOICES[choice][1].get("confidence") == "mc-dropout":
-        method.confidence = lambda logits, features: logits.detach().softmax(1)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
-    for visited in IN_ORDER.split(BATCH):
-        logits, features = (torch.empty(BATCH, width, device="meta", requires_grad=True) for width in (CLASSES, WIDTH))
-        method(visited, logits, features).backward()
-        method.diagnostics()
-        assert logits.grad is not None
-        assert features.grad is None
 
 
 def test_a_part_is_a_function_of_the_visit() -> None:

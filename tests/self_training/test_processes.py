@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tllib_ancon import methods
-from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.processes import Shard
 
 
 @given(st.integers(1, 40), st.integers(1, 5))

@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BATCH_NORMS, evaluating
-from tllib_ancon.self_training import processes
 
 Statistics = Literal["target", "source", "mixed"]
 HALF = 0.5

@@ -8,8 +8,8 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchored import Smoothing
 from tllib_ancon.self_training.checks import Option, Size, validated
 from tllib_ancon.self_training.memory_bank import (

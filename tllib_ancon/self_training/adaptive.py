@@ -12,8 +12,8 @@ from annotated_types import Ge
 from pydantic import Field, field_validator
 from torch import Tensor
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError, reading, unknown_name
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.anchored import SmoothedLabels
 from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble

@@ -9,8 +9,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.checks import (
     PROBABILITIES,
     FixedPrecision,

@@ -9,8 +9,8 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor, nn
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_logits, validated
 from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of, register
 from tllib_ancon.self_training.tent import softmax_entropy

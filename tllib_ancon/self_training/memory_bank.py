@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution

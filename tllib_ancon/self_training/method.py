@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import Option, annotated
-from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.settings import Settings, settings_class, settings_of
 
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tllib_ancon.self_training import processes
+from tllib_ancon import processes
 from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
 from tllib_ancon.self_training.memory_bank import FullPass
 from tllib_ancon.self_training.method import COMPOSITIONS, Method, Options, Task, Visit, no_targets, register

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tllib_ancon import assessing, methods, selection
+from tllib_ancon import assessing, methods, processes, selection
 from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import USUAL_BATCH, AdaptConfig
 from tllib_ancon.data.domain import Domain
@@ -28,11 +28,10 @@ from tllib_ancon.models.classifier import (
     choose_adapted_parameters,
     normalises_by_layer_alone,
 )
-from tllib_ancon.self_training import processes
+from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms

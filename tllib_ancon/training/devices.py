@@ -16,8 +16,8 @@ import psutil
 import torch
 from torch import distributed
 
+from tllib_ancon import processes
 from tllib_ancon.errors import BAD_INPUT, UserError, in_words
-from tllib_ancon.self_training import processes
 
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon import processes
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.processes import Shard
 
 View = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) -> another view of each."""
@@ -30,7 +30,7 @@ def evaluation_loader(
     domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | WorkerPool
 ) -> ImageLoader:
     """A loader of (index, image) over a domain in its own order; each of many processes has its share, and all have as
-    many images (:attr:`~tllib_ancon.self_training.processes.Shard.padded_positions`)."""
+    many images (:attr:`~tllib_ancon.processes.Shard.padded_positions`)."""
     share = Shard.of_this_process(len(domain)).padded_positions
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, share)
 

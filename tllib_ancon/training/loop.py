@@ -13,12 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from tllib_ancon import processes
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.loading import DomainImages, EpochSampler, ImageLoader, WorkerPool
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.interruption import Interruption
-from tllib_ancon.self_training import processes
-from tllib_ancon.self_training.processes import Shard
+from tllib_ancon.processes import Shard
 from tllib_ancon.training import devices
 from tllib_ancon.training.inference import Predictions, View, predict_domain
 from tllib_ancon.training.progress import Meters, Progress

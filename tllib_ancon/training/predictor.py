@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tllib_ancon import processes
 from tllib_ancon.config import PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -27,9 +28,8 @@ from tllib_ancon.models.classifier import (
     require_network,
 )
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
-from tllib_ancon.self_training import processes
+from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.self_training.processes import Shard
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inputs import TrainedModel, Transform
 from tllib_ancon.training.progress import Progress

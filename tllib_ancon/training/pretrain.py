@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import selection
+from tllib_ancon import processes, selection
 from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
@@ -19,7 +19,6 @@ from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, preprocessing_of, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
-from tllib_ancon.self_training import processes
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs

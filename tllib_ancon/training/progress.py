@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tllib_ancon import assessing, selection
+from tllib_ancon import assessing, processes, selection
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training import processes
 from tllib_ancon.text import terminal
 from tllib_ancon.training.devices import is_main
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.self_training import processes
+from tllib_ancon import processes
 
 Batch = TypeVar("Batch")
 TRIAL = 1e-3

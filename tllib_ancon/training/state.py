@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tllib_ancon import processes
 from tllib_ancon.errors import UserError, reading
-from tllib_ancon.self_training import processes
 from tllib_ancon.training.devices import collect
 from tllib_ancon.training.files import sha256_of
 
