@@ -67,7 +67,7 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
 
     with :math:`p_d` Student's two-sample test of feature d with the pooled variance, which needs the source's moments
     alone. Source: Rabanser, Günnemann and Lipton, "Failing Loudly", NeurIPS 2019, with Student's test in place of
-    Kolmogorov and Smirnov's; Bonferroni's bound needs nothing of how features depend on each other.
+    Kolmogorov and Smirnov's. Bonferroni's bound holds for dependent features.
     """
     from scipy.special import stdtr  # in place of scipy.stats, whose import takes a second
 
@@ -116,12 +116,13 @@ def before_adapting(result: Mapping[str, Any]) -> list[str]:
 
 
 def labelled_accuracy(right: ArrayLike, confidences: ArrayLike, delta: float = 0.05) -> tuple[float, Interval]:
-    r"""An estimate of the accuracy on N images of which n have a label, and an interval, valid whenever one stops.
+    r"""Estimate the accuracy on N images from n labels, with an interval that is valid whenever labelling stops.
 
-    The images are labelled in random order. With :math:`y_t` 1 where the model is right on the t-th, :math:`c_t` its
-    confidence there and :math:`\bar c_t` the mean confidence of the images from the t-th on,
+    The images are labelled in random order. Let :math:`y_t` be 1 if the model is right on the t-th image, and
+    :math:`c_t` its confidence there. Let :math:`\bar c_t` be the mean confidence from the t-th image on. Then
 
-    .. math:: z_t = y_t - \lambda_t (c_t - \bar c_t), \qquad
+    .. math::
+        z_t = y_t - \lambda_t (c_t - \bar c_t), \qquad
         \mathbb{E}[z_t \mid \text{before}] = \mu_t = \frac{N a - \sum_{s<t} y_s}{N - t + 1}
 
     for the accuracy a, whatever slope :math:`\lambda_t` the labels before t chose: here that of the regression of y on

@@ -3,7 +3,8 @@ r"""Which of two models is better, decided from a few labels of the images on wh
 Of N images, M have another class from the adapted model than from the source model. Let :math:`Y_i` be +1 if the
 adapted model is right on disagreement i, -1 if the source model is, 0 if neither is. Where they agree nothing changes:
 
-.. math:: \Delta = \mathrm{acc}(\mathrm{adapted}) - \mathrm{acc}(\mathrm{source}) = \frac{1}{N} \sum_{i=1}^{M} Y_i
+.. math::
+    \Delta = \mathrm{acc}(\mathrm{adapted}) - \mathrm{acc}(\mathrm{source}) = \frac{1}{N} \sum_{i=1}^{M} Y_i
     = \frac{M}{N} \mu, \qquad \mu = \frac{1}{M} \sum_{i=1}^{M} Y_i.
 
 The disagreements are labelled in random order. After each label :class:`DisagreementTest` may be asked for its verdict,
@@ -62,9 +63,9 @@ class DisagreementTest:
 
     .. math:: E_t = \sum_j w_j \prod_{s \le t} \Big( 1 - \theta_j + \theta_j \frac{z_s}{\eta_s} \Big),
 
-    where :math:`\theta_j` (:data:`STAKES`) is the share of its wealth that bettor j stakes, :math:`w_j`
-    (:data:`WEIGHTS`) what it starts with, and :math:`\eta_s` the largest expectation of :math:`z_s` given the labels
-    before it that the hypothesis allows. For draws without replacement from M disagreements
+    where bettor j stakes the fraction :math:`\theta_j` (:data:`STAKES`) of its wealth and starts with :math:`w_j`
+    (:data:`WEIGHTS`). The price :math:`\eta_s` is the largest expectation of :math:`z_s`, given the labels before it,
+    that the hypothesis allows. For draws without replacement from M disagreements
 
     .. math:: \eta_s = \frac{1}{2} + \frac{N \cdot \mathrm{margin} - \sum_{r < s} y_r}{2 (M - s + 1)}
 
@@ -190,10 +191,10 @@ class DisagreementTest:
     def interval(self) -> Interval:
         r"""The differences of accuracy that the labels so far do not exclude: one of a confidence sequence.
 
-        It leaves out each :math:`\Delta` that is at most, or at least, a value rejected at :math:`\alpha` by now. An
-        end is ever on the wrong side of the true difference with probability :math:`\alpha` at most, so that the
-        difference lies in all intervals of a stream at once with probability at least :math:`1 - 2 \alpha`. The verdict
-        is "better" when the lower end exceeds the margin. With all M labels the interval is one point.
+        It leaves out each :math:`\Delta` that is at most, or at least, a value rejected at :math:`\alpha` by now. Each
+        end is ever wrong with probability :math:`\alpha` at most. So all intervals of a stream hold the difference with
+        probability at least :math:`1 - 2 \alpha`. The verdict is "better" when the lower end exceeds the margin. With
+        all M labels the interval is one point.
         """
         least, most = self._attainable
         lower = self._lowest_kept(self._array, least, most)

@@ -81,10 +81,9 @@ class DataConfig(Settings):
     root: Annotated[str | None, Flag(common=True)] = None
     """folder of the dataset"""
     data: Annotated[str | None, Flag("-d", common=True)] = None
-    """a dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or how ROOT is laid out; ImageList: any
-    folder with image_list/<domain>.txt; ImageFolder: class folders in ROOT/DOMAIN; Folder: any tree of images; hf:NAME:
-    a Hugging Face dataset; ImageNetC: corruption/severity/<WordNet id>/*; CorruptedImages: the same with other
-    classes"""
+    """Dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or the layout of ROOT. ImageList:
+    image_list/<domain>.txt. ImageFolder: class folders in ROOT/DOMAIN. Folder: any tree of images. hf:NAME: a Hugging
+    Face dataset. ImageNetC: corruption/severity/<WordNet id>/*. CorruptedImages: the same with other classes."""
     source: Annotated[tuple[str, ...], Flag("-s")] = ()
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
@@ -96,7 +95,7 @@ class DataConfig(Settings):
     allow_outside_root: bool = False
     """accept image lists that name files outside ROOT"""
     skip_corrupt: bool = False
-    """decode every image before training and leave out those that cannot be decoded"""
+    """Decode every image before training and leave out unreadable images."""
     image_column: Annotated[str | None, Flag(metavar="NAME")] = None
     """column of hf:NAME that holds the images; by default the only column of images"""
     label_column: Annotated[str | None, Flag(metavar="NAME")] = None
@@ -117,9 +116,9 @@ class ModelConfig(Settings):
     FLAG = Flag(group="model")
 
     arch: Annotated[str | None, Flag("-a", common=True)] = None
-    """network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
-    shot_lenet; a model with its weights: hf:NAME, an image classifier of transformers, or open_clip:NAME/WEIGHTS, which
-    starts zero-shot, each by its name on the hub or a folder; by default the model's, or resnet18"""
+    """Network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
+    shot_lenet. With weights: hf:NAME (image classifier of transformers) or open_clip:NAME/WEIGHTS (zero-shot), by hub
+    name or folder. Default: that of the checkpoint, or resnet18"""
     arch_option: Annotated[tuple[str, ...] | None, Flag(metavar="KEY=VALUE")] = None
     """options of the model of timm, such as pad_type=same"""
     bottleneck_dim: Annotated[Width | None, Flag(metavar="D")] = None
@@ -141,35 +140,33 @@ class ImageConfig(Settings):
     FLAG = Flag(group="images")
 
     train_resizing: TrainResizing | None = None
-    """how training images are resized and cropped; default: to a square, then a random resized crop; cen.crop,
-    ran.crop: to a square, then its centre or a random crop; res.: to a square; keep-ratio: by the shorter side, then a
-    random resized crop; by default keep-ratio for ImageFolder, Folder and hf:NAME, else default; for a network of which
-    nothing is known default, and cen.crop below 64 pixels"""
+    """Resizing and cropping of training images. `default`: to a square, then a random resized crop. `cen.crop`,
+    `ran.crop`: to a square, then its centre or a random crop. `res.`: to a square. `keep-ratio`: by the shorter side,
+    then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
     val_resizing: EvaluationResizing | None = None
-    """how images are resized and cropped for evaluation; default: to a square, then its centre; res.: to a square;
-    keep-ratio: by the shorter side, then the centre; by default keep-ratio or default, as in training"""
+    """Resizing and cropping for evaluation. `default`: to a square, then its centre. `res.`: to a square. `keep-ratio`:
+    by the shorter side, then the centre. Default: as in training."""
     resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
     """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
     image_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
-    """side of the crop in pixels; by default the model's, for a network of which nothing is known the side of square
-    images in memory, or 224"""
+    """Side of the crop in pixels. Default: the model's, else the side of square arrays, or 224"""
     crop_fraction: Share | None = None
-    """side of the crop for evaluation, as a share of the side of the resized image; by default the model's, 1 for a
-    network of which nothing is known, else 0.875"""
+    """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for an unknown
+    network, else 0.875"""
     scale: Annotated[tuple[Share, Share] | None, Flag(metavar=("MIN", "MAX"))] = None
     """smallest and largest area of a random crop, as a share of the image's"""
     ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
     """smallest and largest width of a random crop, as a multiple of its height"""
     padding: Annotated[int | None, Flag(metavar="PX")] = Field(None, ge=0, le=16_384)
-    """pixels by which training images are padded, to be cropped back at random; by default 0, and 4 below 64 pixels for
-    a network of which nothing is known"""
+    """Padding of training images in pixels, cropped back at random. Default: 0, or 4 below 64 pixels for an unknown
+    network."""
     rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
     no_hflip: bool | None = None
     """Do not mirror training images at random. Default: as in the model's run, else off."""
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
-    """folder that keeps decoded and resized images, 0.2 MB each at 256 pixels, for later epochs and runs; by default
-    memory keeps them while they are trained on, where they fit in a quarter of what is free"""
+    """Folder that stores decoded and resized images for later runs, 0.2 MB each at 256 pixels. Default: memory, if they
+    fit in a quarter of the free memory."""
     device_augmentation: bool = False
     """crop and flip training images on the GPU, or without one in the main process; the crops are the same up to
     rounding"""
@@ -196,8 +193,8 @@ class NetworkConfig(Settings):
     """Of which network the weights are, where neither a run nor a library can tell."""
 
     model: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", group="model", decides=False)] = None
-    """function that returns your own network, for the weights of a checkpoint; its module may lie in the current
-    folder; by default the network that the run or `arch` names"""
+    """Function that returns your network, for the weights of a checkpoint. Its module may lie in the current folder.
+    Default: the network of the run or of `arch`."""
 
 
 class StartConfig(NetworkConfig):
@@ -211,15 +208,15 @@ class StartConfig(NetworkConfig):
     override: bool = False
     """accept settings of the model and its images that contradict the run that trained it"""
     class_names: Annotated[str | None, Flag(metavar="FILE")] = None
-    """names of the model's classes, one a line in the order of the labels; needed for open_clip:NAME; by default those
-    of the model's run or of hf:NAME"""
+    """Names of the model's classes, one on each line, in the order of the labels. Needed for open_clip:NAME. Default:
+    from the model's run or hf:NAME."""
     views: Annotated[Literal[1, 2], Flag(group="images")] = UNREAD
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
     ancon-auto if training augments, else 1."""
     prompts: Literal[1, 7, 80] | None = None
-    """texts for each class of open_clip:NAME, of which the mean counts; 7 and 80: open_clip's for ImageNet; by default
-    1, a photo of a ..."""
+    """Number of averaged texts for each class of open_clip:NAME. 7 and 80: open_clip's for ImageNet. Default: 1, a
+    photo of a ..."""
 
     def refuse_beside_a_model(self) -> None:
         """Refuse the settings that say which network it is and from what it starts, where a module is given."""
@@ -236,8 +233,7 @@ class StartConfig(NetworkConfig):
 
     def inherit(self, recorded: Mapping[str, Any] | None, where: str) -> Self:
         """These settings with those of the model and its images that were not given: from the recorded configuration of
-        the run that trained the model, else :data:`ASSUMED`. One that contradicts that run is refused without
-        ``override``."""
+        the run that trained the model, else :data:`ASSUMED`. A contradiction is an error without ``override``."""
         known, taken = recorded or {}, {}
         for name in INHERITED:
             given, there = getattr(self, name), known.get(name)
@@ -262,13 +258,13 @@ class OptimizationConfig(Settings):
     batch_size: Annotated[int | None, Flag("-b", metavar="B", common=True)] = Field(None, ge=1)
     """images in a step, in each process; by default 64, or all where there are fewer"""
     epochs: Annotated[int, Flag(common=True)] = Field(30, ge=1)
-    """passes over the images"""
+    """Passes over the images."""
     optimizer: Literal["sgd", "adamw"] = UNREAD
     """by default adamw for a network that normalises by layer-norm and not by batch-norm, as transformers do, else
     sgd"""
     lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(UNREAD, gt=0)
-    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; by default 0.01, 0.0002 with
-    optimizer=adamw, else 0.001 with batch_norm=source"""
+    """Learning rate of new layers; a pre-trained backbone has a tenth of it. Default: 0.01, 0.0002 with
+    optimizer=adamw, 0.001 with batch_norm=source"""
     lr_gamma: float = Field(10.0, ge=0)
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: float = Field(0.75, ge=0)
@@ -427,33 +423,32 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     """criterion that selects the epoch, without labels; last or none: the last epoch, and no image is held out; last is
     the default of ancon-auto"""
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
-    """parameters that are trained; as-given: those that require gradients, the default for a model of which some do
-    not; else by default by the method, all-but-head for most; all but as-given also train what was frozen"""
+    """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
+    Default: by the method, all-but-head for most."""
     step_change: Annotated[float, Flag(group="optimization")] = Field(UNREAD, gt=0, lt=1)
-    """Fit the learning rate so that one step changes the predictions on other images by this much (total variation, 0
-    to 1); `lr` is then the largest rate of all layers. Default: 0.02 for ancon-auto with SGD if `lr` is not given."""
+    """Fit the learning rate so that one step changes the predictions on other images by this total variation, 0 to 1.
+    `lr` limits the rate. Default: 0.02 for ancon-auto with SGD if `lr` is not given."""
     dropout: bool = False
-    """leave the network's dropout on while pseudo-labels are taken"""
+    """Keep the network's dropout active while pseudo-labels are made."""
     record_every: int = Field(1, ge=1)
-    """epochs between passes over the whole target for the record, where it has labels; start, selected and last epoch
-    are recorded too"""
+    """Evaluate on the target's labels every N epochs. Start, selected and last epoch are always evaluated."""
     answers: Annotated[str | None, Flag(metavar="FILE", group="labels that teach", decides=False)] = None
-    """CSV file with path,class on each line: labels of some images of the target, of which `teach` says which teach"""
+    """CSV file with path,class on each line: labels of some target images, for `teach`"""
     teach: Annotated[float | None, Flag(group="labels that teach")] = Field(None, gt=0, lt=1)
-    """share of the images, drawn by the seed, whose labels in `answers` teach; the others are left to certify the
-    model"""
+    """Fraction of the images, drawn by the seed, whose labels in `answers` train the model. The other labels certify
+    it."""
     save_predictions: bool = False
-    """keep logits, features and votes of every image as predictions.npz"""
+    """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
-    """statistics by which batch-norm normalises while adapting; target: the batch's; source: the source model's, which
-    stay, at a default `lr` of 0.001; mixed: the batch's, from a model that first took up part of the source's"""
+    """Batch-norm statistics while adapting. `target`: of the batch. `source`: of the source model, fixed, at a default
+    `lr` of 0.001. `mixed`: of the batch, after the source's are mixed into scale and shift."""
     batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
-    """share of the source's statistics for batch_norm=mixed; 0 are the target's, 1 the source's; by default 0
-    where classes appear equally often, else from a half on, more where few classes appear and both models agree"""
+    """Mixing weight α of the source's batch-norm statistics, 0 to 1. Default: from class imbalance and agreement
+    rate."""
     warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
     """steps in which the learning rate rises to its value"""
     accumulation_steps: Annotated[int, Flag(group="many processes and small memories")] = Field(1, ge=1)
-    """batches in a step of the optimiser; votes and batch-norm take each batch by itself"""
+    """Gradient-accumulation steps. Votes and batch-norm see each batch separately."""
     sync_batch_norm: Annotated[bool, Flag(group="many processes and small memories")] = False
     """compute batch-norm over the batches of all processes; needs GPUs"""
     options: Mapping[str, Any] = Field({}, exclude=True)
@@ -480,8 +475,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         return self
 
     def settle(self, frozen: bool = False, layer_norm: bool = False, augments: bool = True) -> AdaptConfig:
-        """The same settings with those that depend on the network and its images: whether a part of it is frozen,
-        whether layer-norm is all that normalises, and whether training augments."""
+        """Settings with all defaults that depend on the network: frozen parameters, layer-norm without batch-norm,
+        augmentation."""
         by_method = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(self.method)}
         step_change = self.step_change or (None if self.lr else by_method.get("step_change"))
         if self.views == 2 and not augments:
@@ -589,8 +584,8 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     delta: Annotated[float, Flag(group="test", common=True)] = Field(0.05, gt=0, lt=1)
     """largest probability of a false verdict"""
     side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"
-    """of which verdict: better bounds that of a false "better", and that of a false "worse" as well, each by itself;
-    both bounds the two together; better saves 9 to 18 % of its labels where the difference is two points or more"""
+    """Wrong verdicts that `delta` limits. better: a false "better" and a false "worse", each at delta. both: the two
+    together, which takes 9 to 18 % more labels"""
     margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
     seed: Annotated[Seed, Flag(group="test")] = 0

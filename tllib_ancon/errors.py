@@ -73,8 +73,8 @@ def in_words(error: BaseException) -> str:
 
 @contextmanager
 def reading(path: object, kind: str, advice: str = "") -> Iterator[None]:
-    """In this context a reader of this file runs, and nothing else: whatever it raises becomes the error that the file
-    cannot be read as what it should hold, such as ``"JSON"``. The advice what to do begins with ``"; "``."""
+    """Turn any error of a file's reader into one line: the file cannot be read as ``kind``, such as ``"JSON"``. The
+    advice what to do begins with ``"; "``."""
     try:
         yield
     except UserError:
@@ -123,7 +123,7 @@ def one_line(error: object) -> str:
 
 
 def megabytes(count: int) -> str:
-    """So many bytes as MB, rounded up: what is there is never shown as 0."""
+    """Format a number of bytes as MB, rounded up, so that only 0 bytes are 0 MB."""
     whole, rest = divmod(count, 10**6)
     if whole >= 10:
         return f"{whole + (rest > 0):,} MB"

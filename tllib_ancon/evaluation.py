@@ -72,9 +72,8 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
 
     Shape: probabilities (N, K) float, rows sum to 1; labels (N,) integer in [0, K); output in [0, 1].
 
-    Source: the paper, appendix "Definition of ECE"; computed by torchmetrics, in float32. torchmetrics
-    keeps a confidence of exactly 1 in a bin of its own; here it is lowered to the float32 below 1, into the
-    last bin.
+    Source: the paper, appendix "Definition of ECE"; computed by torchmetrics, in float32. A confidence of exactly 1
+        counts in the last bin; torchmetrics has a separate bin for it.
     """
     confidences, predictions = _labelled_probabilities(probabilities, labels, num_bins).max(dim=1)
     return _calibration_error(confidences, predictions.eq(labels), num_bins)
@@ -127,8 +126,8 @@ class AccuracyByVotes(NamedTuple):
 def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None = None) -> AccuracyByVotes:
     r"""Accuracy by number of confident votes :math:`Q(x) = \sum_k` votes (appendix, "Empirical evidence").
 
-    The figure compares curves over the same Q(x): the prediction :math:`\arg\max_k \bar f_k(x)` of the
-    votes, that of an ensemble of all predictions ("uniform"), and the current one ("self-training").
+    The figure compares three predictions over the same Q(x): by the votes (:math:`\arg\max_k \bar f_k(x)`), by all
+        predictions ("uniform"), and the current one ("self-training").
 
     Shape: votes (N, K), whole numbers from 0 of any dtype: :math:`\bar f` before normalisation; labels (N,) integer;
     predictions (N,) integer, the classes to judge. Default: those of the votes; a sample without any vote then counts

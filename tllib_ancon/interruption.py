@@ -16,8 +16,7 @@ from tllib_ancon.errors import CONTINUES, Interrupted
 Batch = TypeVar("Batch")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE = 1.0
-"""Seconds in which signals are one: a launcher and the system may each send it to every process of a run, and what ends
-the processes of a run may reach one of them first."""
+"""Seconds within which signals count as one: a launcher and the system may both send it to every process."""
 
 
 class Interruption:

@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _known() -> Any:
-    """The module of what is registered, the built-in methods always: the import of its package registers them."""
+    """The module of the registry. Importing its package registers the built-in methods."""
     return import_module("tllib_ancon.self_training.method")
 
 
@@ -135,9 +135,8 @@ def create(
         **options: the method's settings, those of :func:`settings`
 
     Raises:
-        UserError: an unknown name (with the nearest match), a composition that is not offered, a method of another
-            package that cannot be loaded, an option that is unknown (with the nearest match), of another method or out
-            of range
+        UserError: an unknown name or option, a composition that is not offered, a package that
+            fails to load, an option out of range or of another method
     """
     registration, *compositions = _find(name)
     resolved = _resolved(name, options)
@@ -150,7 +149,7 @@ def create(
 
 
 def _find(name: str) -> list[Registration]:
-    """The registration behind a name, and that of what is composed with it by the general rule."""
+    """The registrations of a base method and of its composition."""
     if not isinstance(name, str):
         raise UserError(f"`method` must be text, got {name!r}")
     known = _known()
@@ -177,8 +176,8 @@ def _joined(*owners: type[Settings]) -> type[Settings]:
 
 
 def _options_class(name: str) -> type[Settings]:
-    """The class of all settings of a method. Those of what is composed come first: they may be a subclass of its
-    own."""
+    """The class of all settings of a method. The composition's options come first: they may be a subclass of the
+    base's."""
     return _joined(*(found.options for found in reversed(_find(name))))
 
 

@@ -11,9 +11,8 @@ import time
 
 
 def end_with(parent: int | None, every: float = 0.2) -> None:
-    """Let a thread look for the parent process every so many seconds, by default more often than what would take its
-    place needs to start, and end this process at once when it is gone. Its number is given as the parent knows it: the
-    system would already tell another one for a parent that is gone."""
+    """End this process when its parent process is gone. A thread looks ``every`` seconds. Its number is given as the
+    parent knows it: the system would already tell another one for a parent that is gone."""
 
     def watch() -> None:
         while os.getppid() == parent:

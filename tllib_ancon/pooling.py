@@ -8,7 +8,7 @@ from tllib_ancon.errors import UserError
 
 
 class AveragePool(nn.Module):
-    """(B, C, H, W) -> (B, C), averaged as in TLLib; (B, C) stays as it is."""
+    """(B, C, H, W) -> (B, C), averaged as in TLLib; (B, C) is returned unchanged."""
 
     def forward(self, features: Tensor) -> Tensor:
         if features.ndim == 2:

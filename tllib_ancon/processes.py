@@ -112,9 +112,9 @@ class Shard:
 
     @property
     def padded_positions(self) -> list[int]:
-        """``positions``, equally many for every process: ⌈N / W⌉, the last one repeated where one lacks.
-        :func:`interleave` puts what all processes have for these in the order of the N samples; what follows the first
-        N is repeated."""
+        """``positions``, equally many for every process: ⌈N / W⌉, the last one repeated if needed. The function
+        :func:`interleave` restores the order of the N samples from all processes; rows after the first N are
+        repetitions."""
         rows = -(-self.num_samples // self.world_size)
         own = list(self.positions) or [0]
         return own + own[-1:] * (rows - len(own))

@@ -1,7 +1,7 @@
 """Label-free selection: criteria that rank models by their predictions alone (Section 4.3.1).
 
 A criterion maps the predictions of one model on N images, (N, K) probabilities of any float dtype, to one number, which
-it computes in float64. It needs no label. What is no non-empty matrix of probability vectors is refused with a
+it computes in float64. It needs no label. Anything but a non-empty matrix of probability vectors raises a
 :class:`~tllib_ancon.errors.UserError`.
 """
 
@@ -194,7 +194,7 @@ def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
         choice (str): a name in :data:`CRITERIA`; by every other the last epoch is taken.
 
     Raises:
-        UserError: no epoch at all, or none of which the score is a number
+        UserError: no epoch, or no score that is a number
     """
     if choice in CRITERIA:
         return best_epoch([line.get(choice, math.nan) for line in metrics], choice)

@@ -1,7 +1,7 @@
 """What a setting is: a field of a pydantic model with a type, a default, a range and a docstring, its help text.
 
-``hold_out: Annotated[float, Flag("-o", common=True)] = Field(0.1, ge=0)`` is a keyword in Python, an entry of a TOML
-file and a flag of the command line. A field with ``exclude=True`` is no setting.
+``hold_out: Annotated[float, Flag("-o", common=True)] = Field(0.1, ge=0)`` defines a Python keyword, a TOML entry and a
+flag. A field with ``exclude=True`` is no setting.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _plain(value: Any) -> Any:
 class Settings(BaseModel):
     """Base of settings: given by keyword, checked on construction, frozen.
 
-    A list counts as a tuple, a whole number as a float, a path as its text, a number of NumPy as Python's, and None as
-    not given; nothing else is converted.
+    Lists become tuples, whole numbers floats, paths text, and NumPy numbers Python's. None counts as not given. Nothing
+    else is converted.
 
     Attributes:
         FLAG: of a class, what holds for the flags of all its settings
@@ -173,7 +173,7 @@ def described(kind: Any) -> str:
 
 
 def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: ValidationError) -> UserError:
-    """What pydantic refused, in one line."""
+    """The error of pydantic in one line."""
     found = error.errors()[-1]
     kind, name = found["type"], str(next(iter(found["loc"]), ""))
     if kind == "value_error":

@@ -1,7 +1,7 @@
 """The labelling session as a web page on this machine, and for nobody else.
 
-It listens on 127.0.0.1, every address needs the token of the printed one, a request with another Host is refused. Of
-the disk it serves the images in question, re-encoded, and nothing else.
+It listens on 127.0.0.1. Every address needs the printed token, and a request with another Host fails. Of the disk it
+serves the images in question, re-encoded, and nothing else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HEADERS = {
 
 
 def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) -> None:
-    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``say`` is told
+    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``say`` prints
     the address."""
 
     def finish() -> None:
@@ -72,9 +72,8 @@ def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) 
 
 
 def create_app(session: Session, token: str, finish: Callable[[], None]) -> Starlette:
-    """The page as an ASGI application below ``/<token>/``: its three files, the state, the images in question, and what
-    the user does; ``finish`` is called when the user ends the session. One event loop runs what changes the session, so
-    that no two do at once."""
+    """The page as an ASGI application below ``/<token>/``. ``finish`` is called when the user ends the session. One
+    event loop runs what changes the session, so that no two do at once."""
 
     async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
         path, prefix = request.scope["path"].encode(errors="replace"), f"/{token}/".encode()
@@ -141,8 +140,8 @@ def create_app(session: Session, token: str, finish: Callable[[], None]) -> Star
 
 
 def state_of(session: Session) -> dict[str, Any]:
-    """What the page shows, ready for JSON: until the verdict nothing that would tell a user which model said what, and
-    no name of an image, whose folder can tell the class."""
+    """State of the page, ready for JSON. Until the verdict it hides which model predicted which class. It never holds
+    an image's name, whose folder may be the class."""
     question, options = session.question, []
     if question is not None:
         options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]

@@ -48,8 +48,8 @@ FILE = "certify.npz"
 def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: nn.Module | None = None) -> Certificate:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
-    Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for. They are kept in
-    ``RUN/answers.jsonl``, where the next call goes on. It writes ``RUN/certificate.json``
+    Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for.
+    ``RUN/answers.jsonl`` stores them, and the next call resumes there. It writes ``RUN/certificate.json``
     (:func:`~tllib_ancon.certifying.session.certificate_of`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
     the network of both, where nothing but its owner's program builds it.
@@ -71,8 +71,8 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
 
 
 def write_questions(session: Session, file: Path) -> None:
-    """Write a CSV file of the images without an answer in their order, and beside it a folder of copies of them whose
-    names tell nothing; :func:`~tllib_ancon.data.answers.read_answers` knows them."""
+    """Write a CSV file of the images without an answer, in their order, and a folder with copies of them. The copies'
+    names hide the class; :func:`~tllib_ancon.data.answers.read_answers` resolves them."""
     folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
     folder.mkdir(exist_ok=True)
     for number in range(session.place, len(session)):
@@ -111,11 +111,11 @@ def certify(
         margin: difference of accuracy that does not matter, as a share of all images
         seed: of the order of the questions
         side: "better" if ``delta`` is of a false "better", and as much of a false "worse"; "both" if of both together
-        log: file that keeps the answers; a later call with it goes on where this one was left. Default: none
+        log: file that stores the answers; a later call with it resumes the session. Default: none
         **settings: as for :func:`tllib_ancon.predict`
 
-    Returns: a session: ``question`` is the image whose class is asked (None once the verdict stands), ``answer`` takes
-    its class, ``certificate`` and ``print`` tell what is known so far
+    Returns: a session. ``question`` is the image to label, None after the verdict; ``answer`` takes its class;
+        ``certificate`` and ``print`` show the result so far
 
     Raises:
         UserError: models that agree on all images, or another number of labels than of images
@@ -197,7 +197,7 @@ class ModelPair:
 
     @cached_property
     def images(self) -> Domain:
-        """What certifies: all images, or those that may not teach."""
+        """The images that certify: all, or all but the ones that may train."""
         return self.everything if self.kept is None else self.everything.subset(self.kept)
 
     @cached_property

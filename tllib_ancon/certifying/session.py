@@ -34,7 +34,7 @@ CHECKSUM = "crc32"
 FAVOURING = (0.6, 0.7, 0.8)
 """Shares of the decisive disagreements in favour of the adapted model for which it says what "better" would take."""
 DECISIVE = (8.5, 10)
-"""So many of so many disagreements are taken to be decisive beside those that have a label: as on the 105 runs of
+"""Prior counts of decisive disagreements and of all disagreements: the ratio of the 105 runs in
 benchmarks/results/certification_grid.md."""
 
 
@@ -89,9 +89,9 @@ class AnswerLog:
     """The answers of a session on disk, one JSON object a line. The first is the ``header``, which says what the
     answers belong to; an existing file must have the same. ``entries`` are the lines after it that the file had.
 
-    The last entry of a line, ``crc32``, is the checksum of the object without it; a file that version 0.1 began has no
-    checksum in any line, and goes on without. A last line that is no whole object was cut off by the end of its process
-    and never acknowledged; it is left out.
+    The last entry of a line, ``crc32``, is the checksum of the object without it. Files of version 0.1 have no
+    checksums. A last line that is no whole object was cut off by the end of its process and never acknowledged; it is
+    left out.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]):
@@ -286,22 +286,26 @@ class Session(Shown):
 def certificate_of(session: Session) -> Certificate:
     """What a session found, ready for JSON; accuracies and their differences are shares of all images.
 
-    - ``verdict``: "better", "worse" or "undecided", of the adapted model against the source model
-    - ``settled``: whether further labels are of no use
-    - ``returned``: "adapted" if better, else "start", the source model
-    - ``difference``: the mean outcome so far as a difference of accuracy, None before the first label
-    - ``interval``: lower and upper end of that difference, valid whenever one stops: wrong with probability δ at most,
-      each end where ``side`` is "better"
-    - ``labels``, and of these ``adapted_right``, ``start_right``, ``another`` and ``cannot_tell``; ``undos``, how many
-      more were taken back
-    - ``verdict_if_cannot_tell_counts_against``: what the verdict would be if each image whose class could not be told
-      counted against it
-    - ``images``, ``disagreements``, ``delta``, ``margin``, ``side``, ``seed``
-    - ``e_better``, ``e_worse``: None where infinite, which is certainty; ``threshold``
-    - ``labels_needed``: where not settled, what "better" would take for each of :data:`FAVOURING`: ``favouring``, the
-      ``gain`` in accuracy that it is, by the ``decisive`` share that the labels so far suggest, and the labels from the
-      first to the verdict, ``median`` and ``ninetieth_percentile`` over random orders of the disagreements without a
-      label, None where all would not do
+    verdict: "better", "worse" or "undecided", of the adapted model against the source model
+
+    settled: whether further labels are of no use
+
+    returned: "adapted" if better, else "start", the source model
+
+    difference, interval: mean outcome so far as a difference of accuracy (None before the first label), and an interval
+    that is valid whenever labelling stops. Its error probability is δ, of each end if ``side`` is "better"
+
+    labels, adapted_right, start_right, another, cannot_tell, undos: numbers of answers
+
+    verdict_if_cannot_tell_counts_against: the verdict if each such answer counted against it
+
+    images, disagreements, delta, margin, side, seed: the test
+
+    e_better, e_worse, threshold: e-values, None if infinite, which is certainty
+
+    labels_needed: a row for each of :data:`FAVOURING`, empty if settled. It has ``favouring``, the ``gain`` in accuracy
+    and the fraction ``decisive``. ``median`` and ``ninetieth_percentile`` count labels over random orders of the open
+    disagreements, None if all would not suffice
     """
     test, disagreements, images = session.test, len(session), len(session.comparison)
     outcomes, answers = test.outcomes, session.answers

@@ -29,7 +29,7 @@ from tllib_ancon.training.files import lock_folder, write_bytes
 
 
 class BenchmarkConfig(EngineConfig):
-    """Which runs of which table are made, and by which engine."""
+    """The runs to make, their table and the engine."""
 
     FLAG = Flag(group="options", common=True)
 

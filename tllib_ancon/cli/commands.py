@@ -75,8 +75,8 @@ class Command:
         return self.made(args, {} if args.config is None else read_file(args.config))
 
     def made(self, args: argparse.Namespace, file: Mapping[str, Any]) -> Any:
-        """The configuration of the settings in the file and on the command line, which win. The error of a setting that
-        is refused begins with the file if it comes from there."""
+        """The configuration of the settings in the file and on the command line, which win. An error about a setting of
+        the file begins with the file."""
         flags = self.flags
         given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
         optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too

@@ -66,7 +66,8 @@ class Flags:
         return sorted(words, key=lambda word: word.startswith("--"))
 
     def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], dict[str, Any]]]:
-        """Words and options of a setting's argument; a switch has two, of which the one that leaves it is not shown."""
+        """Words and options of a setting's argument. A switch has two arguments; the help text hides the default
+        one."""
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
         items = get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is tuple else ()
         text = help_text(setting, name in self.needed).replace("%", "%%")
@@ -129,7 +130,7 @@ def _number(kind: Any) -> type[float] | type[int] | None:
 
 
 def _word_as(kind: type, word: str) -> Any:
-    """A number where the word is one, else the word as it is, which the settings refuse in their own words."""
+    """Convert a word to a number if possible; otherwise the settings report the word."""
     with suppress(ValueError):
         return kind(word)
     return word

@@ -123,7 +123,7 @@ def _one_of_many() -> bool:
 
 
 def _run_one_of_many(args: argparse.Namespace) -> int:
-    """Run a command as one of several processes, of which the main one shows progress and results."""
+    """Run a command as one of several processes. The main process shows progress and results."""
     from tllib_ancon.training import devices
 
     if args.chosen not in IN_MANY_PROCESSES:
@@ -171,9 +171,8 @@ def command() -> int:
 
 
 def end_process(status: list[int]) -> None:
-    """Registered for the exit first, and so called last: end the process here where a status is given, since
-    DistributedDataParallel keeps gloo's threads beyond ``destroy_process_group``, and a thread that asks for an
-    interpreter which is ending aborts the process."""
+    """End the process with this status, if any. It is registered first and so called last: gloo's threads outlive
+    ``destroy_process_group`` and would abort an interpreter that is shutting down."""
     if status:
         sys.stdout.flush()
         sys.stderr.flush()

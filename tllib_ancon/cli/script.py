@@ -91,8 +91,8 @@ def remember(log: Path, script: str, words: list[str], arguments: Mapping[str, A
 
 
 def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of the same script that ran here before with the same words, if its checkpoint is still the one it
-    wrote; with ``--overwrite`` only if the same command did that and was cut off in the adaptation."""
+    """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None. With
+    ``--overwrite`` that run must have been interrupted in its adaptation."""
     checkpoint = log / "checkpoints" / f"{given['start']}.pth"
     try:
         mark = json.loads((log / MARK).read_bytes())

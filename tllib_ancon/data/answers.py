@@ -30,9 +30,9 @@ def read_answers(
 ) -> dict[int, Answer]:
     """Position of an image -> its answer, from a CSV file: ``path,class`` a line, with or without this header.
 
-    A path is one of the images' ``names``, or ends in what :func:`opaque` makes of one; ``asked`` are the positions of
-    those in question, by default all. A class is a name, ``another``,
-    ``cannot tell`` or a number from 0 to K - 1, read as the first of these that fits. An empty one is no answer yet.
+    A path is one of the images' ``names``, or ends in the :func:`opaque` form of one. ``asked`` are the positions in
+    question, by default all. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, read as the
+    first of these that fits. An empty one is no answer yet.
     """
     classes = [showable(name) for name in classes]
     meanings: dict[str, Answer] = {str(label): label for label in range(len(classes))}

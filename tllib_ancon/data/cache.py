@@ -40,9 +40,8 @@ Bar = Callable[[str, int], Any]
 
 
 class ResizedImages:
-    """Resized images, mapped from disk, so that workers share one copy in memory: a position among the sorted
-    ``positions`` gives the bytes (H, W, 3) that decoding and resizing would give, checked at their first use in a
-    process."""
+    """Resized images as bytes (H, W, 3), by position among the sorted ``positions``. They are mapped from disk, so that
+    workers share one copy, and verified at their first use in a process."""
 
     def __init__(self, folder: Path, positions: Positions):
         self.folder, self.positions = folder, positions
@@ -70,12 +69,11 @@ class ResizedImages:
 
 
 def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing], workers: int, bar: Bar) -> Domain:
-    """The same domain, with its resized images read from caches in ``folder``; those that are not there are written.
+    """The same domain, with its resized images read from caches in ``folder``; missing caches are written.
 
     A cache is named by everything that decides its content: the files' paths, inodes, times and sizes, the resizing and
-    the version of the decoder. It is built aside and then takes its name, so that one that was interrupted is never
-    taken for a cache; what a killed process left is removed by the next one that builds. Of several processes that want
-    the same one, the first builds it and the others wait.
+    the version of the decoder. It is built aside and renamed when complete. The next build removes leftovers of a
+    killed process. Of several processes that want the same one, the first builds it and the others wait.
     """
     positions = np.unique(domain.positions)
     images = copy(domain.images)
@@ -126,8 +124,8 @@ def _row(resizing: Resizing) -> np.dtype[Any]:
 
 
 def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Callable[[str], None]) -> Domain:
-    """The same domain, whose resized images stay in memory where they take no more bytes than ``room``; where they take
-    much, or do not fit, a line says so. Items of a dataset may be random, and in memory already."""
+    """The same domain with its resized images cached in memory, if they fit into ``room`` bytes. A line reports much
+    memory or a lack of room. Items of a dataset may be random, and in memory already."""
     chosen = set(resizings)
     size = len(domain) * sum(_row(resizing).itemsize for resizing in chosen)
     if isinstance(domain.images, Items):

@@ -44,9 +44,8 @@ class Checked:
 def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: Any) -> Checked:
     """What the folder of a dataset has and lacks, of these domains or of all; nothing is changed.
 
-    Each domain is opened as :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. A domain of a
-    dataset of TLLib is compared with the number of images in :data:`IMAGES` and with TLLib's order of the classes,
-    domains of other datasets with each other.
+    Each domain is opened as :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. Compares a
+    domain of TLLib with the numbers in :data:`IMAGES` and TLLib's class order, and other domains with each other.
 
     Raises:
         UserError: a root that is no folder, an unknown dataset, or an unknown domain of a dataset of TLLib

@@ -30,7 +30,7 @@ class Domain:
     Args:
         name: domain codes joined by "+", e.g. ``A`` or ``Ar+Cl``
         images: where they come from
-        classes: names of the classes, in the order of the labels; empty where they are not known
+        classes: names of the classes, in the order of the labels; empty if unknown
         labels: (N,) whole numbers in [0, K). Default: unlabelled
         positions: (N,) of each image among ``images``, which is the order of its list. Default: all
         skipped: why images of the list were left out, one text each
@@ -85,12 +85,12 @@ class Domain:
 
     @property
     def holds_tensors(self) -> bool:
-        """Whether images are float tensors that a model takes as they are, neither resized nor normalised."""
+        """Whether images are float tensors, which are neither resized nor normalised."""
         return self.images.holds_tensors
 
     def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
-        """One image: a PIL image in RGB; the bytes (H, W, 3) of the resized one where those of this resizing are kept;
-        or the tensor (C, H, W) of a domain that :attr:`holds_tensors`."""
+        """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or the tensor (C, H, W) of a
+        domain that :attr:`holds_tensors`."""
         position = int(self.positions[index])
         if resizing in self.images.kept:
             return self.images.kept[resizing](position)

@@ -32,7 +32,7 @@ IMAGE_NAMES = ("image", "img")
 
 
 def jpeg(image: Image.Image, largest_side: int = 1600) -> bytes:
-    """The image for people: turned as its EXIF says, at most so many pixels high and wide, without its metadata."""
+    """JPEG for people: rotated by its EXIF entry, no side above ``largest_side`` pixels, without metadata."""
     with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
         image = ImageOps.exif_transpose(image)
     shown = image.convert("RGB")
@@ -76,8 +76,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 class Paths(Sequence[str]):
-    """Paths in one block of bytes, in which their common root is kept once: a list of strings would take five times the
-    memory and be copied by every worker."""
+    """Paths in one block of bytes with their common root stored once. A list of strings takes five times the memory and
+    is copied by every worker."""
 
     def __init__(self, paths: Iterable[str], root: str | os.PathLike[str] = ""):
         self.root = os.fspath(root)
@@ -132,7 +132,7 @@ class Images(ABC):
         return (b"%d" % position for position in positions.tolist())
 
     def states(self, positions: Positions) -> Iterator[bytes]:
-        """What decides the content of these images, for a cache; refused where it may change between readings."""
+        """Keys of the images' content for a cache; an error if the content may change between readings."""
         yield self.content()
         yield from self.names(positions)
 
@@ -195,7 +195,7 @@ class Items(Images):
         return found if isinstance(found, Image.Image) else found.float()
 
     def content(self) -> bytes:
-        """Checksums of at most eight items, without those that a second reading gives otherwise."""
+        """Checksums of at most eight items whose second reading is equal."""
         sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
         twice = ([hashlib.sha256(np.asarray(self._read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
         return b"".join(first for first, second in twice if first == second)

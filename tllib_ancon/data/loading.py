@@ -1,5 +1,4 @@
-"""Batches of a domain's images: which an epoch visits, in which order, with whose random numbers; bytes come from
-worker processes, and what is left to do is done on the device."""
+"""Batches of a domain's images: their order, their random numbers, and worker processes that decode them."""
 
 from __future__ import annotations
 
@@ -65,9 +64,8 @@ class DomainImages(Dataset[Any]):
     """Images of a domain, each item decided by the seed and its key, ``epoch * N + index`` of :class:`EpochSampler`.
 
     The transform's random numbers come from (seed, key), so that an epoch has the same tensors whatever the number of
-    workers. A transform of images leaves the tensors of a domain that
-    :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` as they are; what it does on the device is left to do in
-    :class:`Pixels`.
+    workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` skips the transform. Its device part is
+    applied to :class:`Pixels` later.
     """
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
@@ -111,8 +109,8 @@ class LabelledImages(DomainImages):
 
 
 class Pixels(NamedTuple):
-    """An image of which :meth:`~tllib_ancon.data.transforms.ImageTransform.finish` makes a tensor: bytes (H, W, C), and
-    the seed of its random numbers."""
+    """Input of :meth:`~tllib_ancon.data.transforms.ImageTransform.finish`: bytes (H, W, C) and the seed of the random
+    numbers."""
 
     values: Bytes
     seed: int
@@ -179,8 +177,8 @@ class WorkerPool:
     """Processes that load the batches of any number of loaders, one loader at a time; with none, this process loads.
 
     A data loader of torch starts processes of its own, so that a training loop with four loaders would have four times
-    the workers. A signal to all processes, as of Ctrl-C or a batch system, is this process's to handle: workers wait or
-    end quietly, and that one was lost is found where its batch is missing.
+    the workers. This process handles signals such as Ctrl-C; workers wait or end quietly. A lost worker shows when its
+    batch is missing.
     """
 
     def __init__(self, workers: int):
@@ -267,7 +265,8 @@ class _Batches(Dataset[Any]):
 
 
 def read_each(read: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
-    """What a function gives for 0, ..., N - 1, in this order, computed by so many processes; with none, by this one."""
+    """Results of a function for 0, ..., N - 1, in this order, computed by ``workers`` processes, or by this one if
+    0."""
     loader: DataLoader[Any] = DataLoader(
         range(count),  # type: ignore[arg-type]
         batch_size=16,
@@ -317,8 +316,8 @@ def _without_sigchld(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def live_as_parent_does(worker: int) -> None:
-    """Let a worker wait at SIGINT, end quietly at SIGTERM, and end when its parent does. torch's workers look for their
-    parent too, but one that had already lost it when it first looked waits for ever."""
+    """Let a worker ignore SIGINT, end quietly at SIGTERM, and end with its parent. A worker of torch waits for ever if
+    its parent ended before its first look."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     if hasattr(signal, "pthread_sigmask"):

@@ -68,10 +68,10 @@ def open_domain(
 
     The settings of :class:`~tllib_ancon.config.DataConfig` say what most arguments mean. A code may be a list, a folder
     (``.`` is the root) or a split, with the name of a configuration before it as ``clipart/train``. ``split`` is
-    ``train`` or ``test``, where the dataset has two lists a domain; ``classes`` are names in the order of the labels,
-    and folders of other names are refused. A Hugging Face dataset is one of the hub or, at a path that may be relative
-    to the root, a folder that ``save_to_disk`` wrote or that holds data files. Every image must be there, unless
-    ``skip_corrupt`` decodes each once, in ``workers`` processes, and leaves out those that cannot be.
+    ``train`` or ``test`` if the dataset has two lists a domain. ``classes`` are names in the order of the labels; other
+    folders are an error. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that
+    holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and
+    leaves out unreadable images.
     """
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}")
@@ -107,12 +107,12 @@ def as_domain(
     skip_corrupt: bool = False,
     workers: int = 0,
 ) -> Domain:
-    """A domain of what a Python program holds: a :class:`Domain`, or images as :func:`tllib_ancon.adapt` takes them, of
-    which those of a folder may lie in a folder a class.
+    """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`. A folder may have
+    class folders.
 
-    The names of ``classes`` are in the order of the labels and of the model's outputs. Folders of classes and a Hugging
-    Face dataset have names and labels of their own; else there are neither by default, and names are numbers where
-    labels are given. ``labels`` False reads a folder as images without labels, at any depth.
+    The names of ``classes`` are in the order of the labels and of the model's outputs. Class folders and Hugging Face
+    datasets bring names and labels. Otherwise there are none by default; given labels are named by numbers. ``labels``
+    False reads a folder as images without labels, at any depth.
     """
     if isinstance(images, str | os.PathLike) and os.path.isfile(images):
         images = [images]
@@ -179,9 +179,8 @@ def missing_dataset(root: str | Path) -> UserError:
 
 
 def default_resizing(dataset: str | None) -> str:
-    """How images of a dataset are resized, by its name: to TLLib's square where its lists or layout are read, the
-    aspect ratio kept for images as they lie on disk (``ImageFolder``, ``Folder``, ``hf:NAME``) and for what a program
-    holds (no name)."""
+    """Default resizing of a dataset: TLLib's square for its lists and layouts. ``ImageFolder``, ``Folder``, ``hf:NAME``
+    and Python objects (no name) keep the aspect ratio."""
     kept = not dataset or dataset in (IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
     return KEEP_RATIO if kept else "default"
 
@@ -199,8 +198,8 @@ def require_files(domain: Domain) -> Domain:
 
 
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
-    """The domain without the images that are missing or cannot be decoded, the reasons in its ``skipped``; every image
-    is decoded once, by so many processes."""
+    """The domain without unreadable images; ``skipped`` holds the reasons. ``workers`` processes decode every image
+    once."""
     reasons = list(read_each(partial(_reason, domain), len(domain), workers))
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):

@@ -28,7 +28,7 @@ KEEP_RATIO = "keep-ratio"
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """In this context torch's random numbers on the CPU start from ``seed``; after it they go on as before."""
+    """In this context torch's random numbers on the CPU start from ``seed``. Afterwards they continue as before."""
     with torch.random.fork_rng([], device_type="cpu"):
         torch.default_generator.manual_seed(seed)
         yield
@@ -36,8 +36,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Resizing:
-    """PIL image -> PIL image, by default by Pillow's bicubic filter, its default and so that of TLLib's
-    ``ResizeImage``: the first step of every transform, which has no randomness and can be cached."""
+    """PIL image -> PIL image, by default with Pillow's bicubic filter as in TLLib's ``ResizeImage``. It is the first
+    step of every transform, not random, and can be cached."""
 
     side: int  # in pixels, of the square that the image is squashed to, or of its shorter side
     keep_ratio: bool = False
@@ -198,8 +198,8 @@ def _floor_crop(side: int, image: Image.Image) -> Image.Image:
 
 
 def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
-    """:func:`train_transform` with its augmentation on the device. A resizing that keeps the aspect ratio is refused:
-    its images are no batch before they are cropped."""
+    """:func:`train_transform` with its augmentation on the device. A resizing that keeps the aspect ratio is an error:
+    its images form no batch before they are cropped."""
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
@@ -224,16 +224,15 @@ def _augmentation(options: TransformOptions, T: Any) -> Any:
 
 @dataclass(frozen=True)
 class DeviceAugmentation(ImageTransform):
-    """An :class:`ImageTransform` whose ``crop`` takes and gives (3, H, W) tensors and runs on their device: workers
-    deliver whole squares, and are left with next to nothing to do.
+    """An :class:`ImageTransform` whose ``crop`` maps (3, H, W) tensors on their device. Workers deliver whole squares.
 
     Each image of a batch has its own crop and flip, drawn as where workers augment: by its seed. Its pixels differ from
     theirs by up to 2 of 255 levels from the rounding of the interpolation, and at a rotation by the choice of the
     nearest pixel.
 
-    torchvision's kernels take the images one by one. On a GPU, where each image costs some ten launches of kernels,
-    crops and flips of a batch are two products of matrices (:func:`crop_batch`); a CPU is nine times faster with the
-    kernels. ``python -m benchmarks.speed --only augmentation`` measures both.
+    torchvision's kernels take the images one by one. On a GPU, crops and flips of a batch are two matrix products
+    (:func:`crop_batch`), as each image would launch ten kernels. A CPU is nine times faster with kernels. ``python -m
+    benchmarks.speed --only augmentation`` measures both.
     """
 
     crop: Any
@@ -299,9 +298,9 @@ def crop_batch(squares: Tensor, geometries: Sequence[Geometry], size: int) -> Te
     """Crop, resize, shift and flip each square in its own way: (B, C, H, W) uint8 -> (B, C, size, size) uint8.
 
     Row r of an output is the mean of the input's rows by the weights of an antialiased bilinear resize, which are those
-    of torch and Pillow: a triangle around the row's place, as wide as a pixel of the output or of the input, whichever
-    is larger, and cut off at the crop. The same holds for columns, so that an output is :math:`W_r X W_c^T`, rounded
-    once where torch and Pillow round after each of two passes.
+    of torch and Pillow: a triangle around the row's place, cut off at the crop. Its width is the larger of an output
+    and an input pixel. The same holds for columns, so that an output is :math:`W_r X W_c^T`, rounded once where torch
+    and Pillow round after each of two passes.
     """
     top, left, height, width, down, right, flip = torch.tensor(geometries, device=squares.device).unbind(1)
     rows = torch.arange(size, device=squares.device).expand(len(squares), size)

@@ -26,8 +26,8 @@ class BatchNormPolicy:
     """The statistics by which batch-norm normalises.
 
     Attributes:
-        statistics: ``"target"``: of each batch; ``"source"``: the running statistics of the source model; ``"mixed"``:
-            of each batch, after :meth:`prepare` has mixed the source's into scale and shift
+        statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
+            of each batch, after :meth:`prepare` mixed the source's into scale and shift
         mixing_weight: weight α of the source's statistics in [0, 1]. Default: chosen by :func:`mixing_weight`
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """

@@ -1,5 +1,5 @@
-"""The model that is adapted or evaluated, out of a checkpoint of TLLib's scripts, of dalib, of the authors, of this
-package, or of any program that saves a whole network."""
+"""Load a model from a checkpoint of TLLib's scripts, dalib, the authors, this package, or any program that saves a
+whole network."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ class Classifier(nn.Module):
 
 
 class BottleneckClassifier(Classifier):
-    """The classifier that TLLib's scripts put together: images -> backbone (B, C, H, W) or (B, C), of which ``pool``
-    averages a feature map -> bottleneck (B, D) -> head (B, K)."""
+    """TLLib's classifier: images -> backbone (B, C, H, W) or (B, C) -> average of a feature map by ``pool`` ->
+    bottleneck (B, D) -> head (B, K)."""
 
     features_dim: int
     head: nn.Module
@@ -123,8 +123,8 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network, of which a part is known to be the head; ``head`` is its dotted name and D. Of several heads,
-    whose mean the logits are, the names are joined by ``+``, and the features are what enters all of them.
+    """A whole network with a known head; ``head`` is its dotted name and D. Of several heads, whose mean the logits
+    are, the names are joined by ``+``, and the features are what enters all of them.
 
     The state dict is the network's own. While this object lives, the head has a forward hook.
     """
@@ -175,8 +175,8 @@ class NetworkClassifier(Classifier):
 
 
 class MeanHead(nn.Module):
-    """Heads of one network as one, (B, D) -> (B, K): the mean of what each gives for its share of the features, in
-    their order. One may be a convolution, which takes its features as one pixel."""
+    """Heads of one network as one, (B, D) -> (B, K): the mean of their logits for their parts of the features, in
+    order. One may be a convolution, which takes its features as one pixel."""
 
     def __init__(self, heads: list[nn.Module]):
         super().__init__()
@@ -207,13 +207,13 @@ class _HeadInput:
 def as_classifier(
     model: nn.Module, head: str | None = None, probe: Tensor | None = None, finetune: bool = True
 ) -> Classifier:
-    """Any network that ends in logits as a :class:`Classifier`; one that is a classifier is returned as it is.
+    """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
 
-    The head is the innermost module with weights that takes (B, D), a convolution (B, D, 1, 1), to the logits, up to a
-    factor and a shift of each row, as of a temperature or a softmax; else the last two Linear whose mean does; or what
-    the dotted name ``head`` tells, or several names joined by ``+``. The features are what enters it. One forward pass
-    in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without such a module
-    ``features_dim`` and ``head`` of what is returned are None.
+    The head is the innermost module with weights that maps (B, D), or (B, D, 1, 1) for a convolution, to the logits. A
+    factor and a shift of each row may follow, as of a temperature. Otherwise it is the last two Linear layers whose
+    mean gives the logits. ``head`` names it, or several joined by ``+``. The features are what enters it. One forward
+    pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without such a module
+    ``features_dim`` and ``head`` of the result are None.
     """
     if isinstance(model, Classifier):
         return model
@@ -265,8 +265,8 @@ def _same_classes(one: Tensor, other: Tensor) -> bool:
 
 
 def require_network(model: object, learns: bool = False) -> nn.Module:
-    """The model, if it is a network that has weights and gives logits, with ``learns`` one that can be trained; of
-    anything else the error says what to pass in its place."""
+    """Return the model if it is a network with weights, with ``learns`` a trainable one. Otherwise the error names what
+    to pass."""
     if not isinstance(model, nn.Module):
         raise UserError(
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
@@ -307,7 +307,7 @@ def logits_of(network: nn.Module, images: Tensor) -> Any:
 
 
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
-    """What a network gives for images in evaluation mode, without gradients; modes stay as they are. The error of a
+    """Output of a network for images in evaluation mode, without gradients. Its modes are restored. The error of a
     network that cannot be called on them ends with the ``advice``."""
     try:
         with evaluating(network), torch.no_grad():
@@ -379,10 +379,9 @@ def normalises_by_layer_alone(model: nn.Module) -> bool:
 
 
 def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> int:
-    """Let only some parameters of a classifier learn; returns how many of them were frozen: ``as-given``, those that
-    require gradients now; ``all-but-head``, SHOT's and AnCon's choice, all where the head is not known; ``all``; or
-    ``norm-affine``, scale and shift of the normalisation layers (Rusak et al., 2022; their released script changes all
-    parameters)."""
+    """Choose the parameters to train; returns how many of them were frozen. ``as-given``: those with requires_grad.
+    ``all-but-head``: SHOT's and AnCon's choice, all if the head is unknown. ``all``. ``norm-affine``: scale and shift
+    of the normalisation layers (Rusak et al., 2022; their released script changes all parameters)."""
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     if which != "as-given":
         model.requires_grad_(which != "norm-affine")

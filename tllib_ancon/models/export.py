@@ -34,10 +34,10 @@ def export(
     """The content of a file that holds a classifier, and with it what its outputs and inputs mean.
 
     A program takes images (B, C, S, S), normalised, of any B, and gives logits (B, K). The keys ``classes``, ``mean``,
-    ``std`` and ``image_size`` hold JSON: among an ONNX model's metadata (input ``images``, output ``logits``), in the
-    extra file ``metadata.json`` of a program for ``torch.export.load``. Weights are those of
-    :func:`export_state_dict`, with the metadata in ``safetensors`` and without them in a file of ``torch.save``. A form
-    is ``onnx``, ``torch-export``, ``state-dict`` or ``safetensors``.
+    ``std`` and ``image_size`` hold JSON, in an ONNX model's metadata (input ``images``, output ``logits``) or in
+    ``metadata.json`` for ``torch.export.load``. Weights are those of :func:`export_state_dict`, with the metadata in
+    ``safetensors`` and without them in a file of ``torch.save``. A form is ``onnx``, ``torch-export``, ``state-dict``
+    or ``safetensors``.
     """
     numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
     metadata = {"classes": list(map(str, classes)), **numbers}
@@ -57,8 +57,8 @@ def export(
 def export_state_dict(classifier: Classifier) -> dict[str, Tensor]:
     """The weights in the layout of the checkpoint that the classifier came from, on the CPU.
 
-    Those of a network of timm or torchvision have its own names and load strictly into it, with equal logits; those of
-    a model of TLLib's scripts have the names ``backbone.``, ``bottleneck.`` and ``head.``.
+    Weights of a timm or torchvision network load strictly into it, with equal logits. Weights of TLLib's classifier
+    have the names ``backbone.``, ``bottleneck.`` and ``head.``.
     """
     state: dict[str, Tensor] = classifier.state_dict()  # of a type that knows the versions of the network's modules
     for name, tensor in state.items():

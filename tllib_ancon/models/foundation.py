@@ -59,8 +59,7 @@ def is_processor(transform: object) -> bool:
 def preprocessing_of_processor(processor: Any) -> Preprocessing:
     """What an image processor of transformers does to evaluated images, read from its settings.
 
-    Of its sizes those are taken that give what it gives for an image of noise: whether it keeps the ratio, and from
-    which side it crops, is a matter of its class.
+    Its sizes are found by an image of noise, as each class decides in its own way how to resize and crop.
 
     Args:
         processor: an image processor, or a processor of text and images, which has one
@@ -93,8 +92,8 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
 
 
 def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
-    """What the processor does that lies in the model's folder or in the hub's cache; else it is assumed to be the
-    default one of this kind of model, at the model's size. None if that does something else."""
+    """Preprocessing of the processor in the model's folder or in the hub's cache. Default: that of this kind of model,
+    at the model's size. None if that does something else."""
     from transformers import IMAGE_PROCESSOR_MAPPING, AutoImageProcessor
 
     config = model.config

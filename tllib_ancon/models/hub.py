@@ -20,8 +20,8 @@ from tllib_ancon.models.foundation import CosineHead, preprocessing_of_processor
 
 class ZeroShotClassifier(nn.Sequential):
     """The image side of a model of open_clip, ``visual``, and as its ``head`` the texts of the classes: images
-    (B, 3, H, W) -> logits (B, K). Its ``options``, of which it is built with random weights, are ``embed_dim``,
-    ``vision_cfg`` and ``quick_gelu`` as in open_clip's configuration, and ``num_classes``.
+    (B, 3, H, W) -> logits (B, K). Its ``options`` are ``embed_dim``, ``vision_cfg`` and ``quick_gelu`` as in
+    open_clip's configuration, and ``num_classes``. They build it with random weights.
     """
 
     def __init__(self, **options: Any):
@@ -38,8 +38,8 @@ class ZeroShotClassifier(nn.Sequential):
 def load_named(
     arch: str, classes: list[str] | None = None, prompts: int = 1, allow_download: bool = False
 ) -> tuple[nn.Module, list[str] | None]:
-    """The network that ``hf:NAME`` or ``open_clip:NAME`` names, images -> logits, with its weights, and the names of
-    its classes where they are known; or the error why there is none.
+    """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
+    classes, if known.
 
     The settings of :class:`~tllib_ancon.config.StartConfig` say what the arguments mean; ``classes`` are the names in
     its file. NAME is a folder, a name on the hub or, of open_clip, a model with a tag or file of weights, as in

@@ -90,8 +90,8 @@ def create_backbone(
     options: Mapping[str, Any] | None = None,
     toolkit: Toolkit | None = None,
 ) -> Any:
-    """Build a network without its head: images -> (B, C, H, W) or (B, C), with ``out_features`` (C) and ``pretrained``,
-    whether its weights come from a file or a model zoo.
+    """Build a network without its head: images -> (B, C, H, W) or (B, C). It has ``out_features`` (C) and
+    ``pretrained``, whether a file or a model zoo gave its weights.
 
     The zoo's are ImageNet weights (torchvision's V1, timm's default), where the network has some. Of a ``toolkit`` that
     has a network of this name its own is given: TLLib's scripts can read the state dict then.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tllib_ancon.errors import UserError, reading
 
 MCD_PARTS = {"G", "F1", "F2"}
-"""TLLib's mcd.py saves three state dicts: the backbone and two classifiers, of which the first is used."""
+"""TLLib's mcd.py saves three state dicts: the backbone and two classifiers. The first classifier is used."""
 
 ENTRIES = ("state_dict_ema", "model_ema", "ema_state_dict", "state_dict", "model_state_dict", "model", "network")
 """Where training programs keep the weights in a checkpoint, those of timm, torchvision and Lightning among them. As
@@ -29,8 +29,8 @@ SAVE = "torch.save(model.state_dict(), FILE)"
 
 def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     """Read the state dict, on the CPU, in a file of ``torch.save`` or .safetensors; no code of the file is run. It is
-    what the file holds, or one of the :data:`ENTRIES` of a training program's dict; the three that TLLib's mcd.py saves
-    become one whose names have the prefixes ``G.``, ``F1.`` and ``F2.``."""
+    the file's content, or one of the :data:`ENTRIES` of a training program's dict. The three of TLLib's mcd.py are
+    joined with the prefixes ``G.``, ``F1.`` and ``F2.``."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"checkpoint {path} is not a file" if path.exists() else f"checkpoint {path} does not exist")

@@ -25,8 +25,7 @@ BLOCKS = {
     "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
     FULL_RATE: "the same at the full learning rate, too high for a network that is trained already",
 }
-"""Of settings, with the titles of their tables: the backbone learns at a tenth of the rate, as a pre-trained one
-should; and all of it at the full rate."""
+"""Settings, with the titles of their tables: the backbone learns at a tenth of the rate, or at the full rate."""
 
 
 @dataclass(frozen=True)

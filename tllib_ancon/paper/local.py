@@ -1,5 +1,5 @@
-"""How the runs of a plan are made: an engine starts them, sees them end and ends them; here in processes of this
-machine, each with its own GPUs and threads."""
+"""Engines that make the runs of a plan. The local engine starts processes of this machine, each with its own GPUs and
+threads."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def finished(run: Run, out: Path) -> bool:
 class Engine(ABC):
     """Makes runs, each after the one that it starts from.
 
-    A run that was cut off goes on where it was. A run that fails stops no other, except those that start from it.
+    An interrupted run resumes. A run that fails stops only the runs that start from it.
     """
 
     most_started: float  # runs that are started before one has ended
@@ -88,8 +88,8 @@ class Engine(ABC):
     say: Callable[[str], None]
 
     def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
-        """Make the runs, of which source models come first, on the dataset in the folder ``root``. SIGTERM and SIGINT
-        go on to the runs, and raise :class:`Interrupted` when these have ended."""
+        """Make the runs on the dataset in the folder ``root``, source models first. SIGTERM and SIGINT are passed to
+        the runs, and raise :class:`Interrupted` when these have ended."""
         self.out, self.say = out, say
         waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
         running: dict[str, Any] = {}
@@ -184,8 +184,7 @@ class Local(Engine):
 
 
 def shares(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
-    """The environment variables of each run at a time, on so many cores and GPUs, named as ``CUDA_VISIBLE_DEVICES``
-    names them."""
+    """Environment variables of each concurrent run, for these cores and GPUs (named as in ``CUDA_VISIBLE_DEVICES``)."""
     threads = {"OMP_NUM_THREADS": str(config.cpus_per_run)}
     per_run = config.gpus_per_run
     if per_run is None:
@@ -204,7 +203,7 @@ def shares(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[s
 
 
 def runs_on(gpus: int, per_run: float) -> int:
-    """Runs at a time on so many GPUs: a share of a GPU is of one GPU."""
+    """Concurrent runs on these GPUs; a fraction of a GPU lies on one GPU."""
     return int(gpus // per_run) if per_run >= 1 else gpus * int(1 / per_run + 1e-9)
 
 

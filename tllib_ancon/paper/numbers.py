@@ -1,7 +1,7 @@
 """What the paper prints, and what others printed for its settings: the CSV files of ``published/``.
 
-There is a file for each table of the paper and ``other_<table>.csv`` for other projects, whose errors are kept as
-accuracies (their ``source`` says so), and ``alexnet_errors.csv``, by which corruptions are weighed.
+Each table of the paper has a file. ``other_<table>.csv`` holds other projects' rows, with errors as accuracies (see
+``source``). ``alexnet_errors.csv`` holds the weights of corruptions.
 """
 
 from __future__ import annotations

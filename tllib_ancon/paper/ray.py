@@ -81,8 +81,7 @@ def _expect_answer(address: str) -> None:
 
 
 class OnRay(Engine):
-    """Makes runs, of so many CPUs and GPUs each, as tasks of Ray, which has all that can begin and makes as many at a
-    time as the nodes hold."""
+    """Makes runs as tasks of Ray, each with its CPUs and GPUs. Ray makes as many at a time as the nodes hold."""
 
     most_started = math.inf
 
@@ -164,7 +163,7 @@ def await_end(command: Command) -> None:
 
 
 def nodes(alive: bool = False) -> list[dict[str, Any]]:
-    """The nodes that live and those that were lost, or those that live alone."""
+    """The nodes of the cluster, or only its live nodes."""
     found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in found if node["Alive"] or not alive]
 
@@ -177,8 +176,8 @@ def called(node: dict[str, Any]) -> str:
 
 
 def check_shared(root: str, out: Path) -> None:
-    """Refuse a node that sees another disk (the folder of this process, that of the dataset, or a file that is written
-    now to ``out``), has another version of this package or none, or does not answer."""
+    """Raise an error for a node that does not answer, has another version of this package, or does not share the
+    folders in use."""
     probe = out / f".shared-{uuid.uuid4().hex}"
     probe.write_text(probe.name, encoding="utf-8")
     look = ray.remote(num_cpus=0, max_retries=0)(missing_folder)

@@ -65,7 +65,7 @@ def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], l
 
 
 def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of so many square panels of this side in inches, at most three in a row."""
+    """A figure of square panels of this side in inches, at most three in a row."""
     columns = min(panels, 3)
     rows = -(-panels // columns)
     figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
@@ -160,7 +160,7 @@ def _selection_boxes(runs: pd.DataFrame) -> Picture | None:
 
 
 def _with_predictions(runs: pd.DataFrame) -> tuple[list[Predicted], list[str]]:
-    """The predictions of the first run of each method and variant, and why others are not shown, one text each."""
+    """Predictions of the first run of each method and variant, and why others are missing, one text each."""
     found: dict[str, Predicted] = {}
     notes: list[str] = []
     for one in runs.itertuples():

@@ -1,5 +1,5 @@
-"""Which method is above which: differences between runs that share pair of domains, seed and start, with the pair as
-the unit of every error and test, since the seeds of a pair share its images."""
+"""Paired differences between methods, over runs with the same pair of domains, seed and start. The pair is the unit of
+every error and test, since its seeds share images."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Comparisons = Mapping[str, Sequence[tuple[RowKey, RowKey]]]
 
 
 def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> Table | None:
-    """A row for each comparison that two runs of one method allow, None where there is no such: by default each method
-    beside its start, its base method, and ELR and AnCon on the same base; in a sweep, each variant beside the usual
-    settings; and for each of these one over all bases and one over all starts that have it."""
+    """A row for each comparison, None if there is none. By default each method is compared with its start, its base
+    method, and ELR with AnCon on the same base. In a sweep, each variant is compared with the usual settings. Further
+    rows pool all bases and all starts."""
     accuracy, ece = measured(runs, ACCURACY), measured(runs, ECE)
     compared = usual_comparisons(accuracy) if comparisons is None else comparisons
     found = {name: _differences(accuracy, rows) for name, rows in compared.items()}

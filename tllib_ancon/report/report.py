@@ -27,8 +27,8 @@ from tllib_ancon.training.files import read_json, write_bytes
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
-    """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper, by default
-    that of the benchmark that made the runs; gives the text of ``report.md`` and where the report is."""
+    """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper. Default:
+    the table of their benchmark. Returns the text of ``report.md`` and the report's path."""
     paths, out = [Path(folder) for folder in folders], Path(out)
     records = [read_json(folder / RECORD) for folder in paths if (folder / RECORD).is_file()]
     names = {record["table"] for record in records}
@@ -120,8 +120,8 @@ def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str,
 
 
 def _deviations(runs: Iterable[AdaptedRun], plan: Plan) -> list[str]:
-    """Settings in which runs differ from those that the plan has for their start, the source stage's under ``source
-    NAME``, one text each, but for those that the plan compares."""
+    """Settings of the runs that differ from the plan's, one text each. Settings of the source model are named ``source
+    NAME``; compared settings are left out."""
     planned: dict[str, dict[str, Any]] = {}
     of_plan = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
     for one in of_plan.values():

@@ -86,9 +86,9 @@ class AdaptedRun:
 
 
 def frame(runs: Sequence[AdaptedRun], varied: Iterable[str] = ()) -> pd.DataFrame:
-    """A row a run: the ``run``, where it belongs (``start``, ``method``, both as one ``label``, and ``variant``;
-    ``column``, ``severity``, both as one ``pair``, and ``seed``), and the numbers of its models, NaN where it has none.
-    A variant is where a run leaves the usual values of the settings that its table compares."""
+    """One row for each ``run``: ``start``, ``method`` and both as ``label``, ``variant``, ``column``, ``severity`` and
+    both as ``pair``, ``seed``, and the numbers of its models (NaN if missing). A variant is where a run leaves the
+    usual values of the settings that its table compares."""
     usual = usual_settings(runs, varied)
     rows = []
     for run in runs:
@@ -114,7 +114,7 @@ def variant(run: AdaptedRun, usual: Mapping[str, Any]) -> str:
 
 
 def label(start: str, method: str) -> str:
-    """What a method is called beside others: with its start where that is not the usual one."""
+    """Name of a method in a table: with its start, unless that is the usual one."""
     return method if start in ("", *USUAL_STARTS) else f"{start}: {method}"
 
 
@@ -125,8 +125,8 @@ def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
-    """A line a run, sorted by pair, start, method and seed: the settings that the table compares, accuracy (%) and ECE
-    of source, selected and last model, and the selected epoch; empty where the target had no labels."""
+    """One line for each run, sorted by pair, start, method and seed: compared settings, accuracy (%) and ECE of source,
+    selected and last model, and the selected epoch. Empty without target labels."""
     scores = [f"{prefix}{score}" for prefix in MODELS.values() for score in ("accuracy", "ece")]
     ordered = runs.sort_values(["target", "column", "start", "method", "seed"])
     varying = {name: [run.config.get(name) for run in ordered.run] for name in varied}
@@ -159,7 +159,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
 
 
 def refuse_mixed_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> None:
-    """Refuse runs with different settings, beside those that their table compares: they make no one table."""
+    """Raise an error for runs that differ in settings which their table does not compare."""
     seen: dict[str, dict[str, Path]] = {}
     options = {*methods.settings()}
     for run in runs:

@@ -186,9 +186,8 @@ def _cells(values: pd.DataFrame, quantity: Quantity) -> Iterator[tuple[RowKey, d
 
 
 def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the epoch that each criterion (a column) selects in each run (a row) without training again, of the
-    runs with two epochs to choose from that can be compared, and max - min over the criteria that the paper takes; NaN
-    where that epoch or a score is not on record."""
+    """Accuracy of the epoch that each criterion (column) selects in each run (row) with at least two epochs, and max -
+    min over the paper's criteria. NaN if that epoch or a score was not recorded."""
 
     def chosen(epochs: Sequence[Mapping[str, float]], name: str) -> float:
         scores = [epoch.get(name, nan) for epoch in epochs]
@@ -203,8 +202,8 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def selection_table(runs: pd.DataFrame) -> Table | None:
-    """Accuracy of the epoch that each criterion selects, and by how much the paper's three disagree; None where no run
-    has two epochs to choose from, or all runs have on record what fewer than two criteria choose."""
+    """Accuracy of the epoch that each criterion selects, and the largest difference between the paper's three. None
+    without a run of two epochs and two recorded criteria."""
     found = accuracies_by_criterion(runs).dropna(axis=1)
     if found.empty or len(found.columns) < 2:
         return None

@@ -97,7 +97,7 @@ class AdaptiveSmoothing(SmoothedLabels):
 
     @torch.no_grad()
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Estimate ρ from one evaluation pass, of which only the logits (M, K) are read."""
+        """Estimate ρ from the logits (M, K) of one evaluation pass."""
         check_logits(logits)
         prior = estimate_class_prior(logits, self.prior_shrinkage)
         if prior.shape != self.shares.shape:
@@ -147,7 +147,7 @@ def _relative_prior(given: str | Sequence[float] | Tensor, num_classes: int) -> 
 @torch.no_grad()
 @validated
 def estimate_class_prior(probabilities: Tensor, shrinkage: Annotated[float, Field(ge=0, le=1)] = 0.25) -> Tensor:
-    r"""The target's class prior: how often each class is predicted, drawn towards equal classes.
+    r"""Estimate the class prior, shrunk towards uniform.
 
     .. math::
         ρ = (1 - s) h + s / K

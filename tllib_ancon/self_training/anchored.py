@@ -23,7 +23,7 @@ Schedule = Annotated[
 
 
 class SmoothedLabels(FixedPrecision):
-    """Base of what makes targets of pseudo-labels and votes."""
+    """Base of modules that make targets from pseudo-labels and votes."""
 
     ensemble: TemporalEnsemble
 

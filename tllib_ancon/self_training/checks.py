@@ -63,8 +63,8 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class FixedPrecision(nn.Module):
-    """A module whose buffers keep their types: ``.half()``, ``.double()`` and ``.to(dtype)`` may move them to another
-    device and do no more, so that votes and moving averages lose no digit."""
+    """A module whose buffers keep their dtypes under ``.half()``, ``.double()`` and ``.to(dtype)``, so that votes and
+    moving averages stay exact."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FixedPrecision:
         def move(tensor: Tensor) -> Tensor:

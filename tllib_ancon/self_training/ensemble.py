@@ -141,7 +141,7 @@ class TemporalEnsemble(FixedPrecision):
         return self.read(indices) if before is None else before
 
     def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
-        """Add the prediction that the logits make for these samples, as far as it is confident."""
+        """Add the confident predictions of these samples."""
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         logits = logits.float()
@@ -168,10 +168,12 @@ class Weighting(FixedPrecision):
     With the confidence c = max_k f_k, by scheme:
 
     - ``relative`` (Eq. 3): 1 where c is above its moving average :math:`δ_m = β δ_{m-1} + (1 - β) \hat E[c(X; θ_m)]`,
-      else 0, with the batch mean as the expectation. δ is updated with a batch before the batch is compared with it.
-      By the authors' convention δ starts at the first batch's mean and a confidence equal to δ passes; by the
-      paper's it starts at 0, so that δ_0 = (1 - β) times the mean, and only a greater one passes
+      else 0, with the batch mean as the expectation. The update with a batch precedes its comparison. By the authors'
+      convention δ starts at the first batch's mean and a confidence equal to δ passes. By the paper's it starts at 0, so
+      that δ_0 = (1 - β) times the mean, and only a greater one passes
+
     - ``fixed``: 1 where c is above a constant; ``quantile``: at or above a quantile of its batch (appendix A.1)
+
     - ``max-probability``: c; ``entropy``: exp(-H(f)) in nats (appendix A.3); ``uniform``: 1
 
     In a run of many processes (``torch.distributed``) mean and quantile are over the batches of all, equally large.
@@ -215,8 +217,8 @@ class Weighting(FixedPrecision):
 class Votes(FixedPrecision):
     """Confident votes of each sample for each class, (N, K): int16, at most 32,767; float32 if votes are weighted.
 
-    :meth:`add` takes indices (B,), of which repeated ones are repeated visits, classes (B,) and weights (B,), bool
-    where votes are counted; without classes weights (B, K). :meth:`read` gives the votes so far, (B, K) float32.
+    ``add`` takes indices (B,), classes (B,) and weights (B,), bool if votes are counted; without classes weights
+    (B, K). Repeated indices are repeated visits. ``read`` returns the votes so far, (B, K) float32.
     """
 
     counts: Tensor

@@ -19,7 +19,7 @@ MOMENTUM = 0.9
 
 
 class SampleEfficientEntropy(FixedPrecision):
-    r"""Tent's loss of selected samples, of which the more certain ones weigh more.
+    r"""Tent's loss of selected samples, weighted by their certainty.
 
     .. math::
         L = \frac{1}{|S|} Σ_{x ∈ S} e^{E_0 - H(f(x))} H(f(x)),   S = \{x: H(f(x)) < E_0, cos(f(x), m) < ε\}

@@ -1,4 +1,4 @@
-"""What the model last said of every target sample: the memory that neighbourhood methods search, filled by one pass."""
+"""Memory bank of features and predictions."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class MemoryBank(FixedPrecision):
     def visit(
         self, indices: Tensor, features: Tensor, logits: Tensor, predictions: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Replace the rows of a batch, (B,), (B, D), (B, K), and of the other processes' batches by the features and
-        the softmax of ``predictions``, by default of the logits. Returns the indices on the model's device and the
-        softmax of the logits, (B, K) with gradient."""
+        """Store the features and the softmax of ``predictions`` (default: the logits) in the rows of this batch and of
+        the other processes' batches. Returns the indices on the model's device and the softmax of the logits, (B, K)
+        with gradient."""
         check_visit(indices, logits, self.scores.shape, features, self.features.shape[1])
         self.full_pass.require()
         indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
@@ -89,7 +89,7 @@ class MemoryBank(FixedPrecision):
 
 
 class Neighborhood(nn.Module):
-    """Base of losses of a prediction and those that its nearest samples have in the memory; for the arguments see
+    """Base of losses over a sample's nearest samples in the memory. Arguments: see
     :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`."""
 
     refresh = "start"

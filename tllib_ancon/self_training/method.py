@@ -237,7 +237,7 @@ class Method(nn.Module):
 
 
 class Options(Settings):
-    """Settings of a method; one that another setting has to bring into play is refused without it."""
+    """Settings of a method. A setting that depends on another one is an error without it."""
 
     @model_validator(mode="after")
     def _check_what_is_read(self) -> Self:

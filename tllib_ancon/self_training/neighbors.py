@@ -30,9 +30,9 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: i
     """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row.
 
     They lie in the k blocks of 64 with the largest maxima. This equals the usual "k + 1 best without the first"
-    wherever a query is its own best, and stays right where it is not: a sample with an exact copy, or a feature of
-    zeros. Among equal products any may win. The budget is of bytes that inner products may take at a time (4 N, one
-    query's, at least).
+    if a query is its own best, and stays right otherwise: a sample with an exact copy, or a feature of zeros. Among
+    equal products any may win. The budget is of bytes that inner products may take at a time (4 N, one query's, at
+    least).
     """
     at_a_time = max(1, memory_budget // (queries.element_size() * len(bank)))
     padded = len(bank) + -len(bank) % BLOCK

@@ -38,8 +38,11 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
     ``python PATH``:
 
     - the shims of :mod:`~tllib_ancon.toolkit.compat`, here and in spawned data-loader workers
+
     - ``tllib`` is found in the checkout that holds the script, unless it is installed
+
     - timm's vision transformers return the class token under ``--no-pool``, as TLLib expects
+
     - a failed download is a failure
     """
     path = Path(os.path.realpath(path))

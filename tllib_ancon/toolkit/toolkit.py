@@ -45,8 +45,8 @@ class AdversarialLoss(nn.Module):
     """A toolkit's adversarial loss, to be added to the source domain's cross-entropy and minimised; a scalar, computed
     in float32 also under autocast. ``sign`` is -1 if the toolkit's loss is to be maximised.
 
-    Inputs are the logits (B, K) of the source images, their features (B, D), or for MDD the adversarial logits (B, K),
-    and the same of the target images.
+    Inputs are the logits (B, K) and the features (B, D) of the source images, and the same of the target images. MDD
+    takes adversarial logits (B, K) in place of features.
     """
 
     def __init__(self, loss: nn.Module, sign: float = 1.0):
@@ -70,8 +70,8 @@ class AdversarialLoss(nn.Module):
 
 
 class GradientReversal:
-    """The warm-up of the gradient reversal layer, which TLLib leaves out of its state dicts: the layer's coefficient
-    grows with the number of iterations, and a run that resumes without this number would start again. The modules hold
+    """State of the warm-up of the gradient reversal layer. Its coefficient grows with the number of iterations, which
+    TLLib's state dicts leave out. The modules hold
     one such layer between them: CDAN's is in the loss, MDD's in the classifier."""
 
     def __init__(self, *modules: nn.Module):
@@ -94,8 +94,8 @@ class Toolkit:
     """What this package asks of TLLib, from ``tllib``.
 
     Classifiers return logits and a second output in training mode, logits alone in evaluation mode; the second output
-    is the features, or MDD's adversarial logits. Their ``get_parameters(base_lr)`` gives groups ``{"params", "lr"}``
-    with TLLib's multipliers (0.1 for a pre-trained backbone, 1 for the rest), their state dict has the toolkit's names.
+    is the features, or MDD's adversarial logits. ``get_parameters(base_lr)`` returns groups ``{"params", "lr"}`` with
+    TLLib's multipliers: 0.1 for a pre-trained backbone, else 1. State dicts have the toolkit's names.
     """
 
     name, losses = "tllib", "tllib.alignment"

@@ -66,9 +66,9 @@ class AdaptationResult(Shown):
         """Tell by labels of a few images whether this model is better than its source model.
 
         Args:
-            labels: as for :func:`tllib_ancon.certify`
-            **settings: of :func:`tllib_ancon.certify`; of :class:`~tllib_ancon.config.CertifyConfig` where the run has
-                a directory, in which answers and certificate are then kept as by ``tllib-ancon certify``
+            labels: as for :func:`tllib_ancon.certify`. **settings: of :func:`tllib_ancon.certify`, or for a run
+                directory of :class:`~tllib_ancon.config.CertifyConfig`. The directory then stores answers and
+                certificate.
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
@@ -129,30 +129,31 @@ def adapt(
     """Adapt a model to the images of another domain, without labels.
 
     Args:
-        model: any module from images (B, C, H, W) to logits (B, K), which stays as it is: a copy is adapted. Or a
+        model: any module from images (B, C, H, W) to logits (B, K). A copy is adapted; the model is unchanged. Or a
             checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
             settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
             Logits may be a tensor, ``logits`` of an output object or a dict, or a tuple's first; image models of
             transformers are called with ``pixel_values``
-        images: what to adapt to, N images: a folder of images, a list of their paths, an array (N, H, W, 3) of bytes
-            or of numbers from 0 to 1, a :class:`~tllib_ancon.data.domain.Domain`, a map-style dataset of torch whose
-            items are tensors, PIL images, or tuples or dicts that begin with one or have one as ``image`` or ``img``;
-            or a Hugging Face dataset. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
+        images: the N target images. A folder, a list of paths, an array (N, H, W, 3), a
+            :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style dataset of torch. Arrays
+            hold bytes or numbers from 0 to 1. Items of a dataset are tensors, PIL images, or tuples or dicts with an
+            image first or as ``image`` or ``img``. Default: the domain that ``root``, ``data`` and ``target`` in the
+            settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped
-        answers: (N,) classes of some images, -1 where none is known, or a CSV file of ``path,class``; the images that
-            ``teach``, a share of all drawn by the seed, learn them beside what the method does. The others do not:
+        answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
+            the images, drawn by the seed, trains the model with them, beside the method's loss. The others do not:
             their labels are left to certify the model
-        head: dotted name of the model's head, where it is not the layer that gives the logits; two joined by ``+``
+        head: dotted name of the model's head; two joined by ``+``. Default: the layer that returns the logits
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers as
             ``evaluation_transform`` alone gives its settings to both
-        config: all settings at once
-        **settings: or each by its name, such as ``method="gce+ancon"``, ``epochs=10``, ``seed=0``; see
-            :class:`~tllib_ancon.config.AdaptConfig` and, for those of a method,
-            :func:`tllib_ancon.methods.settings`. ``log=DIR`` keeps the run in a directory, where the same call
-            continues it after a cut; without it nothing is written
+        config: all settings at once.
+        **settings: each setting by its name, such as ``method="gce+ancon"`` or ``epochs=10``. See
+            :class:`~tllib_ancon.config.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
+            ``log=DIR`` keeps the run in a directory, where the same call continues it after a cut; without it nothing
+            is written
 
     Returns: the adapted model and the numbers of each epoch
 
@@ -219,8 +220,8 @@ def adapt(
 def _opened(
     config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Given
 ) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any], SourceStatistics | None]:
-    """The settings with every default filled in, the source model, the target, its transforms, what the record says of
-    these, and what is known of the model on its source."""
+    """Open model and target. Returns the settings with all defaults, the classifier, the target, its transforms, their
+    record, and the statistics of the source."""
     start = None
     if network is None:
         start = inputs.starting_model(config)

@@ -1,4 +1,4 @@
-"""The adaptation in the training loop: what a step and an epoch of it do, what selects an epoch, what is kept."""
+"""The adaptation in the training loop: its steps, its epochs, the selection of an epoch, and its files."""
 
 from __future__ import annotations
 
@@ -82,14 +82,12 @@ class Adaptation(TrainingLoop):
     """One run of adaptation, in any number of processes.
 
     Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
-    averages of these alone. What a batch decides, δ for one, is decided by the batches of all processes together; the
-    memories of NRC and AaD hold all images in each process; predictions on a domain are divided and put together.
+    averages of these alone. Batch statistics such as δ are over the batches of all processes. The memories of NRC and
+    AaD hold all images in each process. Predictions on a domain are divided and put together.
 
-    Epoch 0 scores the source model, which is changed in place; with ``average_last`` one more than ``epochs`` takes the
-    mean of the last weights (Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI
-    2018). Labels of the target, if it has any, are for the record alone: of the source model, of
-    every ``record_every``-th epoch, of the selected and of the last one. Only those that ``taught``, (N,) with -1 where
-    none does, add their cross-entropy to the loss, a batch of them in every step.
+    Epoch 0 scores the source model, which is changed in place. Labels of the target are used only for the record: of
+    the source model, of every ``record_every``-th epoch, of the selected and of the last epoch. Only the labels in
+    ``taught``, (N,) with -1 for none, add a cross-entropy to the loss, a batch in every step.
     """
 
     options: AdaptConfig
@@ -375,7 +373,7 @@ def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) 
 
 
 class Kept(dict[str, Tensor]):
-    """Tensors that a run needs to go on after a cut."""
+    """Tensors that an interrupted run needs to resume."""
 
     state_dict = dict.copy
     load_state_dict = dict.update
@@ -383,7 +381,8 @@ class Kept(dict[str, Tensor]):
 
 PASSES, PROBABILITY = 10, 0.5
 MOST_SAMPLES = 4096
-"""Of more, so many are drawn, always the same, and stand for all: T N K probabilities are held at once."""
+"""Largest number of samples for dropout passes, as T N K probabilities are held at once. Of more, always the same are
+drawn."""
 
 
 def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:

@@ -42,8 +42,8 @@ class Assessment(Shown):
     Attributes:
         accuracy: estimate from the labels, a fraction in [0, 1]; None without labels
         interval: lower and upper end, valid at level 1 - δ at any number of labels; None without labels
-        indicators: by name, as far as they can be computed: ``agreement``, ``aetta``, ``class_frequencies`` of the K
-            predicted classes, and ``drift_p``, the p-value that features have the means of the source's hold-out
+        indicators: ``agreement``, ``aetta``, ``class_frequencies`` of the K predicted classes, and ``drift_p``, the
+            p-value that features have the means of the source's hold-out
         labels_needed: labels of random images after which the accuracy is known to about ± 5 points
         labels: answers that counted
         images: N
@@ -81,7 +81,7 @@ def assess(
     """Estimate a model's accuracy on images from a few labels, or compute indicators of it without labels.
 
     Args:
-        model, images, head, evaluation_transform: as for :func:`tllib_ancon.adapt`; the model stays as it is. The run
+        model, images, head, evaluation_transform: as for :func:`tllib_ancon.adapt`; the model is unchanged. The run
             directory of ``pretrain`` holds the source's statistics for the test of drift
         source: images of the model's source that it was not trained on, for the test of drift; or the ``source`` of an
             earlier result

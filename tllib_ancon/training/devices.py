@@ -94,8 +94,7 @@ def collect(value: Any) -> list[Any]:
 
 
 def reports_for_all() -> bool:
-    """Whether no other process of the launch has asked this before: so that what ends a run is said once, whichever
-    process meets it, and whether or not they have joined."""
+    """Whether this process is the first to ask, so that one process reports the end of a run."""
     if launched() == 1:
         return True
     try:
@@ -151,15 +150,15 @@ def make_reproducible(seed: int, deterministic: bool = False) -> None:
 
 
 MOST_MAPPED, MAPPED_FROM, RETURNED_FROM = -4, -3, -1
-"""Parameters of glibc's ``mallopt``: blocks that are mapped one by one, from which size on, and the free bytes at the
-end of the heap from which on they go back to the system."""
+"""Parameters of glibc's ``mallopt``: the size from which blocks are mapped one by one, and the free bytes at which the
+heap shrinks."""
 
 
 @contextmanager
 def using_processor(threads: int | None) -> Iterator[None]:
-    """In this context PyTorch uses so many threads on the CPU, or as many as before: their number decides in which
-    order sums are taken. Freed memory stays with the process, where glibc manages it: for every batch the system would
-    clear the same pages anew, a third of a MobileNetV2's time."""
+    """In this context PyTorch uses this number of CPU threads, by default as before. Their number decides the order of
+    sums. Freed memory stays with the process, where glibc manages it: for every batch the system would clear the same
+    pages anew, a third of a MobileNetV2's time."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     library = ctypes.CDLL(None) if sys.platform == "linux" else None

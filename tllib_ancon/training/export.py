@@ -15,8 +15,8 @@ from tllib_ancon.training.predictor import Predictor
 
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
-    """Write the selected model of a run, with its classes and what its images should be like; ``model`` is the network,
-    where nothing but its owner's program builds it."""
+    """Write the selected model of a run with its classes and its preprocessing. ``model`` is the network, if only your
+    program can build it."""
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     start, classifier, classes = predictor.start, predictor.network, predictor.classes

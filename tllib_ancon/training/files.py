@@ -26,7 +26,7 @@ LOCK, PARTIAL = ".lock", ".partial"
 
 
 def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
-    """The path of a file to be written once all is computed; one that cannot be used is refused before that."""
+    """Check the path of a file before its content is computed."""
     if not Path(out).parent.is_dir():
         raise UserError(f"`{setting}={out}`: the folder {Path(out).parent} does not exist; create it first")
     if Path(out).exists() and not overwrite:
@@ -50,8 +50,8 @@ def _counted(digits: str) -> int:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file so that its name always stands for the whole old or the whole new content: that goes to
-    ``<path>.partial``, which reaches the disk and then takes the name; the folder reaches the disk too."""
+    """Write a file so that its name always holds the whole old or the whole new content. The content goes to
+    ``<path>.partial``, reaches the disk, and is renamed."""
     temporary = path.with_name(path.name + PARTIAL)
     try:
         temporary.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def sha256(path: Path) -> str:
 
 
 def sha256_of(file: BinaryIO) -> str:
-    """The SHA-256 of what is left to read of an open file."""
+    """The SHA-256 of an open file from its position on."""
     digest = hashlib.sha256()
     while block := file.read(2**20):
         digest.update(block)
@@ -101,8 +101,8 @@ def sha256_of(file: BinaryIO) -> str:
 def lock_folder(folder: Path) -> TextIO:
     """Keep other processes from writing in an existing folder, until what this returns is closed.
 
-    It is a POSIX record lock on ``<folder>/.lock``, which the system takes back when the process ends, however it ends,
-    which data-loader workers do not inherit, and which works over NFS. The file says who holds or last held it.
+    It is a POSIX record lock on ``<folder>/.lock``. The system releases it when the process ends, workers do not
+    inherit it, and it works over NFS. The file says who holds or last held it.
     """
     file = open(folder / LOCK, "a+")  # noqa: SIM115 (held until it is closed)
     try:

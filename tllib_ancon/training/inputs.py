@@ -68,8 +68,7 @@ SizedConfig = TypeVar("SizedConfig", AdaptConfig, PretrainConfig, PredictConfig)
 
 @dataclass(frozen=True)
 class Transforms:
-    """Image -> tensor, for training and for evaluation; and what the network expects of its images, so far as it is
-    known."""
+    """Image -> tensor for training and for evaluation, and the network's preprocessing, if known."""
 
     train: Transform
     evaluation: Transform
@@ -78,17 +77,17 @@ class Transforms:
 
 
 Given = Transforms | Preprocessing | None
-"""What a user passes in place of what the network's metadata tell: transforms, or the settings of a processor."""
+"""Transforms or processor settings that a user passes in place of the network's metadata."""
 
 
 def choose_transforms(
     config: SizedConfig, preprocessing: Preprocessing | None, images: Domain, given: Given = None
 ) -> tuple[SizedConfig, Transforms]:
-    """The configuration with what is not given of its images, and their transforms: the given ones; none for tensors;
-    else those that the network's metadata or the configuration tell.
+    """The configuration with its image defaults, and the transforms: the given ones, none for tensors, else from the
+    network's metadata or the configuration.
 
-    Of a network of which nothing is known a line says what is assumed. All of an image is resized to ``image_size``, by
-    default the side of square images in memory, or 224. In training a small one is shifted, a large one cropped.
+    For an unknown network one line reports the assumptions. All of an image is resized to ``image_size``, by default
+    the side of square images in memory, or 224. In training a small one is shifted, a large one cropped.
     """
     if isinstance(given, Preprocessing):
         preprocessing, given = given, None
@@ -125,8 +124,8 @@ def with_preprocessing(
     config: SizedConfig, preprocessing: Preprocessing | None
 ) -> tuple[SizedConfig, Preprocessing | None]:
     """The configuration with what is not given of its images, and what the network then expects of them; None where
-    nothing tells mean and standard deviation. Size and resizing are those that the network was built for or adapted
-    with; else a dataset of TLLib's is resized as TLLib does, and other images keep their ratio."""
+    nothing tells mean and standard deviation. Size and resizing come from the network or its run. Otherwise datasets of
+    TLLib are resized as TLLib does, and other images keep their ratio."""
     known, resizing = preprocessing or Preprocessing((), ()), default_resizing(config.data)
     sizes = {"image_size": ASSUMED["image_size"], "crop_fraction": None, "val_resizing": resizing, "resize_size": None}
     filled = {name: getattr(config, name) or getattr(known, name) or usual for name, usual in sizes.items()}
@@ -136,8 +135,8 @@ def with_preprocessing(
 
 
 def fastest(config: SizedConfig, network: nn.Module, recorded: Mapping[str, Any]) -> SizedConfig:
-    """The settings with those about speed alone, where they are not given: as the recorded run has them, else what is
-    faster for this network; with few convolutions, as in transformers, or few weights it is not worth new rounding."""
+    """Fill in the settings about speed: those of the recorded run, else the faster choice for this network. Few
+    convolutions or few weights do not justify other rounding."""
     modules = [*network.modules()]
     pools = any(isinstance(module, nn.MaxPool2d) for module in modules)
     chosen = {
@@ -149,8 +148,8 @@ def fastest(config: SizedConfig, network: nn.Module, recorded: Mapping[str, Any]
 
 
 def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
-    """The same domain, its images resized for these transforms and read from ``cache`` where it is set; in training,
-    which reads them each epoch, else kept in a quarter of the free memory."""
+    """The same domain with its resized images read from ``cache``, if set. Training caches them in memory otherwise, in
+    a quarter of the free memory."""
     both = (transforms.train, transforms.evaluation)
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     progress = Progress(config.quiet)
@@ -297,8 +296,8 @@ class TrainedModel:
 
 
 def network_record(classifier: Any, images: Tensor, transforms: Transforms, taken: bool) -> dict[str, Any]:
-    """What a run keeps of a whole network beside its weights: its :func:`~tllib_ancon.models.rebuild.recipe_of`, its
-    head, the shape of its images and how they are prepared; not the latter where the user's own transforms do."""
+    """Record of a whole network beside its weights: :func:`~tllib_ancon.models.rebuild.recipe_of`, head, shape of the
+    images, and preprocessing unless the user passed transforms."""
     known = transforms.preprocessing if taken else None
     return {
         **recipe_of(classifier, classifier.network, images),
@@ -320,8 +319,8 @@ def starting_model(config: AdaptConfig | PredictConfig) -> TrainedModel:
 
 
 def find_model(checkpoint: str, model: str | nn.Module | None = None) -> TrainedModel:
-    """The trained model that a checkpoint or a run directory names; of a network that nothing builds again ``model`` is
-    the network, or names the function that returns it."""
+    """The trained model of a checkpoint or a run directory. ``model`` is the network, or names the function that
+    returns it, if no library can build it."""
     if checkpoint == IMAGENET:
         return TrainedModel(checkpoint)
     path = Path(checkpoint)
@@ -353,8 +352,8 @@ def _checkpoint_of(run: RunDirectory) -> Path:
 
 
 def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
-    """The configuration with what the model's run knows of model and images, which it must not contradict; of a
-    checkpoint without a run one line says what is assumed."""
+    """The configuration with the settings of the model's run, which it must not contradict. For a checkpoint without a
+    run one line reports the assumptions."""
     if start.is_whole:
         own = {"arch": start.checkpoint} if start.checkpoint == config.arch else {}
         config.replace(**dict.fromkeys(own)).refuse_of_a_network()

@@ -34,9 +34,9 @@ class TrainingLoop(ABC):
     step's loss is, what is scored after an epoch, which epoch is the best, and what came out.
 
     The model's call in training mode gives logits and features. Each loader gives a part of a step's batch, and the
-    first to end ends an epoch. ``groups`` are parameters with their learning rates; ``state`` is what a run needs to go
-    on after a cut besides model, optimiser and schedule. SIGTERM and SIGINT raise ``Interrupted``; the same run
-    continues after the last complete epoch.
+    first to end ends an epoch. ``groups`` are parameters with their learning rates. ``state`` holds what an interrupted
+    run needs besides model, optimiser and schedule. SIGTERM and SIGINT raise ``Interrupted``; the same run continues
+    after the last complete epoch.
     """
 
     title = "epoch"
@@ -110,8 +110,7 @@ class TrainingLoop(ABC):
         return result
 
     def epochs(self) -> Iterator[dict[str, Any]]:
-        """Train and score, an epoch each time the next metrics are asked for; a run that was cut off goes on after its
-        last complete epoch."""
+        """Train and score one epoch for each item. An interrupted run resumes after its last complete epoch."""
         kept = self.run and self.run.resume()
         if self.run and kept:
             snapshot, metrics = kept
@@ -135,12 +134,12 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _loss(self, *batch: Any) -> Step:
-        """The loss of a batch, which has a part from each loader; FloatingPointError where the loss refuses numbers
-        that are not finite."""
+        """Loss of a batch, which has a part from each loader. Raises FloatingPointError for numbers that are not
+        finite."""
 
     @abstractmethod
     def _score(self, metrics: dict[str, Any]) -> Any:
-        """Add to the metrics what is said of the model after an epoch; returns what :meth:`_keep` may use."""
+        """Add the scores of an epoch to the metrics. Returns predictions that :meth:`_keep` may use."""
 
     def _is_best(self) -> bool:
         """Whether the last epoch's model is the one to keep as ``best.pth``. Here none is."""
@@ -289,8 +288,8 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
 def training_loader(
     images: DomainImages, batch_size: int, workers: int | WorkerPool, batches: int | None = None, a_step: int = 1
 ) -> ImageLoader:
-    """A loader in a new random order each epoch, of so many batches or one pass of whole steps, each of ``a_step``
-    batches. Each of many processes has images of its own, and all as many."""
+    """A loader with a new random order each epoch, of ``batches`` batches or one pass of whole steps, each of
+    ``a_step`` batches. Each of many processes has images of its own, and all as many."""
     shard = Shard.of_this_process(len(images))
     steps = len(images) // shard.world_size // (a_step * batch_size)
     if steps == 0:

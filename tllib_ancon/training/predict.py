@@ -34,7 +34,7 @@ class Predictions(Shown):
 
     Attributes:
         probabilities: (N, K) float32; each row sums to 1
-        indices: (N,) int64, position of each image in what was given
+        indices: (N,) int64, position of each image in the input
         paths: (N,) files of the images; None where they are no files
     """
 
@@ -64,12 +64,12 @@ def predict(
 
     Args:
         model: any module from images (B, C, H, W) to logits (B, K), such as the ``model`` of an
-            :class:`~tllib_ancon.training.adapt.AdaptationResult`; it is evaluated where it is, and its mode stays. Or a
-            checkpoint or run directory; or a module beside ``checkpoint``, whose weights a copy of it then has
+            :class:`~tllib_ancon.training.adapt.AdaptationResult`. Device and mode are unchanged. Or a checkpoint or run
+            directory; or a module beside ``checkpoint``, whose weights a copy of it then has
         images: as for :func:`tllib_ancon.adapt`
         evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
-            as PIL images. Default: for images that of the model's timm, transformers, open_clip or torchvision
-            metadata, or of its run directory; tensors of other types are taken as they come
+            as PIL images. Default: for images from the run directory or the model's timm, transformers, open_clip or
+            torchvision metadata; other tensors are unchanged.
         **settings: of :class:`~tllib_ancon.config.PredictConfig`, such as ``batch_size=64`` or ``views=2``
 
     Raises:

@@ -85,7 +85,7 @@ class Predictor:
         return self.network.preprocessing if isinstance(self.network, Classifier) else preprocessing_of(self.network)
 
     def open(self, images: Any = None, labels: bool = False) -> Domain:
-        """The images, by default those that the settings name, with the names of the classes."""
+        """Open the images, by default of the settings, with the names of the classes."""
         if images is not None:
             opened = as_domain(images, labels=None if labels else False, classes=self.classes)
         elif self.config.target:

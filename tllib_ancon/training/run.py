@@ -47,13 +47,12 @@ class RunDirectory:
     at the end and :meth:`close` whatever happened. What cannot be written is an error of the next call.
 
     It holds ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
-    ``predictions.npz`` if it was asked for, ``checkpoints/``, ``visualize/`` and ``result.json`` (written last: its
-    presence means that the run is finished).
+    ``predictions.npz`` on request, ``checkpoints/`` and ``visualize/``. ``result.json`` is written last and marks a
+    finished run.
 
     A copy of an epoch on the host is written while the next epoch is trained; what reads the files here waits for it.
-    An epoch counts once ``checkpoints/state.pth`` is written, which holds all of it, of every process; ``latest.pth``,
-    ``best.pth`` and ``metrics.jsonl`` are written after it and :meth:`resume` writes them again, so that whenever the
-    process is killed, they agree as soon as the run continues.
+    An epoch counts once ``checkpoints/state.pth`` is written, which holds the state of every process. ``latest.pth``,
+    ``best.pth`` and ``metrics.jsonl`` follow, and :meth:`resume` writes them again. So they agree after any kill.
 
     Of many processes the main process alone reads and writes; each of them calls the same methods, and gets what it
     read, or the error that it met.
@@ -76,7 +75,7 @@ class RunDirectory:
         return self._has(RESULT)
 
     def config(self) -> dict[str, Any]:
-        """The recorded configuration; a folder without one is refused."""
+        """The recorded configuration; an error if the folder has none."""
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}")
         recorded = _read(self.path / CONFIG)
@@ -108,9 +107,9 @@ class RunDirectory:
         """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
         which :attr:`finished` tells. Returns what the user should know of it, a line each.
 
-        A run that kept no epoch leaves the directory to any other; else other settings are refused, and so is a run
-        whose files are missing, links, or not those that it wrote. ``overwrite`` starts anew where a run is kept; but a
-        run that the same settings began so, and that was cut off, is continued.
+        A run without a complete epoch is replaced. Otherwise other settings are an error, and so are missing or changed
+        files. ``overwrite`` starts anew where a run is kept; but a run that the same settings began so, and that was
+        cut off, is continued.
         """
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
         overwrite = overwrite and not self._overwrites_already(wanted)

@@ -32,7 +32,7 @@ FORM = {
 
 @dataclass(frozen=True)
 class SavedPredictions:
-    """Outputs of one model on the N images of the target; arrays of another shape or kind are refused."""
+    """Outputs of one model on the N images of the target. Other shapes or kinds of arrays are an error."""
 
     indices: Array  # (N,) position of each image in the list of the domain, of which images may have been left out
     logits: Array  # (N, K)

@@ -1,7 +1,7 @@
 """Labels that a user gave of target images: some teach, the others certify, and no image does both.
 
-Which images may teach is drawn by the run's seed before any label is read, for all N images at once: so a longer file
-of answers changes the role of none. The images that certify are the others, and a certificate speaks of these alone.
+The run's seed draws the images that may train the model, before any label is read. So a longer file of answers changes
+no image's role. The images that certify are the others, and a certificate speaks of these alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Labels = NDArray[np.int64]
 
 
 def certifying(recorded: Mapping[str, Any], count: int) -> Labels | None:
-    """The positions, among all ``count`` images, of those that certify the run of this ``config.json``; None where no
-    label taught it or its source model."""
+    """Positions of the images that certify the run of this ``config.json``, among all ``count``. None if no label
+    trained it or its source model."""
     taught = recorded.get("taught")
     return taught and np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
 
