@@ -60,6 +60,7 @@ class Cells:
     out: Path  # of source models
     images: int = 800
     epochs: int = 3
+    side: int = 96  # of Office-31's images, in pixels
 
     def task(self, cell: Cell) -> Task:
         """The source model of a cell and the images to adapt it to."""
@@ -74,7 +75,8 @@ class Cells:
         root = self.data / "office31"
         weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
         given = {"data": "Office31", "source": (code,), "pretrained_weights": weights}
-        source = self._trained(f"office31-{code}", cell.seed, root, **given, **OFFICE31)
+        name, sizes = f"office31-{code}", {"image_size": self.side, "resize_size": round(self.side * 8 / 7)}
+        source = self._trained(name, cell.seed, root, **{**given, **OFFICE31, **sizes})
         domain = open_domain(str(root), "Office31", [code if target == NO_SHIFT else target])
         if target == NO_SHIFT:
             domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])

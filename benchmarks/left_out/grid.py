@@ -86,6 +86,9 @@ NEVER_SEEN = ("gaussian_noise", "impulse_noise", "zoom_blur", "motion_blur", "fr
 """Under which no choice was made on these networks or severities."""
 CELLS: Mapping[str, Sequence[Cell]] = {
     "runs": FAMILY_CELLS,
+    "office31": tuple(
+        Cell("office31", pair, "equal", seed) for seed in range(3) for pair in ("A-D", "A-W", "D-A", "D-W", "W-A", "W-D")
+    ),
     "networks": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
         for row, depth in enumerate((20, 32, 44, 56))
@@ -123,12 +126,13 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     arguments.add_argument("--images", type=int, default=800, help="most images of a cell (default: 800)")
     arguments.add_argument("--epochs", type=int, default=3, help="of an adaptation (default: 3)")
+    arguments.add_argument("--side", type=int, default=96, help="pixels of Office-31's images (default: 96)")
     arguments.add_argument("--jobs", type=int, default=2, help="processes of one thread each (default: 2)")
     args = arguments.parse_args(words)
     file = args.out / f"{args.cells}.csv"
     args.out.mkdir(parents=True, exist_ok=True)
     made = set(pd.read_csv(file)[COLUMNS[:5]].itertuples(index=False, name=None)) if file.exists() else set()
-    opened = Cells(args.data, args.out, args.images, args.epochs)
+    opened = Cells(args.data, args.out, args.images, args.epochs, args.side)
     cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
     for cell in {(cell.family, cell.pair.partition("-")[0]): cell for cell in cells}.values():
         opened.task(cell)  # source models, one process at a time

@@ -169,8 +169,8 @@ class Weighting(FixedPrecision):
 
     - ``relative`` (Eq. 3): 1 where c is above its moving average :math:`δ_m = β δ_{m-1} + (1 - β) \hat E[c(X; θ_m)]`,
       else 0, with the batch mean as the expectation. The update with a batch precedes its comparison. By the authors'
-      convention δ starts at the first batch's mean and a confidence equal to δ passes. By the paper's it starts at 0, so
-      that δ_0 = (1 - β) times the mean, and only a greater one passes
+      convention δ starts at the first batch's mean and a confidence equal to δ passes. By the paper's it starts at 0,
+      so that δ_0 = (1 - β) times the mean, and only a greater one passes
 
     - ``fixed``: 1 where c is above a constant; ``quantile``: at or above a quantile of its batch (appendix A.1)
 
