@@ -73,7 +73,10 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
 
     given = np.asarray(features, float)
     if given.shape[1] != len(source.feature_means):
-        raise UserError(f"the model has {given.shape[1]} features, and its `source` {len(source.feature_means)}")
+        raise UserError(
+            f"the model has {given.shape[1]} features, and its `source` {len(source.feature_means)}; "
+            "pass the source of this model"
+        )
     here, there = len(given), source.images
     squares = (here - 1) * given.var(0, ddof=1) + (there - 1) * np.square(source.feature_deviations)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -311,7 +311,9 @@ def stopping_times(
     if streams.ndim != 2 or not np.isin(streams, (-1, 0, 1)).all():
         raise UserError("outcomes are a matrix of -1, 0 and 1: a row per stream, a column per label")
     if disagreements is not None and streams.shape[1] > disagreements:
-        raise UserError(f"the streams have {streams.shape[1]} labels, but there are {disagreements} disagreements")
+        raise UserError(
+            f"the streams have {streams.shape[1]} labels; at most {disagreements} disagreements can have one"
+        )
     streams, total, level = streams.astype(np.int8), streams.shape[1], math.log(test.threshold)
     labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
     for undecided in np.array_split(np.arange(len(streams)), math.ceil(streams.size / LABELS_AT_ONCE) or 1):

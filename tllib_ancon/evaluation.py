@@ -136,7 +136,9 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None 
     if votes.ndim != 2 or len(votes) == 0 or labels.shape != (len(votes),):
         raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
     if (votes < 0).any() or (votes != votes.round()).any():
-        raise UserError("votes are whole numbers from 0; those of a weighted or normalised ensemble have no Q(x)")
+        raise UserError(
+            "votes are whole numbers from 0; pass those of an ensemble that is neither weighted nor normalised"
+        )
     if predictions is None:
         predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
     if predictions.shape != labels.shape:
@@ -157,7 +159,7 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     """
     predictions = _predictions(logits)
     if logits.shape[1] != num_classes:
-        raise UserError(f"logits have {logits.shape[1]} columns but there are {num_classes} classes")
+        raise UserError(f"logits have {logits.shape[1]} columns; expected one for each of {num_classes} classes")
     by_class = per_class_accuracy(predictions, labels, num_classes)
     right = predictions.eq(labels)
     confidences = torch.empty(len(logits), device=logits.device)  # small parts between large ones would keep these

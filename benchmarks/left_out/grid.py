@@ -87,7 +87,9 @@ NEVER_SEEN = ("gaussian_noise", "impulse_noise", "zoom_blur", "motion_blur", "fr
 CELLS: Mapping[str, Sequence[Cell]] = {
     "runs": FAMILY_CELLS,
     "office31": tuple(
-        Cell("office31", pair, "equal", seed) for seed in range(3) for pair in ("A-D", "A-W", "D-A", "D-W", "W-A", "W-D")
+        Cell("office31", pair, "equal", seed)
+        for seed in range(3)
+        for pair in ("A-D", "A-W", "D-A", "D-W", "W-A", "W-D")
     ),
     "networks": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])

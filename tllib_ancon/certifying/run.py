@@ -264,7 +264,7 @@ def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
         )
     digest = recorded.get("inputs", {}).get("checkpoint_sha256")
     if not path.is_dir() and digest not in (None, sha256(path)):
-        raise UserError(f"{path} is not the file that {directory.path} started from: its checksum differs")
+        raise UserError(f"{path} is not the file that {directory.path} started from: its checksum differs. Restore it")
     return checkpoint
 
 

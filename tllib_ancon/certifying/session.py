@@ -61,7 +61,8 @@ class Comparison:
         self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
         if not len(self.disagreements):
             raise UserError(
-                f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images"
+                f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images; "
+                "adapt again"
             )
 
     def _checked(self, model: str, given: npt.NDArray[Any]) -> Classes:
@@ -191,7 +192,7 @@ class Session(Shown):
                 said: Any = entry.get("answer")
                 self.answer(said)
             else:
-                raise UserError(f"{log}, line {number}: not the answer to the question at this place")
+                raise UserError(f"{log}, line {number}: not the answer to the question at this place; restore the file")
         self._log = kept
 
     def __len__(self) -> int:
@@ -223,9 +224,7 @@ class Session(Shown):
         on the disk when this returns."""
         question = self.question
         if question is None:
-            raise UserError(
-                f"no question is open: the session ended {self.test.verdict!r} after {len(self.answers)} labels"
-            )
+            raise UserError(f"no question is left to answer: the session ended {self.test.verdict!r}; start another")
         last = len(self.comparison.classes) - 1
         if answer not in (ANOTHER, CANNOT_TELL) and not (type(answer) is int and 0 <= answer <= last):
             raise UserError(f"an answer is a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}")
@@ -253,7 +252,9 @@ class Session(Shown):
         """Take the last answer back; its question is asked again, its classes in a new random order. Once there is
         a verdict it stands."""
         if self.question is None:
-            raise UserError(f"the session ended {self.test.verdict!r}: its last answer cannot be taken back")
+            raise UserError(
+                f"the session ended {self.test.verdict!r}: its last answer stays; start a session with another `log`"
+            )
         if not self.answers:
             raise UserError("there is no answer to take back")
         if self._log is not None:

@@ -56,7 +56,7 @@ def read_answers(
             name, answer = row[0].strip(), row[1].strip()
             key = cell(name) if cell(name) in positions else name[-len(opaque("")) :]
             if key not in positions and name in names:
-                raise UserError(f"{name!r} is not in question: both models say the same class")
+                raise UserError(f"{name!r} is not in question: both models predict the same class. Remove the line")
             if key not in positions:
                 raise UserError(f"{name!r} is none of the {len(names):,} images")
             image = names[positions[key][0]]

@@ -175,7 +175,7 @@ class Items(Images):
                 "each image; give a map-style dataset"
             )
         if not len(dataset):
-            raise UserError(f"{name}: the dataset is empty")
+            raise UserError(f"{name}: the dataset is empty; give one with images")
         self.dataset, self.name = dataset, name
         first = self._read(0)
         self.shape = tuple(getattr(first, "shape", ()))  # of a tensor; images have none
@@ -190,7 +190,7 @@ class Items(Images):
         shape = tuple(getattr(found, "shape", ()))
         if shape != self.shape:
             raise UserError(
-                f"{self.name}, item {position}: {shape or 'an image'} instead of {self.shape or 'an image'} as item 0"
+                f"{self.name}, item {position}: {shape or 'an image'} but expected {self.shape or 'an image'} as item 0"
             )
         return found if isinstance(found, Image.Image) else found.float()
 
@@ -261,7 +261,7 @@ class Column(Images):
         where = f"{self.name}, image {position}"
         found = self.dataset[position][self.column]
         if not isinstance(found, dict):
-            raise UserError(f"{where}: {found!r:.80} is no image")
+            raise UserError(f"{where}: {found!r:.80} is no image; expected one")
         if found.get("bytes") is not None:
             return decode(io.BytesIO(found["bytes"]), where)
         return load_image(str(found.get("path")))

@@ -74,7 +74,7 @@ def open_domain(
     leaves out unreadable images.
     """
     if not codes:
-        raise UserError(f"no domain given for dataset {dataset}")
+        raise UserError(f"no domain given for dataset {dataset}; name one as `target`")
     if subset is not None and dataset not in LAYERED:
         raise UserError(f"`subset` is for {' and '.join(LAYERED)}, not for {dataset}")
     if dataset.startswith(HUGGING_FACE):
@@ -275,7 +275,7 @@ class Tree:
             return
         real = os.path.realpath(folder)
         if real in above and not self._skip:
-            raise UserError(f"{folder} is a link to a folder that it lies in")
+            raise UserError(f"{folder} is a link to a folder that it lies in; remove it")
         if real in above:
             self.skipped[folder] = f"{folder} is a link to a folder that it lies in"
             return
@@ -587,7 +587,7 @@ def _open_hugging_face(name: str, codes: Sequence[str], allow_download: bool) ->
             found = found[split]
         parts.append(found)
     if any(part.features != parts[0].features for part in parts):
-        raise UserError(f"{full}: the splits {', '.join(codes)} have other columns or classes")
+        raise UserError(f"{full}: the splits {', '.join(codes)} have other columns or classes; name splits that fit")
     return datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
 
 
@@ -601,9 +601,9 @@ def _of_hugging_face(
     if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
         raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
     if not hasattr(dataset, "__len__"):
-        raise UserError(f"{name}: {type(dataset).__name__} has no length; a dataset that is streamed cannot be used")
+        raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
     if not len(dataset):
-        raise UserError(f"{name}: the dataset is empty")
+        raise UserError(f"{name}: the dataset is empty; give one with images")
     column = _column(dataset, image_column, "Image", IMAGE_NAMES, "`image_column`", name)
     if column is None:
         raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; name it by `image_column`")

@@ -125,7 +125,7 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
     """
     layers = [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
     if not layers:
-        raise UserError("the model has no batch-norm with running statistics")
+        raise UserError("the model has no batch-norm with running statistics; choose another method or `batch_norm`")
     source = {
         layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
     }

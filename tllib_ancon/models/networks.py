@@ -76,7 +76,7 @@ def create_network(
     library, bare = library_of(name)
     own = _own_options(name, library, options)
     if library is None:
-        raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone")
+        raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone. Give a `checkpoint` of it")
     if num_classes is not None:
         own["num_classes"] = num_classes
     network: nn.Module = _from_zoo(library, bare, pretrained, own)

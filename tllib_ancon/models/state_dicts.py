@@ -33,7 +33,11 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     joined with the prefixes ``G.``, ``F1.`` and ``F2.``."""
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"checkpoint {path} is not a file" if path.exists() else f"checkpoint {path} does not exist")
+        raise UserError(
+            f"checkpoint {path} is not a file; give one"
+            if path.exists()
+            else f"checkpoint {path} does not exist; give a file or a run directory"
+        )
     with reading(path, "a checkpoint", f"; save the weights alone: {SAVE}"):
         content = _read(path)
     entries = content if isinstance(content, Mapping) else {}

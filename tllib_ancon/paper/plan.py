@@ -37,7 +37,9 @@ class Run:
 
     def __post_init__(self) -> None:
         if {"", ".", ".."} & set(self.name.split("/")):
-            raise UserError(f"a plan makes no run called {self.name!r}: it would lie outside the folder of the runs")
+            raise UserError(
+                f"a plan makes no run called {self.name!r}: it would lie outside the folder of the runs. Rename it"
+            )
 
     @property
     def config(self) -> Any:

@@ -195,7 +195,7 @@ def _read(path: Path) -> list[AdaptedRun]:
     with reading(path, "a finished adaptation"):
         result, metrics, source = read_json(path / RESULT), read_metrics(path), _source(config["checkpoint"], path)
         if [line["epoch"] for line in metrics] != list(range((result.get("last") or result["start"])["epoch"] + 1)):
-            raise UserError(f"{path / METRICS} does not hold each epoch of the run once")
+            raise UserError(f"{path / METRICS} does not hold each epoch of the run once; make the run again")
         images = (config.get("inputs") or {}).get("images")  # of a Python call
         domains = {name: showable("+".join(config[name] or [])) for name in ("source", "target")}
         images = showable("+".join(images)) if isinstance(images, dict) else "images"

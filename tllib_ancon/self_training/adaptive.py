@@ -191,7 +191,7 @@ class ClassPrior(Options):
             return value
         path, expected = Path(value), f"`class_prior` must be uniform, estimate or a file of numbers, got {value!r}"
         if not path.is_file():
-            raise UserError(f"{expected}: no such file")
+            raise UserError(f"{expected}: no such file; create it")
         with reading(path, "numbers"):
             numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
         if not numbers or not all(0 <= number < math.inf for number in numbers):

@@ -140,7 +140,7 @@ def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
             f"expected ({batch}, {num_classes}) weights or ({batch},) integer classes"
         )
     if targets.device.type == "cpu" and batch and not 0 <= int(targets.min()) <= int(targets.max()) < num_classes:
-        raise UserError(f"a target lies outside [0, {num_classes}), the classes that the logits have")
+        raise UserError(f"a target lies outside [0, {num_classes}), the classes of the logits; check the labels")
     return torch.nn.functional.one_hot(targets.long(), num_classes).float()
 
 

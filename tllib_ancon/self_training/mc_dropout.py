@@ -74,7 +74,9 @@ class Confidence(Options):
                 "use it with self-training, elr, ancon or ancon-auto"
             )
         if self.confidence == "mc-dropout" and "dropout_passes" not in read:
-            raise UserError("`confidence=mc-dropout` decides which predictions vote, and this method has no votes")
+            raise UserError(
+                "`confidence=mc-dropout` decides which predictions vote; choose a method with votes, such as ancon"
+            )
         return self
 
 

@@ -335,10 +335,10 @@ def register(
         if option in ("name", *Task.__dataclass_fields__):
             raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
         if own.is_required():
-            raise UserError(f"method {name}: option `{option}` has no default")
+            raise UserError(f"method {name}: option `{option}` has no default; give it one")
         for other, registration in REGISTERED.items():
             if settings_of(registration.options).get(option, own).annotation != own.annotation:
-                raise UserError(f"method {name}: option `{option}` has another type than that of {other}")
+                raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
     options(**{option: own.default for option, own in settings_of(options).items()})
 
     def add(builder: Builder) -> Builder:

@@ -152,7 +152,7 @@ class Passes:
         """In the loader's order."""
         found = predict_domain(network or self.classifier, self.loader(domain), devices.device(), len(domain))
         if not found.logits.isfinite().all():
-            raise UserError("the model's logits are not finite: its weights are damaged")
+            raise UserError("the model's logits are not finite: its weights are damaged. Give another checkpoint")
         return found
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:

@@ -79,7 +79,7 @@ def save(model: nn.Module, card: str, folder: Path) -> None:
     if own is None and not hasattr(model, "pretrained_cfg"):
         raise UserError(
             f"{type(model).__name__} has no `save_pretrained`, as models of transformers, timm and "
-            "huggingface_hub.PyTorchModelHubMixin do; tllib-ancon export writes its weights, or a program"
+            "huggingface_hub.PyTorchModelHubMixin do; use tllib-ancon export"
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CARD).write_text(card, encoding="utf-8")  # first: a mixin writes one where there is none

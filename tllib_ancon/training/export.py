@@ -31,7 +31,9 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
         channels, _, side = start.network["images"]
         images = Preprocessing((0.0,) * channels, (1.0,) * channels, side)
     if images is None:
-        raise UserError(f"{config.run} does not say how its images are normalised")
+        raise UserError(
+            f"{config.run} does not record how its images are normalised; adapt again with `norm_mean` and `norm_std`"
+        )
     side = images.resize_size if images.val_resizing == "res." else images.image_size
     assert side is not None
     form = "safetensors" if (config.format, out.suffix) == ("state-dict", ".safetensors") else config.format

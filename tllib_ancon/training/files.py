@@ -39,7 +39,7 @@ def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[s
     with reading(path, "JSON", advice):
         content = json.loads(path.read_bytes() if line is None else line, parse_int=_counted)
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds no names with values but {one_line(content)!r}{advice}")
+        raise UserError(f"{path} must hold names with values, not {one_line(content)!r}{advice}")
     return content
 
 

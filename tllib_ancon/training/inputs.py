@@ -214,7 +214,10 @@ def with_classes(target: Domain, num_classes: int, start: TrainedModel | None = 
         raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
     if target.classes and not numbers and len(target.classes) != num_classes:
         name = "the model" if start is None else f"checkpoint {start.checkpoint}"
-        raise UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}")
+        raise UserError(
+            f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; give a model and a dataset of "
+            "the same classes"
+        )
     return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
 
 

@@ -218,7 +218,9 @@ class TrainingLoop(ABC):
         if logits.isfinite().all():
             return
         if epoch == 0:
-            raise UserError("the source model's logits are not finite: its weights are damaged")
+            raise UserError(
+                "the source model's logits are not finite: its weights are damaged. Give another checkpoint"
+            )
         raise self._divergence(f"after epoch {epoch}", epoch)
 
     def _divergence(self, when: str, epoch: int) -> UserError:

@@ -137,7 +137,7 @@ class Predictor:
             images = images.contiguous(memory_format=torch.channels_last)
         logits = logits_of(self.network, images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
-            raise UserError("the model's output is not one row of logits an image, (B, K)")
+            raise UserError("the model must return one row of logits for each image, (B, K)")
         if logits.shape[1] == 1:
             raise UserError(ONE_LOGIT)
         return logits

@@ -77,7 +77,7 @@ class RunDirectory:
     def config(self) -> dict[str, Any]:
         """The recorded configuration; an error if the folder has none."""
         if not self._has(CONFIG):
-            raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}")
+            raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         recorded = _read(self.path / CONFIG)
         inputs = recorded.get("inputs", {})
         if not isinstance(inputs, dict) or not isinstance(inputs.get("classes"), list | None):

@@ -48,11 +48,17 @@ class SavedPredictions:
                 continue
             fits = array.ndim == len(letters) and array.dtype.kind in kinds
             if not fits or any(sizes.setdefault(*pair) != pair[1] for pair in zip(letters, array.shape, strict=True)):
-                raise UserError(f"array {name!r} of shape {array.shape} and type {array.dtype} does not belong there")
+                raise UserError(
+                    f"array {name!r} of shape {array.shape} and type {array.dtype} is wrong; make the run again"
+                )
         if sizes["N"] < 1 or sizes["K"] < 2:
-            raise UserError(f"array 'logits' {self.logits.shape} has no rows, or fewer than two classes")
+            raise UserError(
+                f"array 'logits' {self.logits.shape} has no rows, or fewer than two classes; make the run again"
+            )
         if not np.isfinite(self.logits).all():
-            raise UserError("array 'logits' has values that are not finite: the model has diverged")
+            raise UserError(
+                "array 'logits' has values that are not finite: the model has diverged; adapt with a smaller `lr`"
+            )
         if self.labels is not None and (self.labels.min() < 0 or self.labels.max() >= sizes["K"]):
             raise UserError(f"array 'labels' has values outside 0 to {sizes['K'] - 1}")
 
