@@ -17,7 +17,8 @@ ACTION = re.compile(
     r"\b(pass|give|choose|leave|use|take|install|save|expected|must|needs?|needed|add|name|try|let|remove|make|rename|"
     r"finish|copy|move|restore|start|smaller|write|label|adapt|train|fill|lower|set|register|return|load|wait|delete|"
     r"download|convert|evaluate|create|repair|check|resume)\b|did you mean|--help|names: |known|exclude each other|"
-    r"between|at (least|most)|from 0|is for|belongs? to|outside 0|above 0|=True|'both'|1 \(adapted|go together|say where|the flag is",
+    r"between|at (least|most)|from 0|is for|belongs? to|outside 0|above 0|=True|'both'|1 \(adapted|go together|"
+    r"say where|the flag is",
     re.IGNORECASE,
 )
 VARIABLES = {
