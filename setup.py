@@ -1,18 +1,15 @@
-"""What setup.cfg cannot say: on the package's page the README's links and pictures lead to the repository."""
+"""On the package's page the README's links and pictures lead to the repository, at the tag of this version."""
 
 import re
-from configparser import ConfigParser
 from pathlib import Path
 from runpy import run_path
 
 from setuptools import setup
 
 HERE = Path(__file__).parent
-settings = ConfigParser()
-settings.read(HERE / "setup.cfg", encoding="utf-8")
-repository = settings["metadata"]["url"]
+(repository,) = re.findall(r'^Repository = "(.*)"', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
 tag = "v" + run_path(str(HERE / "tllib_ancon" / "_version.py"))["__version__"]
 readme = (HERE / "README.md").read_text(encoding="utf-8")
 readme = re.sub(r'(!\[[^]]*]\(|src=")(?!https?:)', rf"\g<1>{repository}/raw/{tag}/", readme)
 readme = re.sub(r'(]\(|href=")(?!https?:|#)', rf"\g<1>{repository}/blob/{tag}/", readme)
-setup(long_description=readme)
+setup(long_description=readme, long_description_content_type="text/markdown")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -43,7 +44,13 @@ exclude_patterns = [
     "gallery/**/*.py",
     "gallery/**/*.md5",
 ]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["deflist", "dollarmath", "substitution"]
+(repository,) = re.findall(r'^Repository = "https://(.*)"', (HERE.parent / "pyproject.toml").read_text(), re.MULTILINE)
+myst_substitutions = {
+    "colab": "https://colab.research.google.com/"
+    + repository.replace(".com", "")
+    + "/blob/main/examples/first_minute.ipynb"
+}
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -1,14 +1,15 @@
 import ast
 import subprocess
 import sys
-from configparser import RawConfigParser
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 import tllib_ancon
+from tllib_ancon.config import tomllib
 
 HEAVY = ("torchvision", "timm", "accelerate", "torchmetrics", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
 
@@ -19,10 +20,8 @@ def test_everything_that_a_module_imports_is_declared() -> None:
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     foreign = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"", "tllib_ancon"}
-    setup = RawConfigParser()
-    setup.read(source.parent / "setup.cfg")
-    lines = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
-    requirements = [line for text in lines for line in text.split("\n") if line and line[0] not in "#%"]
+    project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
+    requirements = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
     declared = {Requirement(line).name.lower().replace("_", "-") for line in requirements}
     shipped = {
         module: {name.lower().replace("_", "-") for name in found} for module, found in packages_distributions().items()

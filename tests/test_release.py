@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,10 @@ import yaml
 from packaging.requirements import Requirement
 
 from tllib_ancon import __version__
+from tllib_ancon.config import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 
 
@@ -24,9 +25,7 @@ def test_every_file_has_the_version() -> None:
 
 
 def test_the_recipe_requires_what_the_package_requires() -> None:
-    settings = ConfigParser()
-    settings.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = [line for line in settings["options"]["install_requires"].splitlines() if line and line[0] != "#"]
+    lines = PROJECT["dependencies"]
     needed = {CONDA_NAMES.get(one.name, one.name): str(one.specifier) for one in map(Requirement, lines)}
     recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())["requirements"]["run"]
     named = {name: version for name, _, version in (line.partition(" ") for line in recipe)}
@@ -35,7 +34,7 @@ def test_the_recipe_requires_what_the_package_requires() -> None:
 
 
 def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path: Path) -> None:
-    pytest.importorskip("setuptools", "68")
+    pytest.importorskip("setuptools", "77")
     for name in ("README.md", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "tllib_ancon", tmp_path / "tllib_ancon", ignore=shutil.ignore_patterns("__pycache__"))
@@ -44,6 +43,17 @@ def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path: P
     page = next(tmp_path.glob("*.dist-info/METADATA")).read_text()
     links = re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
-    ours = re.findall(rf"github\.com/OWNER/NAME/(raw|blob)/v{re.escape(__version__)}/([^#\n]+)", "\n".join(links))
+    ours = re.findall(
+        rf"{re.escape(PROJECT['urls']['Repository'])}/(raw|blob)/v{re.escape(__version__)}/([^#\n]+)", "\n".join(links)
+    )
     assert {kind for kind, _ in ours} == {"raw", "blob"}
     assert [path for _, path in ours if not (ROOT / path).exists()] == []
+
+
+def test_one_file_has_the_address_of_the_repository() -> None:
+    address = PROJECT["urls"]["Repository"].removeprefix("https://")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    texts = (
+        path for name in tracked if (path := ROOT / name).suffix in (".md", ".cff", ".yml", ".yaml", ".ipynb", ".toml")
+    )
+    assert [path.name for path in texts if path.is_file() and address in path.read_text()] in ([], ["pyproject.toml"])

@@ -30,6 +30,8 @@ from tllib_ancon.data.transforms import (
 )
 from tllib_ancon.errors import UserError
 
+pytestmark = pytest.mark.posix
+
 SQUARE = Resizing(24)
 
 

@@ -14,6 +14,8 @@ from tests.layouts import write_classes
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.errors import UserError
 
+pytestmark = pytest.mark.posix
+
 WNIDS = ["n03014705", "n01440764", "n02979186"]
 
 

@@ -16,6 +16,8 @@ from tllib_ancon.data.images import Paths
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain, read_image_list
 from tllib_ancon.errors import UserError
 
+pytestmark = pytest.mark.posix
+
 OFFICE = SHARED / "data" / "office31"
 
 

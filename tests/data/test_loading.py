@@ -22,6 +22,8 @@ from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 
+pytestmark = pytest.mark.posix
+
 TRANSFORM = train_transform(TransformOptions(image_size=28, scale=(0.3, 1.0)))
 
 

@@ -15,6 +15,8 @@ from tests.models.test_checkpoints import Backbone, states
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.state_dicts import load_state_dict
 
+pytestmark = pytest.mark.posix
+
 
 def write(path: Path, content: object) -> Path:
     torch.save(content, path)

@@ -7,6 +7,7 @@ import atexit
 import importlib
 import io
 import os
+import platform
 import select
 import signal
 import sys
@@ -97,11 +98,35 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description="Adapt image classifiers to another domain without labels, by Anchored Confidence (AnCon).",
         epilog="tllib-ancon COMMAND --help tells the flags that users set first, --help-all every flag.",
     )
-    parser.add_argument("--version", action="version", version=f"tllib-ancon {__version__}")
+    parser.add_argument(
+        "--version", action="store_true", help="show the version; with --verbose those of the libraries"
+    )
+    parser.add_argument("--verbose", action="store_true", help="with --version: libraries, device and threads")
     commands = parser.add_subparsers(prog="tllib-ancon", metavar="COMMAND", required=True, title="commands")
     for name, help_text in COMMANDS.items():
         commands.add_parser(name, help=help_text)
+    if "--version" in arguments:
+        print(f"tllib-ancon {__version__}")
+        if "--verbose" in arguments:
+            print(*versions(), sep="\n")
+        parser.exit()
     return parser.parsed(arguments)
+
+
+def versions() -> list[str]:
+    """Lines for a fault report: versions of libraries, device and threads."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    lines = [f"python {platform.python_version()} on {platform.platform()}"]
+    for name in ("torch", "torchvision", "timm", "tllib", "dalib", "transformers", "accelerate", "numpy", "pillow"):
+        try:
+            lines.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            lines.append(f"{name} is not installed")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    return [*lines, f"device {device}, {torch.get_num_threads()} threads"]
 
 
 def parser_of(name: str) -> Parser:

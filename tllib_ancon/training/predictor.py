@@ -76,7 +76,7 @@ class Predictor:
         recorded = {} if self.start is None else self.start.recorded or {}
         if self.config.views == 2 and recorded.get("no_hflip"):
             raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")
-        return int(self.config.views or (1 if recorded.get("no_hflip") else recorded.get("views")) or 1)
+        return int(self.config.views or (1 if recorded.get("no_hflip") else recorded.get("views", 1)))
 
     @cached_property
     def preprocessing(self) -> Preprocessing | None:

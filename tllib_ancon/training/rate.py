@@ -45,7 +45,7 @@ def fitted_rate(
     changes = []
     for batch, other in zip(batches, [*batches[1:], *batches[: len(batches) == 1]], strict=False):
         gradients = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
-        learning = [(one, step) for one, step in zip(parameters, gradients, strict=True) if step is not None]
+        learning = [(one, step) for one, step in zip(parameters, gradients, strict=True) if step is not None]  # type: ignore[redundant-expr]
         with torch.no_grad():
             before = predict(other)
             original = [one.clone() for one, _ in learning]
