@@ -155,7 +155,7 @@ LABELS = torch.tensor([0, 1])
         (lambda: expected_calibration_error(torch.rand(2, 3) + 1, LABELS), "does not sum to 1"),
         (lambda: expected_calibration_error(torch.eye(2), torch.tensor([0, 2])), "labels range"),
         (lambda: reliability_diagram_data(torch.eye(2), LABELS, num_bins=0), "at least one bin"),
-        (lambda: summarize(torch.rand(2, 3), LABELS, 4), "3 columns but there are 4 classes"),
+        (lambda: summarize(torch.rand(2, 3), LABELS, 4), "3 columns; expected one for each of 4 classes"),
         (lambda: accuracy_by_votes(torch.ones(3, 2), LABELS), r"expected \(N, K\) and \(N,\)"),
         (lambda: accuracy_by_votes(torch.tensor([[0.5, 0.5], [1, 0]]), LABELS), "whole numbers"),
         (lambda: accuracy_by_votes(torch.tensor([[1, 0], [-1, 0]]), LABELS), "whole numbers"),

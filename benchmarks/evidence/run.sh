@@ -3,9 +3,7 @@
 #
 #   benchmarks/evidence/run.sh OFFICE31 WEIGHTS OUT [flags of "tllib-ancon benchmark", as --seeds 0 or --methods ancon]
 #
-# AaD with its classifier frozen and trained is a plan of its own, with tables of its own:
-#   tllib-ancon benchmark benchmarks/evidence/aad.toml OFFICE31 --out OUT/aad --pretrained-weights WEIGHTS --cache OUT/cache -j 0
-#   tllib-ancon report OUT/aad --out OUT/report-aad
+# AaD has a plan of its own, benchmarks/evidence/aad.toml, which the function "made" runs in the same way.
 #
 # WEIGHTS: of ImageNet for mobilenetv2_100, .safetensors. The same command continues what was interrupted. A run has one
 # thread; "--jobs 2" makes two runs at a time.
@@ -15,8 +13,10 @@ shift 3
 made() {
   local plan=$1 folder=$2
   shift 2
-  tllib-ancon benchmark "benchmarks/evidence/$plan.toml" "$OFFICE31" --out "$OUT/$folder" \
-    --pretrained-weights "$WEIGHTS" --cache "$OUT/cache" -j 0 "$@"
+  mkdir -p "$OUT"
+  printf 'extends = "%s"\n[common]\ncache = "%s"\nworkers = 0\n[source.erm]\npretrained-weights = "%s"\n' \
+    "benchmarks/evidence/$plan.toml" "$OUT/cache" "$WEIGHTS" > "$OUT/$plan.toml"
+  tllib-ancon benchmark "$OUT/$plan.toml" "$OFFICE31" --out "$OUT/$folder" "$@"
 }
 made office31 runs "$@"
 made office31_to_amazon runs "$@"

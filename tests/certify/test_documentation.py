@@ -20,7 +20,7 @@ def snippets() -> list[str]:
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    by_hand, in_a_session = snippets()
+    in_a_session, by_hand = snippets()
     names: dict[str, Any] = {}
     exec(by_hand, names)
     assert capsys.readouterr().out.startswith("better ")
@@ -42,10 +42,8 @@ def finished_at_once(address: str) -> None:
     threading.Thread(target=lambda: Visitor(address).post("finish", {})).start()
 
 
-@pytest.mark.parametrize("row", [line for line in TABLE.splitlines() if line.startswith("| 1,000 | 100 %")])
-def test_its_numbers_are_those_of_the_table(row: str) -> None:
-    assert all(cell.split(" (")[0] in PAGE for cell in row.strip("| ").split(" | ")[2:])
+def test_its_numbers_are_those_of_the_table() -> None:
     rates = [float(value) for value in re.findall(r"^\| equal models.*?\| ([\d.]+) \|", TABLE, re.MULTILINE)]
     assert f"{np.min(rates):.1f} to {np.max(rates):.1f} %" in PAGE
-    ratios = re.findall(r"^\| \d+ % \|.*\| ([\d.]+) \|$", TABLE, re.MULTILINE)
-    assert ", ".join(f"{float(ratio):g}" for ratio in ratios) + " times as many" in PAGE
+    ratios = [float(ratio) for ratio in re.findall(r"^\| \d+ % \|.*\| ([\d.]+) \|$", TABLE, re.MULTILINE)]
+    assert f"{min(ratios):g} to {max(ratios):g} times as many" in PAGE

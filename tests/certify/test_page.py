@@ -161,7 +161,7 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page: Visitor, session
     assert page.post("answer", {"answered": number, "answer": ANOTHER})[0] == 422
     status, state = page.post("undo", {"answered": number})
     assert (status, state["answered"]) == (422, number)
-    assert state["error"] == "the session ended 'better': its last answer cannot be taken back"
+    assert state["error"] == "the session ended 'better': its last answer stays; start a session with another `log`"
 
 
 # How it begins and ends

@@ -221,9 +221,9 @@ def test_a_session_ends_with_its_verdict_which_stands() -> None:
     assert (session.test.verdict, session.question) == ("better", None)
     assert 8 <= asked < 40
     assert session.answer_all(known) == 0
-    with pytest.raises(UserError, match="no question is open"):
+    with pytest.raises(UserError, match="no question is left"):
         session.answer(0)
-    with pytest.raises(UserError, match="ended 'better': its last answer cannot be taken back"):
+    with pytest.raises(UserError, match="ended 'better': its last answer stays; start a session with another `log`"):
         session.undo()
     assert len(session.answers) == asked
 

@@ -195,7 +195,7 @@ def test_adapt_tells_what_assess_tells_of_its_source_model(
     assert all(value.equal(unknown.model.state_dict()[name]) for name, value in whole.model.state_dict().items())
     assert main(["report", str(log), "--out", str(tmp_path / "report")]) == 0
     lines = [line for line in result_summary(result.summary).splitlines() if not line.startswith("infomax")]
-    lines = lines[: lines.index(next(line for line in lines if line.startswith("start")))]
+    lines = lines[: lines.index(next(line for line in lines if line.startswith("source model")))]
     assert lines[0] == "before adapting: no reliable estimate of the accuracy without labels"
     assert f"drift: p = {indicators['drift_p']:.2g} that" in "".join(lines)
     assert "\n".join(lines) in f"{result}"

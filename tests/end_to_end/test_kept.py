@@ -101,4 +101,4 @@ def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_pa
     best, latest = ((run / "checkpoints" / name).read_bytes() for name in ("best.pth", "latest.pth"))
     assert best == latest
     assert (read_predictions(run).votes.sum(1) == 2).all()
-    assert "selected (last) (epoch 2): accuracy" in capsys.readouterr().out
+    assert "adapted model (epoch 2, last): accuracy" in capsys.readouterr().out

@@ -57,7 +57,7 @@ def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(
     words.remove("--quiet")  # a quiet run draws no picture
     assert main(words) == 0
     assert files(log) == files(tmp_path / "alone")
-    assert out.count("start (epoch 0)") == out.count("selected by infomax") == 1
+    assert out.count("source model (epoch 0)") == out.count("selected by infomax") == 1
     assert errors.count(f"{EPOCHS}/{EPOCHS} ") == 1
     assert json.loads((log / "config.json").read_text())["processes"] == 2
     assert "processes" not in json.loads((tmp_path / "alone" / "config.json").read_text())

@@ -27,24 +27,25 @@ def result(criterion: str, *scores: float, better: bool | None = True, held_out:
 
 def test_start_selected_and_last_are_shown() -> None:
     assert result_summary(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0, ece=0.125)).splitlines() == [
-        "infomax over the 49 images held out: higher is better",
-        "start (epoch 0): infomax 1.0000, accuracy 50.00 %, ECE (15 bins) 0.1250",
-        "selected by infomax (epoch 1): infomax 1.5000, accuracy 50.00 %, ECE (15 bins) 0.1250",
-        "last (epoch 2): infomax 1.2500, accuracy 50.00 %, ECE (15 bins) 0.1250",
+        "infomax of the 49 held-out images: higher is better",
+        "source model (epoch 0): infomax 1.0000, accuracy 50.00 %, ECE (15 bins) 0.1250",
+        "adapted model (epoch 1, selected by infomax): infomax 1.5000, accuracy 50.00 %, ECE (15 bins) 0.1250",
+        "last epoch (2): infomax 1.2500, accuracy 50.00 %, ECE (15 bins) 0.1250",
     ]
     assert result_summary(result("corr_c", 0.5, 0.75, 0.8, better=False, held_out=0)).splitlines() == [
-        "corr_c over the images adapted on: lower is better",
-        "start (epoch 0): corr_c 0.5000",
-        "selected by corr_c, no better than the start (epoch 1): corr_c 0.7500",
-        "last (epoch 2): corr_c 0.8000",
+        "corr_c of the target images: lower is better",
+        "source model (epoch 0): corr_c 0.5000",
+        "adapted model (epoch 1, selected by corr_c): corr_c 0.7500",
+        "last epoch (2): corr_c 0.8000",
+        "no epoch has a better corr_c than the source model",
     ]
 
 
 @pytest.mark.parametrize("criterion", ["last", "none"])
 def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
     lines = result_summary(result(criterion, 1.0, 1.0, 1.0, better=None, accuracy=50.0, ece=0.125)).splitlines()
-    assert lines[1] == f"selected ({criterion}) (epoch 1): accuracy 50.00 %, ECE (15 bins) 0.1250"
-    assert result_summary(result(criterion, 1.0, 1.0, 1.0, better=None)).startswith("start (epoch 0)\n")
+    assert lines[1] == "adapted model (epoch 1, last): accuracy 50.00 %, ECE (15 bins) 0.1250"
+    assert result_summary(result(criterion, 1.0, 1.0, 1.0, better=None)).startswith("source model (epoch 0)\n")
 
 
 def adapt(run: Path, **settings: Any) -> Any:

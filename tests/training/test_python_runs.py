@@ -205,7 +205,7 @@ def test_results_and_predictions_are_a_few_lines(made: tuple[str, nn.Module, Any
     _, model, result = made
     lines = str(result).splitlines()
     assert lines[0] == "shot-im, 3 epochs"
-    assert "infomax over the 2 images held out" in str(result)
+    assert "infomax of the 2 held-out images" in str(result)
     assert all("accuracy" in line for line in lines if "(epoch" in line)
     predictions = tllib_ancon.predict(model, TensorDataset(torch.zeros(2, 3, 32, 32)), workers=0)
     (label,) = set(predictions.labels.tolist())

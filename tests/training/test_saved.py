@@ -52,11 +52,11 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
         ({"logits": np.full((4, 3), np.nan)}, "not finite"),
         ({"logits": np.zeros((4, 1))}, "fewer than two classes"),
         ({"logits": np.zeros((0, 3)), "indices": np.zeros(0, int)}, "no rows"),
-        ({"indices": np.arange(5)}, "does not belong"),
+        ({"indices": np.arange(5)}, "is wrong"),
         ({"labels": np.array([0, 1, 2, 3])}, "'labels' has values outside 0 to 2"),
         ({"labels": np.array([-1, 0, 1, 2])}, "'labels' has values outside 0 to 2"),
         ({"features": np.zeros(4)}, "array 'features' of shape"),
-        ({"votes": np.zeros((4, 5))}, r"array 'votes' of shape \(4, 5\) .* does not belong"),
+        ({"votes": np.zeros((4, 5))}, r"array 'votes' of shape \(4, 5\) .* is wrong"),
         ({"paths": np.arange(4)}, "array 'paths' of shape"),
     ],
 )

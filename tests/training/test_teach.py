@@ -38,7 +38,7 @@ def test_every_method_learns_the_labels_that_teach(method: str) -> None:
     without = adapt(images=IMAGES, labels=False, method=method, adapted="all", criterion="last", **QUICK)
     assert right(result.model) > right(without.model) + 0.1
     assert result.summary["taught"] == len(teach) == IMAGES - len(KEPT)
-    assert f"labels of {len(teach)} images of the target taught it" in str(result)
+    assert f"{len(teach)} labelled images trained the model" in str(result)
     assert "taught" not in without.summary
 
 

@@ -95,7 +95,7 @@ class Command:
 
 
 def adapt(config: AdaptConfig) -> None:
-    if not config.quiet:
+    if not config.quiet and sys.stderr.isatty():
         say("loading PyTorch, the model and the images", file=sys.stderr)
     from tllib_ancon import adapt
     from tllib_ancon.training import devices

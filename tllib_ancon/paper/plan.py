@@ -158,15 +158,15 @@ def tables() -> list[str]:
 
 
 def load(table: str) -> Plan:
-    """The plan of a table, or of a TOML file that may say ``extends = TABLE``; each target at each severity."""
+    """The plan of a table, or of a TOML file that may say ``extends = TABLE_OR_FILE``; each target at each severity."""
     own = Path(table).absolute() if table.endswith(".toml") else None
     if own is None and table not in tables():
         raise unknown_name("table", table, tables())
     content, table = read_file(own or PLANS / f"{table}.toml"), str(own or table)
-    if (base := content.get("extends")) in tables():
-        content = _merged(read_file(PLANS / f"{base}.toml"), content)
-    elif base is not None:
-        raise unknown_name("table to extend:", str(base), tables())
+    if (base := content.get("extends")) is not None:
+        if base not in tables() and not Path(base).is_file():
+            raise unknown_name("table or file to extend:", str(base), tables())
+        content = _merged(read_file(PLANS / f"{base}.toml" if base in tables() else base), content)
     try:
         plan = Plan(**{**content, "table": table})
     except UserError as error:
