@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import parser, run
-from tllib_ancon.data.open import read_image_list
+from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.errors import UserError
 
 PARTS = {"source": ("train", 10_000), "target": ("train", 4_000), "test": ("test", 2_000)}

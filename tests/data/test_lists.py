@@ -13,7 +13,8 @@ from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
 from tllib_ancon.data.domain import class_folders
 from tllib_ancon.data.images import Paths
-from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain, read_image_list
+from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.errors import UserError
 
 pytestmark = pytest.mark.posix

@@ -7,7 +7,7 @@ from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.data.open import LAYERED
+from tllib_ancon.data.folders import LAYERED
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
 from tllib_ancon.settings import settings_of

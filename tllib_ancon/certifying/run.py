@@ -25,7 +25,8 @@ from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import jpeg
-from tllib_ancon.data.open import as_domain, read_image_list
+from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import IMAGENET
 from tllib_ancon.settings import settings_of

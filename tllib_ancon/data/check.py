@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.data.domain import class_folders, require_same_order
-from tllib_ancon.data.open import HUGGING_FACE, IMAGE_LIST, NAMES, TLLIB, Tree, domains_in, open_domain
+from tllib_ancon.data.folders import Tree
+from tllib_ancon.data.hugging_face import HUGGING_FACE
+from tllib_ancon.data.lists import IMAGE_LIST, TLLIB
+from tllib_ancon.data.open import NAMES, domains_in, open_domain
 from tllib_ancon.errors import UserError, unknown_name
 
 IMAGES = {

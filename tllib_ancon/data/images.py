@@ -240,31 +240,3 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
         f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
         "0 to 1, a (C, H, W) tensor, or a tuple or dict that holds one"
     )
-
-
-class Column(Images):
-    """One column of images of a Hugging Face dataset. Their bytes are decoded here, so that the rules are those of
-    files: the same formats, 16 bits scaled, EXIF orientation not applied."""
-
-    def __init__(self, dataset: Any, column: str, name: str):
-        from datasets import Image as ImageFeature
-
-        if not isinstance(dataset.features[column], ImageFeature):
-            raise UserError(f"{name}: column {column!r} holds no images but {dataset.features[column]}")
-        self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
-        self.fingerprint, self.column, self.name = dataset._fingerprint, column, name
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def image(self, position: int) -> Image.Image:
-        where = f"{self.name}, image {position}"
-        found = self.dataset[position][self.column]
-        if not isinstance(found, dict):
-            raise UserError(f"{where}: {found!r:.80} is no image; expected one")
-        if found.get("bytes") is not None:
-            return decode(io.BytesIO(found["bytes"]), where)
-        return load_image(str(found.get("path")))
-
-    def content(self) -> bytes:
-        return f"{self.fingerprint} {self.column}".encode()

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.config import ASSUMED
-from tllib_ancon.data.open import IMAGENET_C
+from tllib_ancon.data.folders import IMAGENET_C
 from tllib_ancon.paper import numbers
 from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD

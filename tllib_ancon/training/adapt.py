@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import AdaptConfig, CertifyConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.open import as_domain, known_domains
+from tllib_ancon.data.lists import known_domains
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor

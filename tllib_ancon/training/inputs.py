@@ -19,15 +19,9 @@ from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import ASSUMED, AdaptConfig, ModelConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
-from tllib_ancon.data.open import (
-    SUFFIXES,
-    as_domain,
-    default_resizing,
-    missing_dataset,
-    open_domain,
-    read_class_names,
-    read_image_list,
-)
+from tllib_ancon.data.folders import SUFFIXES
+from tllib_ancon.data.lists import read_class_names, read_image_list
+from tllib_ancon.data.open import as_domain, default_resizing, missing_dataset, open_domain
 from tllib_ancon.data.transforms import (
     ImageTransform,
     Preprocessing,

@@ -1,0 +1,155 @@
+"""Images in lists: a file of ``path label`` lines for each domain, of any dataset or of TLLib's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
+from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ImageList, Tree, lines_of, listed
+from tllib_ancon.data.images import Paths
+from tllib_ancon.errors import UserError, unknown_name
+
+IMAGE_LIST = "ImageList"
+"""``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``."""
+
+TLLIB = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
+"""Datasets of TLLib; dalib has some of them."""
+
+
+def read_class_names(file: Path) -> list[str]:
+    """The names in a file of one a line, in the order of the labels."""
+    classes = [line for _, line in lines_of(file)]
+    if len({*classes}) != len(classes) or not classes:
+        raise UserError(f"{file}: expected one distinct class name a line, in the order of the labels")
+    return classes
+
+
+def read_image_list(
+    list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
+) -> ImageList:
+    """Read an image list.
+
+    The label is the last word of a line and the path is everything before it, so paths may hold spaces. Blank lines are
+    skipped; Windows line ends, tabs and a byte-order mark are accepted. A list in which no line ends in an integer is a
+    list of unlabelled images. Relative paths start from ``root``; ``first_label`` is the list's number of the first
+    class, which becomes 0.
+    """
+    tree, base, line_of = Tree(root, allow_outside), os.path.normpath(root), f"{list_file}, line"
+
+    def images() -> Iterator[tuple[str, int | None]]:
+        labelled, unlabelled = False, ""
+        for number, line in lines_of(list_file):
+            label: int | None
+            try:
+                path, end = line.rsplit(maxsplit=1)
+                label = int(end)
+            except ValueError:
+                path, label = line, None
+            if label is None:
+                unlabelled = unlabelled or f"{line_of} {number}: no integer label at the end of {line!r}"
+            elif not 0 <= label - first_label < (num_classes or 2**63):
+                expected = f"at least {first_label}"
+                if num_classes is not None:
+                    expected += f" and below {first_label + num_classes}: {num_classes} classes"
+                raise UserError(f"{line_of} {number}: label {label} is out of range; it must be {expected}")
+            labelled = labelled or label is not None
+            if unlabelled and labelled:
+                raise UserError(f"{unlabelled} (other lines of the list have one)")
+            full = os.path.normpath(os.path.join(base, path))
+            if not tree.holds(full):
+                raise UserError(
+                    f"{line_of} {number}: {path!r} leads outside the dataset root; `allow_outside_root=True` accepts it"
+                )
+            yield full, None if label is None else label - first_label
+
+    paths, labels = listed(images(), base)
+    if not paths:
+        raise UserError(f"{list_file}: the list is empty; it must name at least one image")
+    return paths, labels
+
+
+def known_domains(root: str | Path, dataset: str) -> set[str]:
+    """The domains that a dataset has, where its lists or its table in the toolkit name them; else an empty set."""
+    if dataset == IMAGE_LIST:
+        return {path.stem for path in (Path(root) / "image_list").glob("*.txt")} - {"classes"}
+    if dataset not in TLLIB:
+        return set()
+    from tllib_ancon.toolkit.toolkit import find
+
+    return set(find().dataset(dataset).lists)
+
+
+def open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Domain:
+    """``root/image_list/<domain>.txt``."""
+    folder = tree.root / "image_list"
+    class_file, files = folder / "classes.txt", [folder / f"{code}.txt" for code in codes]
+    known = sorted(known_domains(tree.root, IMAGE_LIST))
+    if not known:
+        raise UserError(
+            f"{tree.root}: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. "
+            f"Class folders are `data` {IMAGE_FOLDER}, images without labels {FOLDER}"
+        )
+    for code, file in zip(codes, files, strict=True):
+        if not file.is_file():
+            raise unknown_name(f"domain of {tree.root}:", code, known)
+    order: dict[str, int] = {}
+    if class_file.is_file():
+        classes = read_class_names(class_file)
+        order = {name: label for label, name in enumerate(classes)}
+        if num_classes not in (None, len(classes)):
+            raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
+    lists = [read_image_list(file, tree.root, len(order) or num_classes, tree.allow_outside) for file in files]
+    for code, images in zip(codes, lists, strict=True) if order else ():
+        require_same_order(class_folders(*images), order, code, str(class_file))
+    return _joined(tree, codes, lists, list(order) or numbered(num_classes or _count_classes(class_file, files, lists)))
+
+
+def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: str) -> Domain:
+    """The lists of one of TLLib's datasets."""
+    from tllib_ancon.toolkit.toolkit import find
+
+    table, lists = find().dataset(dataset), []
+    for code in codes:
+        if code not in table.lists:
+            raise unknown_name(f"domain of {dataset}:", code, table.lists)
+        by_split = table.lists[code]
+        base = tree.root / table.root_of.get(code, "")
+        file = base / (by_split[split] if split in by_split else by_split["all"])
+        if not file.is_file():
+            missing = table.missing(tree.root, list(codes))
+            hint = f"; missing folders: {', '.join(missing)}" if missing else ""
+            raise UserError(f"{tree.root} does not hold {dataset}: {file.relative_to(tree.root)} not found{hint}")
+        lists.append(read_image_list(file, base, len(table.classes), tree.allow_outside, table.first_label))
+    return _joined(tree, codes, lists, list(table.classes))
+
+
+def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classes: Sequence[str]) -> Domain:
+    """One domain of several lists; without labels if one of them has none."""
+    paths, labels = lists[0]
+    if len(lists) > 1:
+        orders = [class_folders(*images) for images in lists]
+        for code, order in zip(codes, orders, strict=True):
+            require_same_order(orders[0], order, codes[0], code)
+        known = [labels for _, labels in lists if labels is not None]
+        labels = np.concatenate(known) if len(known) == len(lists) else None
+    if len(lists) > 1 or Path(paths.root) != tree.root:
+        paths = Paths(chain.from_iterable(paths for paths, _ in lists), os.path.normpath(tree.root))
+    return Domain.of_files("+".join(codes), paths, classes, labels)
+
+
+def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[ImageList]) -> int:
+    """One more than the largest label; more classes than images are taken for a slip of the pen."""
+    advice = f"pass `num_classes`, or name the classes in {class_file}"
+    pairs = zip(files, lists, strict=True)
+    labelled = [(int(labels.max()), file) for file, (_, labels) in pairs if labels is not None]
+    if not labelled:
+        raise UserError(f"image_list/classes.txt is missing and the lists have no labels: {advice}")
+    (largest, file), count = max(labelled), sum(len(paths) for paths, _ in lists)
+    if largest >= count:
+        raise UserError(f"{file}: label {largest}, but the lists have only {count} images; {advice}")
+    return largest + 1
