@@ -91,12 +91,13 @@ def test_what_an_example_registers_is_not_in_the_reference(tmp_path: Path) -> No
     (tmp_path / "docs").mkdir()
     for name in ("conf.py", "generate.py"):
         shutil.copy(DOCS / name, tmp_path / "docs")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     code = (
         "import runpy; from types import SimpleNamespace; from tllib_ancon import methods; hooks = []\n"
         "app = SimpleNamespace(connect=lambda event, hook: hooks.append((event, hook)))\n"
         "runpy.run_path('docs/conf.py')['setup'](app)\n"
-        "methods.register('of-an-example', lambda task, options: None)\n"
+        "methods.register('of-an-example')(lambda task, options: None)\n"
         "[hook(app) for event, hook in hooks if event == 'builder-inited']"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

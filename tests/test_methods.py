@@ -9,7 +9,6 @@ from pydantic import Field
 from tests.conftest import REFUSED
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
-from tllib_ancon.self_training.method import REGISTERED
 from tllib_ancon.settings import Settings
 
 SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
@@ -47,7 +46,7 @@ MODULES = ("my_method", "another")
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Installs a package with modules and entry points beside this one; gone after the test."""
-    registered = dict(REGISTERED)
+    registered = dict(methods.REGISTERED)
 
     def forget() -> None:
         methods._entry_points.cache_clear()
@@ -65,8 +64,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         forget()
 
     yield install
-    REGISTERED.clear()
-    REGISTERED.update(registered)
+    methods.REGISTERED.clear()
+    methods.REGISTERED.update(registered)
     for module in MODULES:
         sys.modules.pop(module, None)
     monkeypatch.undo()
@@ -143,8 +142,11 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
     def build(task: methods.Task, options: Options) -> methods.Method:
         return methods.Method(lambda visit, targets: (visit.logits * targets).sum() ** options.power)
 
+    register = methods.register(
+        "of-a-notebook", options=Options, composes=("ancon-auto",), training_defaults={"adapted": "all"}
+    )
     for _ in range(2):
-        methods.register("of-a-notebook", build, Options, ("ancon-auto",), training_defaults={"adapted": "all"})
+        register(build)
     assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
     of_the_rule = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.02}
     assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all", **of_the_rule}
@@ -153,10 +155,10 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
     with pytest.raises(UserError, match="uses no pseudo-label"):
         methods.create("of-a-notebook+ancon", **SIZES)
     with pytest.raises(UserError, match="'of-a-notebook' is taken"):
-        methods.register("of-a-notebook", lambda task, options: None)
+        methods.register("of-a-notebook")(lambda task, options: None)
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "focal+elr", "mine+", "gce+mine", "my method", "-x"])
 def test_names_that_cannot_be_registered(name: str) -> None:
     with pytest.raises(UserError, match="expected small letters"):
-        methods.register(name, lambda task, options: None)
+        methods.register(name)

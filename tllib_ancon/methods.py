@@ -1,13 +1,17 @@
-"""Methods by name: what a name such as ``gce+ancon`` is composed of, which settings it reads, and how to add one."""
+"""Methods by name: the registry, what a name such as ``gce+ancon`` is composed of, and which settings it reads."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic.fields import FieldInfo
 
@@ -18,16 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tllib_ancon.processes import Shard
-    from tllib_ancon.self_training.method import (
-        Method,
-        Part,
-        Registration,
-        Task,
-        Visit,
-        no_targets,
-        one_hot_targets,
-        register,
-    )
+    from tllib_ancon.self_training.method import Method, Part, Task, Visit, no_targets, one_hot_targets
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -48,30 +43,111 @@ __all__ = [
 ENTRY_POINT_GROUP = "tllib_ancon.methods"
 """Of other packages' methods: an entry point ``name = package.module``, a module that registers the name."""
 
+BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "tent", "eta", "adabn")
+COMPOSITIONS = {
+    "elr": "takes no regulariser",
+    "ancon": "uses no pseudo-label that could be smoothed",
+    "ancon-auto": "uses no pseudo-label that could be smoothed",
+}
+"""What may follow the name of a method after a plus (alone it follows self-training), and why a method does not compose
+with it."""
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+Builder = TypeVar("Builder", bound=Callable[..., Any])
+
 
 def __getattr__(name: str) -> Any:
-    """What a method is made of, in modules that import torch."""
+    """What a method is made of, in a module that imports torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_known(), name)
+    return getattr(import_module("tllib_ancon.self_training.method"), name)
 
 
-def _known() -> Any:
-    """The module of the registry. Importing its package registers the built-in methods."""
-    return import_module("tllib_ancon.self_training.method")
+@dataclass(frozen=True)
+class Registration:
+    """What is known of a name: see :func:`register`."""
+
+    builder: Callable[..., Any]
+    options: type[Settings]
+    composes: Collection[str]
+    training_defaults: Mapping[str, Any]
+
+
+REGISTERED: dict[str, Registration] = {}
+
+
+def register(
+    name: str,
+    *,
+    options: type[Settings] = Settings,
+    composes: Collection[str] = (),
+    training_defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[[Builder], Builder]:
+    """Make a method known by its name: ``@register("focal", options=FocalOptions)`` above its builder.
+
+    A builder is a function ``(task, options) -> Method``, that of a composition ``(method, task, options) -> None``.
+
+    A module that an entry point of the group ``tllib_ancon.methods`` names does so when it is imported; see
+    ``docs/own_method.md``.
+
+    Args:
+        name (str): small letters, digits and dashes; ``base+ancon`` for a composition with a builder of its own;
+            ``+ancon`` for the composition itself
+        options: subclass of :class:`~tllib_ancon.settings.Settings`, all with defaults. Default: none
+        composes: which of ``elr``, ``ancon`` and ``ancon-auto`` may follow the name after a plus. ``ancon`` and
+            ``ancon-auto`` take the place of the method's refiner, so that its objective has to use the targets
+        training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
+
+    Raises:
+        UserError: a name that is taken or not well formed, an option that is reserved or known with another type
+    """
+    _load_built_in()
+    base, plus, extra = name.partition("+")
+    well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED) if plus else _NAME.fullmatch(name)
+    if not well_formed:
+        raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
+    for composition in composes:
+        if composition not in COMPOSITIONS:
+            raise unknown_name("composition", composition, COMPOSITIONS)
+    for option, own in settings_of(options).items():
+        if option in signature(create).parameters:
+            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
+        if own.is_required():
+            raise UserError(f"method {name}: option `{option}` has no default; give it one")
+        for other, registration in REGISTERED.items():
+            if settings_of(registration.options).get(option, own).annotation != own.annotation:
+                raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
+    options(**{option: own.default for option, own in settings_of(options).items()})
+
+    def add(builder: Builder) -> Builder:
+        if name in COMPOSITIONS or (name in REGISTERED and _where(REGISTERED[name].builder) != _where(builder)):
+            raise UserError(f"method name {name!r} is taken; choose another one")
+        REGISTERED[name] = Registration(builder, options, composes, training_defaults)
+        return builder
+
+    return add
+
+
+def _load_built_in() -> None:
+    """Import the package whose modules register the built-in methods."""
+    import_module("tllib_ancon.self_training")
+
+
+def _where(builder: Callable[..., Any]) -> tuple[str, str]:
+    """Equal for one definition that is run twice, such as that of a notebook's cell."""
+    return builder.__module__, getattr(builder, "__qualname__", "")
 
 
 def names() -> list[str]:
     """The methods that :func:`create` knows: the built-in ones first, then those of other packages that can be
     loaded."""
     loaded = [name for name in _entry_points() if _failure(name) is None]
-    known = _known()
-    bases = dict.fromkeys([*known.BUILT_IN, *(name for name in known.REGISTERED if "+" not in name), *loaded])
+    bases = dict.fromkeys([*BUILT_IN, *(name for name in REGISTERED if "+" not in name), *loaded])
     found = []
     for base in bases:
         found.append(base)
-        for extra in known.COMPOSITIONS:
-            if extra in known.REGISTERED[base].composes or f"{base}+{extra}" in known.REGISTERED:
+        for extra in COMPOSITIONS:
+            if extra in REGISTERED[base].composes or f"{base}+{extra}" in REGISTERED:
                 found.append(extra if base == "self-training" else f"{base}+{extra}")
     return found
 
@@ -138,9 +214,11 @@ def create(
         UserError: an unknown name or option, a composition that is not offered, a package that
             fails to load, an option out of range or of another method
     """
+    from tllib_ancon.self_training.method import Task
+
     registration, *compositions = _find(name)
     resolved = _resolved(name, options)
-    task = _known().Task(num_samples, num_classes, feature_dim, total_steps, head, shard)
+    task = Task(num_samples, num_classes, feature_dim, total_steps, head, shard)
     method: Method = registration.builder(task, resolved)
     for composition in compositions:
         composition.builder(method, task, resolved)
@@ -152,22 +230,19 @@ def _find(name: str) -> list[Registration]:
     """The registrations of a base method and of its composition."""
     if not isinstance(name, str):
         raise UserError(f"`method` must be text, got {name!r}")
-    known = _known()
-    long = f"self-training+{name}" if name in known.COMPOSITIONS else name
+    long = f"self-training+{name}" if name in COMPOSITIONS else name
     base, _, extra = long.partition("+")
     failure = _failure(base)
     if failure is not None:
         raise UserError(failure)
-    registered: dict[str, Registration] = known.REGISTERED
-    if base and long in registered:
-        return [registered[long]]
-    if base not in registered or extra not in known.COMPOSITIONS:
+    if base and long in REGISTERED:
+        return [REGISTERED[long]]
+    if base not in REGISTERED or extra not in COMPOSITIONS:
         raise unknown_name("method", name, names())
-    composition = registered[f"+{extra}"]
-    if extra not in registered[base].composes:
+    if extra not in REGISTERED[base].composes:
         offered = ", ".join(other for other in names() if other == base or other.startswith(f"{base}+"))
-        raise UserError(f"method {name!r} is not offered: {base} {composition.missing}; there is {offered}")
-    return [registered[base], composition]
+        raise UserError(f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}; there is {offered}")
+    return [REGISTERED[base], REGISTERED[f"+{extra}"]]
 
 
 @cache
@@ -197,9 +272,10 @@ def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Other packages' methods by name; one whose name is taken is left out with a warning."""
+    _load_built_in()
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name in (*_known().BUILT_IN, *_known().COMPOSITIONS, *found):
+        if entry.name in (*BUILT_IN, *COMPOSITIONS, *found):
             warnings.warn(
                 f"method `{entry.name}` of package {_package(entry)} is left out: the name is taken", stacklevel=2
             )
@@ -212,14 +288,14 @@ def _entry_points() -> dict[str, EntryPoint]:
 def _failure(name: str) -> str | None:
     """Load the method of that name if it is another package's; the reason where that is impossible."""
     entry = _entry_points().get(name)
-    if entry is None or name in _known().REGISTERED:
+    if entry is None or name in REGISTERED:
         return None
     where = f"method `{name}` of package {_package(entry)} cannot be used"
     try:
         entry.load()
     except Exception as error:
         return f"{where}: {type(error).__name__}: {one_line(error)}"
-    if name not in _known().REGISTERED:
+    if name not in REGISTERED:
         return f"{where}: {entry.value} does not call tllib_ancon.methods.register({name!r}, ...)"
     return None
 

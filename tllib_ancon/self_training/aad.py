@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.anchored import Smoothing
 from tllib_ancon.self_training.checks import Option, Size, validated
 from tllib_ancon.self_training.memory_bank import (
@@ -19,7 +20,7 @@ from tllib_ancon.self_training.memory_bank import (
     anchored_neighborhood,
     neighborhood_method,
 )
-from tllib_ancon.self_training.method import Method, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Task, options_of
 from tllib_ancon.self_training.neighbors import BUDGET, Neighbors, available_neighbors, nearest
 
 

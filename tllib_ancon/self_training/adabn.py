@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tllib_ancon.self_training.method import Method, Task, no_targets, register
+from tllib_ancon.methods import register
+from tllib_ancon.self_training.method import Method, Task, no_targets
 
 
 @register("adabn", training_defaults={"epochs": 1, "adapted": "all"})

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError, reading, unknown_name
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.anchored import SmoothedLabels
 from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities
-from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of, register
+from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of
 from tllib_ancon.settings import Flag
 
 CLASS_PRIORS = ("uniform", "estimate")
@@ -209,7 +210,6 @@ class ClassPrior(Options):
         ClassPrior,
         without=("convention", "normalize"),
     ),
-    missing="uses no pseudo-label that could be smoothed",
     training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.02},
 )
 def ancon_auto(method: Method, task: Task, options: Any) -> None:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
-from tllib_ancon.self_training.method import Method, Part, Task, one_hot, options_of, register
+from tllib_ancon.self_training.method import Method, Part, Task, one_hot, options_of
 
 Smoothing = Annotated[
     Share, Option("AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none", "smoothing")
@@ -126,7 +127,6 @@ class AnchoredConfidence(SmoothedLabels):
 @register(
     "+ancon",
     options=options_of(AnchoredConfidence, TemporalEnsemble, mc_dropout_probabilities, Confidence),
-    missing="uses no pseudo-label that could be smoothed",
 )
 def ancon(method: Method, task: Task, options: Any) -> None:
     """Smooth a method's pseudo-labels with its votes, as in the paper."""

@@ -8,8 +8,9 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor
 
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_visit, finite_rows, validated
-from tllib_ancon.self_training.method import Method, Part, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Part, Task, options_of
 
 SMALLEST_PROBABILITY = 1e-4
 
@@ -76,7 +77,7 @@ def _clamped(logits: Tensor) -> Tensor:
     return logits.float().softmax(1).clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
 
 
-@register("+elr", options=options_of(EarlyLearningRegularization), missing="takes no regulariser")
+@register("+elr", options=options_of(EarlyLearningRegularization))
 def elr(method: Method, task: Task, options: Any) -> None:
     arguments = options.of(EarlyLearningRegularization)
     regularizer = EarlyLearningRegularization(task.num_own_samples, task.num_classes, **arguments)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_logits, validated
-from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of, register
+from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of
 from tllib_ancon.self_training.tent import softmax_entropy
 
 MOMENTUM = 0.9

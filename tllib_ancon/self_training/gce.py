@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from annotated_types import Gt, Le
 from torch import Tensor
 
+from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import Option, as_weights, validated
-from tllib_ancon.self_training.method import COMPOSITIONS, Method, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Task, options_of
 
 LOG_OF_ZERO = -1e4
 """Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""

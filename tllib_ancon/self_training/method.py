@@ -1,23 +1,21 @@
-"""One adaptation step, composed of parts that each read a visit; and the register that knows methods by name."""
+"""One adaptation step, composed of parts that each read a visit."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import Option, annotated
-from tllib_ancon.settings import Settings, settings_class, settings_of
+from tllib_ancon.settings import Settings, settings_class
 
 
 @dataclass(frozen=True)
@@ -272,86 +270,3 @@ def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, An
         for entry in getattr(kind, "__metadata__", ()):
             if isinstance(entry, Option):
                 yield parameter, entry.name or parameter, (kind, Field(default, description=entry.description))
-
-
-BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "tent", "eta", "adabn")
-COMPOSITIONS = ("elr", "ancon", "ancon-auto")
-"""What may follow the name of a method after a plus; alone it follows self-training."""
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-
-Builder = TypeVar("Builder", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What is known of a name: see :func:`register`."""
-
-    builder: Callable[..., Any]
-    options: type[Settings]
-    composes: Sequence[str]
-    missing: str
-    training_defaults: Mapping[str, Any]
-
-
-REGISTERED: dict[str, Registration] = {}
-
-
-def register(
-    name: str,
-    builder: Callable[..., Any] | None = None,
-    options: type[Settings] = Options,
-    composes: Sequence[str] = (),
-    *,
-    missing: str = "",
-    training_defaults: Mapping[str, Any] = MappingProxyType({}),
-) -> Callable[[Builder], Builder]:
-    """Make a method known by its name: ``@register("focal", options=FocalOptions)`` above its builder.
-
-    A module that an entry point of the group ``tllib_ancon.methods`` names does so when it is imported; see
-    ``docs/own_method.md``.
-
-    Args:
-        name (str): small letters, digits and dashes; ``base+ancon`` for a composition with a builder of its own;
-            ``+ancon`` for the composition itself
-        builder: ``(task, options) -> Method``, where it does not follow as what is decorated; of a composition
-            ``(method, task, options) -> None``
-        options: subclass of :class:`~tllib_ancon.settings.Settings`, all with defaults. Default: none
-        composes: which of ``elr``, ``ancon`` and ``ancon-auto`` may follow the name after a plus. ``ancon`` and
-            ``ancon-auto`` take the place of the method's refiner, so that its objective has to use the targets
-        missing: of a composition, what a method does that it does not compose with
-        training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
-
-    Raises:
-        UserError: a name that is taken or not well formed, an option that is reserved or known with another type
-    """
-    base, plus, extra = name.partition("+")
-    well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED) if plus else _NAME.fullmatch(name)
-    if not well_formed:
-        raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
-    for composition in composes:
-        if composition not in COMPOSITIONS:
-            raise unknown_name("composition", composition, COMPOSITIONS)
-    for option, own in settings_of(options).items():
-        if option in ("name", *Task.__dataclass_fields__):
-            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
-        if own.is_required():
-            raise UserError(f"method {name}: option `{option}` has no default; give it one")
-        for other, registration in REGISTERED.items():
-            if settings_of(registration.options).get(option, own).annotation != own.annotation:
-                raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
-    options(**{option: own.default for option, own in settings_of(options).items()})
-
-    def add(builder: Builder) -> Builder:
-        if name in COMPOSITIONS or (name in REGISTERED and _where(REGISTERED[name].builder) != _where(builder)):
-            raise UserError(f"method name {name!r} is taken; choose another one")
-        REGISTERED[name] = Registration(builder, options, composes, missing, training_defaults)
-        return builder
-
-    if builder is not None:
-        add(builder)
-    return add
-
-
-def _where(builder: Callable[..., Any]) -> tuple[str, str]:
-    """Equal for one definition that is run twice, such as that of a notebook's cell."""
-    return builder.__module__, getattr(builder, "__qualname__", "")

@@ -9,6 +9,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from tllib_ancon import processes
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.anchored import Smoothing
 from tllib_ancon.self_training.checks import Option, Size, validated
 from tllib_ancon.self_training.memory_bank import (
@@ -18,7 +19,7 @@ from tllib_ancon.self_training.memory_bank import (
     anchored_neighborhood,
     neighborhood_method,
 )
-from tllib_ancon.self_training.method import Method, Options, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Options, Task, options_of
 from tllib_ancon.self_training.neighbors import BUDGET, ExactSearch, Neighbors, available_neighbors
 
 WEAK_AFFINITY = 0.1

@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.self_training.mc_dropout import Confidence
-from tllib_ancon.self_training.method import COMPOSITIONS, Method, Task, options_of, register
+from tllib_ancon.self_training.method import Method, Task, options_of
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

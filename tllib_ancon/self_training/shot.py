@@ -9,9 +9,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tllib_ancon import processes
+from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
 from tllib_ancon.self_training.memory_bank import FullPass
-from tllib_ancon.self_training.method import COMPOSITIONS, Method, Options, Task, Visit, no_targets, register
+from tllib_ancon.self_training.method import Method, Options, Task, Visit, no_targets
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import check_logits
-from tllib_ancon.self_training.method import Method, Task, no_targets, register
+from tllib_ancon.self_training.method import Method, Task, no_targets
 
 
 def softmax_entropy(logits: Tensor) -> Tensor:
