@@ -27,30 +27,43 @@ from tllib_ancon.paper import local
 from tllib_ancon.paper.local import LOG, EngineConfig, Failure, Local, finished
 from tllib_ancon.paper.plan import Run
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.paper.ray")
 METHODS = ("ancon", "gce+elr")
 TINY = {**SMALL, "epochs": 1}
 
 
+pytestmark = pytest.mark.timeout(900)
+"""Seconds of a test: longer than all that it waits for, for a machine that is busy with other tests."""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Its first node has one CPU; a test adds the second. It ignores SIGINT, as what a script starts in the background
-    does."""
+    does. It notices a lost node in seconds, and stops no run because other tests fill the memory."""
     from ray.cluster_utils import Cluster
 
+    settings = {"health_check_period_ms": 500, "memory_monitor_refresh_ms": 0}
+    head = {"num_cpus": 1, "node_name": "first", "include_dashboard": False, "_system_config": settings}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setattr(ray_engine, "ANSWER_WITHIN", 300.0)  # of a node that starts beside other tests
+        patch.setattr(ray_engine, "ANSWER_WITHIN", 240.0)  # of a node that starts beside other tests
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         handler = signal.getsignal(signal.SIGTERM)  # the cluster's own ends the process
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "node_name": "first"})
+        made = Cluster(initialize_head=True, head_node_args=head)
         signal.signal(signal.SIGINT, interrupted)
         yield made
         made.shutdown()
         signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: Any) -> Iterator[Any]:
+    """One connection for all tests."""
+    with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address)) as connected:
+        yield connected
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +91,8 @@ def table(data: Path, out: Path) -> list[Run]:
     return [start, *(adaptation(data, out, start, method) for method in METHODS)]
 
 
-def on_this_cluster(cluster: Any, **settings: Any) -> Any:
-    return ray_engine.connected(EngineConfig(engine="ray", address=cluster.address, **settings))
-
-
 def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
-    cluster: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
     second = cluster.add_node(num_cpus=1, node_name="second")
@@ -95,8 +104,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
         if len(said) > 1 and line.endswith("on second") and not lost.ident:
             lost.start()
 
-    with on_this_cluster(cluster) as engine:
-        assert engine.execute(runs, str(data), tmp_path / "ray", lose_the_second_node) == []
+    assert engine.execute(runs, str(data), tmp_path / "ray", lose_the_second_node) == []
     lost.join()
     assert all(finished(run, tmp_path / "ray") for run in runs)
     cut = next(line for line in said[1:] if line.endswith("on second")).removesuffix(" on second")
@@ -119,13 +127,18 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
         assert json.loads((there / "config.json").read_text())["threads"] == 1
 
 
-def test_what_starts_from_a_failed_run_is_not_tried(cluster: Any, data: Path, tmp_path: Path) -> None:
+def test_a_node_that_is_lost_when_it_is_asked_makes_no_runs(engine: Any, tmp_path: Path, monkeypatch) -> None:
+    (first,) = ray_engine.nodes(alive=True)
+    listed = iter([[{**first, "NodeID": first["NodeID"][::-1], "NodeName": "lost"}, first], [first]])
+    monkeypatch.setattr(ray_engine, "nodes", lambda alive: next(listed))
+    ray_engine.check_shared(str(tmp_path), tmp_path)
+    assert next(listed, None) is None
+
+
+def test_what_starts_from_a_failed_run_is_not_tried(engine: Any, data: Path, tmp_path: Path) -> None:
     broken = source(data, tmp_path, 0, bottleneck_dim=-1)
-    said: list[str] = []
-    with on_this_cluster(cluster) as engine:
-        failures = engine.execute(
-            [broken, adaptation(data, tmp_path, broken, "ancon")], str(data), tmp_path, said.append
-        )
+    runs, said = [broken, adaptation(data, tmp_path, broken, "ancon")], []
+    failures = engine.execute(runs, str(data), tmp_path, said.append)
     assert failures[0].run == broken.name
     assert failures[0].reason.startswith("exit status 2: tllib-ancon: error: --bottleneck-dim")
     assert failures[1] == Failure("erm/bright-dark/ancon-seed0", f"needs {broken.name}, which failed")
@@ -141,7 +154,7 @@ def commands_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def test_sigterm_reaches_the_commands(cluster: Any, data: Path, tmp_path: Path) -> None:
+def test_sigterm_reaches_the_commands(engine: Any, data: Path, tmp_path: Path) -> None:
     run = source(data, tmp_path, 0, epochs=100_000)
     metrics = tmp_path / run.name / "metrics.jsonl"
 
@@ -151,11 +164,10 @@ def test_sigterm_reaches_the_commands(cluster: Any, data: Path, tmp_path: Path) 
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with on_this_cluster(cluster) as engine:
-        threading.Thread(target=terminate_in_the_middle).start()
-        with pytest.raises(Interrupted):
-            engine.execute([run], str(data), tmp_path, print)
-        assert commands_in(tmp_path) == []
+    threading.Thread(target=terminate_in_the_middle).start()
+    with pytest.raises(Interrupted):
+        engine.execute([run], str(data), tmp_path, print)
+    assert commands_in(tmp_path) == []
     assert "stopped by SIGTERM" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
 
@@ -198,14 +210,14 @@ def test_many_cancellations_are_one_sigterm_that_is_not_lost(first_is_cut_off: b
     assert command.sent == 1 + first_is_cut_off
 
 
-def test_more_than_the_nodes_have(cluster: Any) -> None:
+def test_more_than_the_nodes_have(engine: Any) -> None:
     with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many, the most are 0"):
-        on_this_cluster(cluster, gpus_per_run=2).__enter__()
+        ray_engine.OnRay(EngineConfig(engine="ray", gpus_per_run=2))
     with pytest.raises(UserError, match="`cpus_per_run` 64: no node of the cluster has as many for a run"):
-        on_this_cluster(cluster, cpus_per_run=64).__enter__()
+        ray_engine.OnRay(EngineConfig(engine="ray", cpus_per_run=64))
 
 
-def test_a_folder_that_a_node_does_not_share(cluster: Any, data: Path, tmp_path: Path) -> None:
+def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, data: Path, tmp_path: Path) -> None:
     own = f"mount -t tmpfs none {tmp_path} && exec {sys.executable} -m ray.scripts.scripts start"
     command = f"{own} --address {cluster.address} --num-cpus 1 --node-name apart --block"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
@@ -214,11 +226,10 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, data: Path, tmp_path:
         ["unshare", "-m", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        with on_this_cluster(cluster) as engine:
-            wait_for(lambda: any(found["NodeName"] == "apart" and found["Alive"] for found in ray.nodes()))
-            message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
-            with pytest.raises(UserError, match=re.escape(message)):
-                engine.execute([source(data, tmp_path, 0)], str(data), tmp_path, print)
+        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine.nodes(alive=True)))
+        message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
+        with pytest.raises(UserError, match=re.escape(message)):
+            engine.execute([source(data, tmp_path, 0)], str(data), tmp_path, print)
         assert list(tmp_path.iterdir()) == []
     finally:
         node.terminate()
@@ -227,7 +238,7 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, data: Path, tmp_path:
 
 @pytest.mark.parametrize("address", ["listens", "nonsense"])
 def test_an_address_that_nobody_answers(address: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr("tllib_ancon.paper.ray.ANSWER_WITHIN", 10.0)
+    monkeypatch.setattr("tllib_ancon.paper.ray.ANSWER_WITHIN", 3.0)
     monkeypatch.setattr(
         "tllib_ancon.training.inputs.open_images", lambda *_: pytest.fail("asked before the data is read")
     )

@@ -182,16 +182,19 @@ def check_shared(root: str, out: Path) -> None:
     probe.write_text(probe.name, encoding="utf-8")
     look = ray.remote(num_cpus=0, max_retries=0)(missing_folder)
     try:
-        answers = {}
+        answers = []
         for node in nodes(alive=True):
             there = look.options(scheduling_strategy=OnNode(node["NodeID"], soft=False))
-            answers[called(node)] = there.remote(str(Path.cwd()), root, probe)
-        for name, answer in answers.items():
+            answers.append((node, there.remote(str(Path.cwd()), root, probe)))
+        for node, answer in answers:
+            name = called(node)
             try:
                 missing, version = ray.get(answer, timeout=ANSWER_WITHIN)
             except GetTimeoutError:
                 raise UserError(f"node {name} does not answer in {ANSWER_WITHIN:g} s") from None
             except RayError as error:
+                if node["NodeID"] not in [live["NodeID"] for live in nodes(alive=True)]:
+                    continue  # Ray lists a lost node for many seconds
                 raise UserError(f"node {name}: {_last_line(error)}; {SAME}") from error
             if missing is not None:
                 why = f"does not share the folder {missing}: every node needs the same one at this path"
