@@ -69,7 +69,7 @@ def sentences() -> dict[str, list[str]]:
         "benchmarks/results/left_out.md": [
             f"is above self-training by {gains[0].lstrip('+')}",
             f"beside λ = 0.3 at {gains[1]}",
-            f"is worth {prior} points more",
+            f"adds {prior} points",
         ],
     }
 
