@@ -66,8 +66,8 @@ Width = Annotated[int, Interval(ge=1, le=1_000_000)]
 Steps = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, le=LARGEST_SEED)]
 Loss = Literal["cross-entropy", "belief-matching"]
-Criterion = Literal["infomax", "corr_c", "mean_entropy", "aetta", "last", "none"]
-CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy", "aetta"]
+Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
+CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy"]
 
 CRITERIA_OF_AN_EPOCH: tuple[str, ...] = get_args(CriterionOfAnEpoch)
 """Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,47 +18,7 @@ from tllib_ancon.errors import UserError, unknown_name
 
 ROW_SUM_TOLERANCE = 1e-3
 
-Score = TypeVar("Score", bound=Callable[..., float])
 
-
-@dataclass(frozen=True)
-class Criterion:
-    """A scorer with a sign: ``sign * function(...)`` is the higher the better the model.
-
-    Attributes:
-        function: probabilities (N, K) -> score; where it needs dropout, those (N, K) and (T, N, K) -> score
-        sign: 1 or -1
-        needs_dropout: whether it looks at passes with dropout
-    """
-
-    function: Callable[..., float]
-    sign: int
-    needs_dropout: bool = False
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Which end is better."""
-        return self.sign > 0
-
-
-CRITERIA: dict[str, Criterion] = {}
-"""Criteria that an adaptation computes after each epoch, by name."""
-
-PAPER_CRITERIA = ("infomax", "corr_c", "mean_entropy")
-"""InfoMax, Corr-C and Ent, the last as its source defines it."""
-
-
-def criterion(sign: int, needs_dropout: bool = False) -> Callable[[Score], Score]:
-    """Decorate a function to be the :class:`Criterion` of its name."""
-
-    def register(function: Score) -> Score:
-        CRITERIA[function.__name__] = Criterion(function, sign, needs_dropout)
-        return function
-
-    return register
-
-
-@criterion(sign=1)
 def infomax(probabilities: Tensor) -> float:
     r"""InfoMax :math:`H(\mathbb{E}_X f(X)) - \mathbb{E}_X H(f(X))` in nats; higher is better.
 
@@ -72,7 +31,6 @@ def infomax(probabilities: Tensor) -> float:
     return float(_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean())
 
 
-@criterion(sign=-1)
 def corr_c(probabilities: Tensor) -> float:
     r"""Corr-C :math:`\lVert C/\lVert C \rVert_F - I/\sqrt{K} \rVert_F`, :math:`C=f^\top f`; lower is better.
 
@@ -93,7 +51,6 @@ def corr_c(probabilities: Tensor) -> float:
     return float((correlation / correlation.norm() - identity / identity.norm()).norm())
 
 
-@criterion(sign=-1)
 def mean_entropy(probabilities: Tensor) -> float:
     r"""Mean entropy of the predictions :math:`\mathbb{E}_X H(f(X))` in nats; lower is better.
 
@@ -104,7 +61,6 @@ def mean_entropy(probabilities: Tensor) -> float:
     return float(_entropy(checked_probabilities(probabilities)).mean())
 
 
-@criterion(sign=1, needs_dropout=True)
 def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
     r"""AETTA's estimate of the accuracy; higher is better.
 
@@ -144,13 +100,31 @@ def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
     return 1 - min(1 - 1 / num_classes, disagreement / weight if weight else math.inf)
 
 
+class Criterion(NamedTuple):
+    """A scorer with a sign: ``sign * function(...)`` is the higher the better the model."""
+
+    function: Callable[[Tensor], float]
+    sign: int
+
+
+CRITERIA = {
+    "infomax": Criterion(infomax, 1),
+    "corr_c": Criterion(corr_c, -1),
+    "mean_entropy": Criterion(mean_entropy, -1),
+}
+"""Criteria that an adaptation computes after each epoch, by name."""
+
+PAPER_CRITERIA = tuple(CRITERIA)
+"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+
+
 def score_all(probabilities: Tensor) -> dict[str, float]:
-    """The scores of one model by every criterion that needs no dropout.
+    """The scores of one model by every criterion.
 
     Shape: probabilities (N, K) float; output score by name, in the order of :data:`CRITERIA`.
     """
     probabilities = checked_probabilities(probabilities)
-    return {name: scorer.function(probabilities) for name, scorer in CRITERIA.items() if not scorer.needs_dropout}
+    return {name: scorer.function(probabilities) for name, scorer in CRITERIA.items()}
 
 
 def best_epoch(scores: Sequence[float], criterion: str) -> int:

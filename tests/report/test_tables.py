@@ -139,16 +139,11 @@ def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path: Path) -> N
 
 
 def test_selection_by_each_criterion(tmp_path: Path) -> None:
-    """The largest change is over the paper's criteria alone: another one selects the worst epoch, and it stays."""
-    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
+    write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     made = selection_table(frame_of(tmp_path))
     columns = ["infomax", "corr_c", "mean_entropy", "largest change"]
     assert list(made.columns) == columns
     assert numbers(made, "ancon", *columns) == [20.0, 30.0, 20.0, 10.0]
-    change_metrics(run, lambda lines: [one.update(corr_c=-at, aetta=-at) for at, one in enumerate(lines)])
-    made = selection_table(frame_of(tmp_path))
-    assert list(made.columns) == [*columns, "aetta"]
-    assert numbers(made, "ancon", "aetta", "infomax", "largest change") == [30.0, 20.0, 0.0]
 
 
 def test_where_nothing_can_be_compared_there_is_no_table(tmp_path: Path) -> None:

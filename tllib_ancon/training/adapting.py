@@ -109,7 +109,8 @@ class Adaptation(TrainingLoop):
         self.second_view = transforms.second_view if options.views == 2 else None
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
-        _refuse_criterion(options, model, images)
+        if model.num_classes < 2:
+            raise UserError(ONE_LOGIT)
         self.method = methods.create(
             options.method,
             num_samples=images.shard.num_samples,
@@ -274,13 +275,14 @@ class Adaptation(TrainingLoop):
             scored = self._predict_views(self.sample, epoch)[0]
         self.passed = predictions if next_epoch_needs_all else None
         self._require_finite(scored.logits, epoch)
-        metrics |= selection.score_all(scored.logits.softmax(1)) | scores_under_dropout(scored, self.network.head)
+        metrics |= selection.score_all(scored.logits.softmax(1))
         labels = scored.logits.argmax(1).cpu()
         if epoch == 0:
             if are_probabilities(scored.logits):
                 self.progress.line(PROBABILITIES)
             num_classes, features = self.network.num_classes, scored.features.cpu()
             metrics |= assessing.indicators(labels, num_classes, features, self.source)
+            metrics |= scores_under_dropout(scored, self.network.head)
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         if predictions is None and self._keeps_predictions():
             predictions, recorded = self._predict_all(epoch)
@@ -344,14 +346,6 @@ def _teaching(
     images = LabelledImages(replace(target.subset(positions), labels=taught[positions]), transforms.train, options.seed)
     size = max(1, min(training.batch_size // 4, len(positions) // processes.world_size()))
     return training_loader(images, size, training.pool, len(training))
-
-
-def _refuse_criterion(config: AdaptConfig, model: Classifier, images: TargetImages) -> None:
-    name, criterion = config.criterion, selection.CRITERIA.get(config.criterion)
-    if model.num_classes < 2:
-        raise UserError(ONE_LOGIT)
-    if criterion and criterion.needs_dropout and model.head is None:
-        raise UserError(f"`criterion={name}` drops features before the head, and this network has none; name another")
 
 
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:

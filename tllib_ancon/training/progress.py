@@ -155,7 +155,7 @@ def result_summary(result: Mapping[str, Any]) -> str:
 
 
 def _end(criterion: str) -> str:
-    return "higher is better" if selection.CRITERIA[criterion].higher_is_better else "lower is better"
+    return "higher is better" if selection.CRITERIA[criterion].sign > 0 else "lower is better"
 
 
 PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
