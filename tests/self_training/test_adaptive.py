@@ -122,6 +122,7 @@ def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
 # The estimate of the prior
 
 
+@settings(deadline=None)
 @given(
     counts=st.lists(st.integers(0, 9), min_size=2, max_size=6).filter(any),
     seed=st.integers(0, 99),

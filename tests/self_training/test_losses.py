@@ -22,8 +22,8 @@ from tllib_ancon.self_training import (
     information_maximization,
     softmax_entropy,
 )
-from tllib_ancon.self_training.belief_matching import belief_matching_loss
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
+from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 
 
 def naive_gce(logits: list[float], target: list[float], q: float) -> float:

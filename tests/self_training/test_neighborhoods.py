@@ -83,7 +83,7 @@ def test_the_gradient_of_aad_against_finite_differences() -> None:
     indices, features, logits, anchors = visits.steps[0]
     aad = AttractingDispersing(N, K, D, beta=0.0)
     losses(aad, visits)
-    aad.memory.write = lambda *_: None
+    aad.write = lambda *_: None
     logits.requires_grad_()
     aad(indices, features, logits, anchors).backward()
     for i, k in [(0, 0), (3, 2), (11, 3)]:

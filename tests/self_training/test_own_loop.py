@@ -78,12 +78,12 @@ def test_a_row_that_is_not_finite_stays_out_of_the_memory() -> None:
     nrc = NeighborhoodReciprocity(N, K, D, 4, 3)
     nrc.initialize(*visits.first)
     indices, features, logits, _ = visits.steps[0]
-    before = nrc.memory.features[indices[0]].clone()
+    before = nrc.features[indices[0]].clone()
     features[0, 1], logits[1, 0] = torch.inf, torch.nan
     nrc(indices, features, logits)
-    assert nrc.memory.features.isfinite().all()
-    assert nrc.memory.scores.isfinite().all()
-    assert torch.equal(nrc.memory.features[indices[0]], before)
+    assert nrc.features.isfinite().all()
+    assert nrc.scores.isfinite().all()
+    assert torch.equal(nrc.features[indices[0]], before)
     with pytest.raises(UserError, match="the pass holds features or logits that are not finite"):
         nrc.initialize(torch.arange(N), torch.full((N, D), torch.inf), visits.first[2])
 
@@ -105,7 +105,7 @@ def test_the_memory_and_targets_of_early_learning_keep_their_precision(cast: str
     given, exact = (NeighborhoodReciprocity(N, K, D, 4, 3) for _ in range(2))
     assert torch.equal(losses(CASTS[cast](given), visits), losses(exact, visits))
     elr = CASTS[cast](EarlyLearningRegularization(3, 4))
-    assert given.memory.features.dtype == elr.targets.dtype == torch.float32
+    assert given.features.dtype == elr.targets.dtype == torch.float32
 
 
 @pytest.mark.parametrize("cast", CASTS)

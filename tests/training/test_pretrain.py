@@ -8,7 +8,7 @@ import torch
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import PretrainConfig
-from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.training.pretrain import source_loss
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])

@@ -4,7 +4,6 @@ Everything here raises a :class:`~tllib_ancon.errors.UserError` for shapes that 
 of range, and an unknown name.
 """
 
-from tllib_ancon.self_training import adabn as adabn
 from tllib_ancon.self_training.aad import AttractingDispersing
 from tllib_ancon.self_training.adaptive import AdaptiveSmoothing, estimate_class_prior
 from tllib_ancon.self_training.anchored import AnchoredConfidence

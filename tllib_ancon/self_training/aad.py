@@ -11,16 +11,10 @@ from torch import Tensor
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.anchored import Smoothing
+from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, anchored_by_votes
 from tllib_ancon.self_training.checks import Option, Size, validated
-from tllib_ancon.self_training.memory_bank import (
-    OF_A_WEIGHT,
-    VOTES,
-    Neighborhood,
-    anchored_neighborhood,
-    neighborhood_method,
-)
-from tllib_ancon.self_training.method import Method, Task, options_of
+from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
+from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of
 from tllib_ancon.self_training.neighbors import BUDGET, Neighbors, available_neighbors, nearest
 
 
@@ -94,18 +88,9 @@ class AttractingDispersing(Neighborhood):
         progress = (self.step / (self.total_steps or 1)).clamp(max=1)
         return (1 + 10 * progress) ** -self.beta
 
-    def forward(
-        self,
-        indices: Tensor,
-        features: Tensor,
-        logits: Tensor,
-        anchors: Tensor | None = None,
-        predictions: Tensor | None = None,
-    ) -> Tensor:
-        indices, predictions = self.memory.visit(indices, features, logits, predictions)
+    def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            bank = self.memory.features
-            near = nearest(bank[indices], bank, self.neighbors, indices, self.memory_budget)
+            near = nearest(self.features[indices], self.features, self.neighbors, indices, self.memory_budget)
             scores = self.remembered(near, anchors)
         attraction = (scores.sum(1) * predictions).sum(1).mean()
         everyone_else = processes.total(predictions.sum(0)) - predictions
@@ -115,23 +100,19 @@ class AttractingDispersing(Neighborhood):
         return loss
 
 
-def _loss(task: Task, options: Any, **mixing: str) -> AttractingDispersing:
-    given = {**options.of(AttractingDispersing), **mixing, "total_steps": task.total_steps}
-    return AttractingDispersing(*task.sizes, **given)
-
-
 @register("aad", options=options_of(AttractingDispersing, without=("smoothing",)), composes=("elr",))
-def aad(task: Task, options: Any) -> Method:
-    return neighborhood_method(_loss(task, options))
+def aad(task: Task, options: Any, mixing: Any = "normalized") -> Method:
+    given = {**options.of(AttractingDispersing), "mixing": mixing, "total_steps": task.total_steps}
+    return Method(Part(AttractingDispersing(*task.sizes, **given), neighborhood_inputs), refiner=no_targets)
 
 
 @register("aad+ancon", options=options_of(AttractingDispersing, *VOTES))
 def aad_ancon(task: Task, options: Any) -> Method:
     """AaD with the fixed weight λ of the votes."""
-    return anchored_neighborhood(_loss(task, options), task, options)
+    return anchored_by_votes(aad(task, options), task, options)
 
 
 @register("aad+ancon-auto", options=options_of(AttractingDispersing, *VOTES, without=OF_A_WEIGHT))
 def aad_ancon_auto(task: Task, options: Any) -> Method:
     """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
-    return anchored_neighborhood(_loss(task, options, mixing="adaptive"), task, options)
+    return anchored_by_votes(aad(task, options, "adaptive"), task, options)

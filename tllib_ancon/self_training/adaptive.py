@@ -15,10 +15,9 @@ from torch import Tensor
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.anchored import SmoothedLabels
+from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, SmoothedLabels
 from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities
 from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of
 from tllib_ancon.settings import Flag
 
@@ -202,14 +201,7 @@ class ClassPrior(Options):
 
 @register(
     "+ancon-auto",
-    options=options_of(
-        AdaptiveSmoothing,
-        TemporalEnsemble,
-        mc_dropout_probabilities,
-        Confidence,
-        ClassPrior,
-        without=("convention", "normalize"),
-    ),
+    options=options_of(AdaptiveSmoothing, *VOTES, ClassPrior, without=OF_A_WEIGHT),
     training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.02},
 )
 def ancon_auto(method: Method, task: Task, options: Any) -> None:

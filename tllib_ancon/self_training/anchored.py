@@ -23,6 +23,12 @@ Schedule = Annotated[
 ]
 
 
+VOTES = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
+"""Owners of the settings that votes bring to a method."""
+OF_A_WEIGHT = ("smoothing", "convention", "normalize")
+"""Settings without meaning where the weight of the votes is their number."""
+
+
 class SmoothedLabels(FixedPrecision):
     """Base of modules that make targets from pseudo-labels and votes."""
 
@@ -43,8 +49,8 @@ class SmoothedLabels(FixedPrecision):
         """Make targets of this class, by these options, those of a method."""
         given = {**options.of(TemporalEnsemble), **options.of(cls), **more}
         own = cls(task.num_own_samples, task.num_classes, **given)
-        part = Part(own, lambda visit: (visit.rows, visit.predictions, visit.labels, visit.probabilities))
-        method.refine(part, own.ensemble, predictive_distribution(task, options))
+        method.refiner = Part(own, lambda visit: (visit.rows, visit.predictions, visit.labels, visit.probabilities))
+        method.confidence = predictive_distribution(task, options)
 
 
 class AnchoredConfidence(SmoothedLabels):
@@ -126,8 +132,16 @@ class AnchoredConfidence(SmoothedLabels):
 
 @register(
     "+ancon",
-    options=options_of(AnchoredConfidence, TemporalEnsemble, mc_dropout_probabilities, Confidence),
+    options=options_of(AnchoredConfidence, *VOTES),
 )
 def ancon(method: Method, task: Task, options: Any) -> None:
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
     AnchoredConfidence.replace_refiner(method, task, options, total_steps=task.total_steps)
+
+
+def anchored_by_votes(method: Method, task: Task, options: Any) -> Method:
+    """Hand the votes themselves to a method's objective, in place of targets."""
+    ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
+    method.refiner = Part(ensemble, lambda visit: (visit.rows, visit.predictions, visit.probabilities))
+    method.confidence = predictive_distribution(task, options)
+    return method

@@ -45,7 +45,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 
 def validated(function: Callable[P, R]) -> Callable[P, R]:
     """The function with its arguments checked by their annotations, as ``Annotated[float, Ge(0)]``."""
-    names = tuple(signature(function).parameters)
+    shape = signature(function)
 
     @cache
     def arguments() -> type[Settings]:
@@ -54,10 +54,11 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> R:
-        named = {**dict(zip(names, args, strict=False)), **given}
-        checked = dict(arguments()(**{name: named[name] for name in named if name in arguments().model_fields}))
-        positional = [checked.get(name, value) for name, value in zip(names, args, strict=False)]
-        return function(*positional, *args[len(names) :], **{**given, **{n: checked.get(n, given[n]) for n in given}})
+        bound = shape.bind(*args, **given)
+        own = {name: value for name, value in bound.arguments.items() if name in arguments().model_fields}
+        checked = arguments()(**own)
+        bound.arguments.update((name, getattr(checked, name)) for name in own)
+        return function(*bound.args, **bound.kwargs)
 
     return call
 

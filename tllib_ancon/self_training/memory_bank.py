@@ -1,8 +1,6 @@
-"""Memory bank of features and predictions."""
+"""Memory bank of features and predictions, and the losses over a sample's neighbours in it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +8,11 @@ from torch import Tensor, nn
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
-from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
-from tllib_ancon.self_training.method import Method, Part, Task, no_targets
+from tllib_ancon.self_training.method import Visit
 
 
-class FullPass(nn.Module):
-    """Guards a state that needs one pass over all N samples, of K classes and D features, before the first step."""
+class WholePass(FixedPrecision):
+    """Base of a state that needs one pass over all N samples, of K classes and D features, before the first step."""
 
     made: Tensor
 
@@ -50,33 +46,51 @@ class FullPass(nn.Module):
         self._known_to_be_made = True  # reading the buffer stalls a device: once only
 
 
-class MemoryBank(FixedPrecision):
-    """The feature, (N, D) float32 of length 1, and the prediction, (N, K) float32, of every sample, as of its last
-    finite visit in any process."""
+class Neighborhood(WholePass):
+    """Base of losses over a sample's nearest samples in a memory. Arguments: see
+    :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`.
 
+    The memory has the feature, (N, D) float32 of length 1, and the prediction, (N, K) float32, of every sample, as of
+    its last finite visit in any process.
+    """
+
+    refresh = "start"
     features: Tensor
     scores: Tensor
 
-    def __init__(self, num_samples: int, num_classes: int, feature_dim: int):
-        super().__init__()
+    def __init__(self, sizes: tuple[int, int, int], mixing: str, anchor_weight: float):
+        super().__init__(*sizes)
+        num_samples, num_classes, feature_dim = sizes
         if num_samples < 2:
             raise UserError(f"num_samples={num_samples}: neighbourhoods need at least two samples")
         self.register_buffer("features", torch.zeros(num_samples, feature_dim))
         self.register_buffer("scores", torch.zeros(num_samples, num_classes))
-        self.full_pass = FullPass(num_samples, num_classes, feature_dim)
+        self.mixing = mixing
+        self.anchor_weight = anchor_weight
 
-    def visit(
-        self, indices: Tensor, features: Tensor, logits: Tensor, predictions: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Store the features and the softmax of ``predictions`` (default: the logits) in the rows of this batch and of
-        the other processes' batches. Returns the indices on the model's device and the softmax of the logits, (B, K)
-        with gradient."""
-        check_visit(indices, logits, self.scores.shape, features, self.features.shape[1])
-        self.full_pass.require()
+    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
+        self.receive(indices, features, logits)
+        self.write(indices, features, logits.float().softmax(1))
+
+    def forward(
+        self,
+        indices: Tensor,
+        features: Tensor,
+        logits: Tensor,
+        anchors: Tensor | None = None,
+        predictions: Tensor | None = None,
+    ) -> Tensor:
+        check_visit(indices, logits, self.sizes, features, self.feature_dim)
+        self.require()
         indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
         remembered = probabilities if predictions is None else predictions.softmax(1)
         self.write(processes.gather(indices), processes.gather(features.float()), processes.gather(remembered))
-        return indices, probabilities
+        return self.loss(indices, probabilities, anchors)
+
+    def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
+        """The loss of predictions (B, K), whose gradient it needs, with the memory as of this visit."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
@@ -87,27 +101,9 @@ class MemoryBank(FixedPrecision):
         self.features[indices] = torch.where(usable, features, self.features[indices])
         self.scores[indices] = torch.where(usable, probabilities, self.scores[indices])
 
-
-class Neighborhood(nn.Module):
-    """Base of losses over a sample's nearest samples in the memory. Arguments: see
-    :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`."""
-
-    refresh = "start"
-
-    def __init__(self, sizes: tuple[int, int, int], mixing: str, anchor_weight: float):
-        super().__init__()
-        self.memory = MemoryBank(*sizes)
-        self.mixing = mixing
-        self.anchor_weight = anchor_weight
-
-    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
-        self.memory.full_pass.receive(indices, features, logits)
-        self.memory.write(indices, features, logits.float().softmax(1))
-
     def remembered(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
         """Predictions (B, M, K) of rows (B, M), with anchors f̄ (B, K), votes of the batch, mixed in."""
-        scores = self.memory.scores[rows]
+        scores = self.scores[rows]
         if anchors is None:
             return scores
         expected = len(rows), scores.shape[2]
@@ -123,22 +119,6 @@ class Neighborhood(nn.Module):
         return torch.where(mass > 0, weight * distribution + (1 - weight) * scores, scores)
 
 
-VOTES = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
-"""Owners of the settings that votes bring to a neighbourhood method."""
-OF_A_WEIGHT = ("smoothing", "convention", "normalize")
-"""Settings without meaning where the weight of the votes is their number."""
-
-
-def neighborhood_method(loss: Neighborhood) -> Method:
-    """The method of a neighbourhood loss without votes."""
-    part = Part(loss, lambda visit, anchors: (visit.indices, visit.features, visit.logits, anchors, visit.predictions))
-    return Method(part, refiner=no_targets)
-
-
-def anchored_neighborhood(loss: Neighborhood, task: Task, options: Any) -> Method:
-    """The method of a neighbourhood loss that mixes AnCon's votes into the neighbours' predictions."""
-    ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
-    method = neighborhood_method(loss)
-    refiner = Part(ensemble, lambda visit: (visit.rows, visit.predictions, visit.probabilities))
-    method.refine(refiner, ensemble, predictive_distribution(task, options))
-    return method
+def neighborhood_inputs(visit: Visit, anchors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What a :class:`Neighborhood` takes of a visit."""
+    return visit.indices, visit.features, visit.logits, anchors, visit.predictions

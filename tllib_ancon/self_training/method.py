@@ -15,6 +15,7 @@ from typing_extensions import Self
 from tllib_ancon.errors import UserError
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import Option, annotated
+from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.settings import Settings, settings_class
 
 
@@ -137,7 +138,6 @@ class Method(nn.Module):
         regularizer: ``visit -> scalar`` that is added to the objective
         labeler: ``indices (B,) -> labels (B,)``, in place of the class of the largest logit
         confidence: ``(logits, features) -> probabilities (B, K)``, in place of the softmax
-        ensemble: the :class:`~tllib_ancon.self_training.TemporalEnsemble` of the refiner, if it keeps one
         shard: of many processes, the samples that this one visits. Default: all
         trains: False for a method of which an epoch re-estimates the batch-norm statistics and nothing learns
 
@@ -153,8 +153,6 @@ class Method(nn.Module):
     Outputs: scalar loss
     """
 
-    ensemble: Any
-
     def __init__(
         self,
         objective: Callable[[Visit, Any], Tensor],
@@ -162,28 +160,18 @@ class Method(nn.Module):
         regularizer: Callable[[Visit], Tensor] | None = None,
         labeler: Callable[[Tensor], Tensor] | None = None,
         confidence: Callable[[Tensor, Tensor], Tensor] | None = None,
-        ensemble: Any = None,
         shard: Shard | None = None,
         trains: bool = True,
     ):
         super().__init__()
-        self.trains = trains
-        self.objective = objective
-        self.regularizer = regularizer
-        self.labeler = labeler
-        self.shard = shard
-        self.refine(refiner, ensemble, confidence)
+        self.objective, self.refiner, self.regularizer = objective, refiner, regularizer
+        self.labeler, self.confidence = labeler, confidence
+        self.shard, self.trains = shard, trains
 
-    def refine(
-        self,
-        refiner: Callable[[Visit], Tensor | None],
-        ensemble: Any = None,
-        confidence: Callable[[Tensor, Tensor], Tensor] | None = None,
-    ) -> None:
-        """Replace the refiner, the ensemble it keeps and the confidence it weighs by."""
-        self.refiner = refiner
-        self.confidence = confidence
-        vars(self)["ensemble"] = ensemble  # a part of the refiner already: its state is kept once
+    @property
+    def ensemble(self) -> TemporalEnsemble | None:
+        """The votes of the refiner, if it keeps some."""
+        return next((part for part in self.modules() if isinstance(part, TemporalEnsemble)), None)
 
     def forward(
         self, indices: Tensor, logits: Tensor, features: Tensor, other: tuple[Tensor, Tensor] | None = None
@@ -210,13 +198,13 @@ class Method(nn.Module):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Scalars of the last step, on its device: AnCon's threshold δ and the share of predictions that voted."""
-        if self.ensemble is None:
-            return {}
-        return {"threshold": self.ensemble.threshold, "votes": self.ensemble.vote_share}
+        ensemble = self.ensemble
+        return {} if ensemble is None else {"threshold": ensemble.threshold, "votes": ensemble.vote_share}
 
     def votes(self, indices: Tensor) -> Tensor | None:
         """f̄ of these samples before normalisation, (B, K) float32; None if no part keeps an ensemble."""
-        return None if self.ensemble is None else self.ensemble.votes(self._rows(indices))
+        ensemble = self.ensemble
+        return None if ensemble is None else ensemble.votes(self._rows(indices))
 
     @torch.no_grad()
     def _visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:

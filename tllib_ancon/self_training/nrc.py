@@ -10,16 +10,10 @@ from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.anchored import Smoothing
+from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, anchored_by_votes
 from tllib_ancon.self_training.checks import Option, Size, validated
-from tllib_ancon.self_training.memory_bank import (
-    OF_A_WEIGHT,
-    VOTES,
-    Neighborhood,
-    anchored_neighborhood,
-    neighborhood_method,
-)
-from tllib_ancon.self_training.method import Method, Options, Task, options_of
+from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
+from tllib_ancon.self_training.method import Method, Options, Part, Task, no_targets, options_of
 from tllib_ancon.self_training.neighbors import BUDGET, ExactSearch, Neighbors, available_neighbors
 
 WEAK_AFFINITY = 0.1
@@ -102,24 +96,16 @@ class NeighborhoodReciprocity(Neighborhood):
         )
         self.reciprocal = reciprocal
 
-    def forward(
-        self,
-        indices: Tensor,
-        features: Tensor,
-        logits: Tensor,
-        anchors: Tensor | None = None,
-        predictions: Tensor | None = None,
-    ) -> Tensor:
-        indices, probabilities = self.memory.visit(indices, features, logits, predictions)
+    def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            near, expanded = self.search(indices, self.memory.features)
+            near, expanded = self.search(indices, self.features)
             matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
             affinities = torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
             near_scores, expanded_scores = (
                 self.remembered(rows, anchors).clamp(*CLAMP) for rows in (near, expanded.flatten(1))
             )
-        predictions = probabilities.clamp(*CLAMP)
+        predictions = predictions.clamp(*CLAMP)
         mean = processes.mean(predictions.mean(0))
         return (
             _divergence(near_scores, predictions, affinities)
@@ -136,19 +122,18 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
 
 
 @register("nrc", options=options_of(NeighborhoodReciprocity, without=("smoothing",)), composes=("elr",))
-def nrc(task: Task, options: Any) -> Method:
-    return neighborhood_method(NeighborhoodReciprocity(*task.sizes, **options.of(NeighborhoodReciprocity)))
+def nrc(task: Task, options: Any, mixing: Any = "authors") -> Method:
+    loss = NeighborhoodReciprocity(*task.sizes, **options.of(NeighborhoodReciprocity), mixing=mixing)
+    return Method(Part(loss, neighborhood_inputs), refiner=no_targets)
 
 
 @register("nrc+ancon", options=options_of(NeighborhoodReciprocity, *VOTES, Mixing))
 def nrc_ancon(task: Task, options: Any) -> Method:
     """NRC with the fixed weight λ of the votes."""
-    given = {**options.of(NeighborhoodReciprocity), "mixing": options.mixing}
-    return anchored_neighborhood(NeighborhoodReciprocity(*task.sizes, **given), task, options)
+    return anchored_by_votes(nrc(task, options, options.mixing), task, options)
 
 
 @register("nrc+ancon-auto", options=options_of(NeighborhoodReciprocity, *VOTES, without=OF_A_WEIGHT))
 def nrc_ancon_auto(task: Task, options: Any) -> Method:
     """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
-    given = {**options.of(NeighborhoodReciprocity), "mixing": "adaptive"}
-    return anchored_neighborhood(NeighborhoodReciprocity(*task.sizes, **given), task, options)
+    return anchored_by_votes(nrc(task, options, "adaptive"), task, options)

@@ -1,20 +1,66 @@
-"""Plain self-training: one-hot pseudo-labels and the cross-entropy against them."""
+"""Plain self-training: one-hot pseudo-labels, and the cross-entropy or belief matching against them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.checks import Option, as_weights, validated
 from tllib_ancon.self_training.mc_dropout import Confidence
 from tllib_ancon.self_training.method import Method, Task, options_of
+
+LARGEST_LOG_CONCENTRATION = 30.0
+"""Beyond it, up or down, the loss or its gradient leaves float32's range."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean over the batch of H(f, ỹ) = - Σ_k ỹ_k log f_k for targets (B, K) of any mass; a float32 scalar."""
     return -(targets * logits.float().log_softmax(1)).sum(1).mean()
+
+
+@validated
+def belief_matching_loss(
+    logits: Tensor,
+    targets: Tensor,
+    coefficient: Annotated[
+        float,
+        Ge(0),
+        Option(
+            "weight of the divergence, for confidence=belief-matching",
+            "belief_coefficient",
+            ("confidence", "belief-matching"),
+        ),
+    ] = 0.001,
+    prior: Annotated[float, Gt(0)] = 1.0,
+) -> Tensor:
+    """The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
+
+    .. math::
+        L = - Σ_k y_k (ψ(α_k) - ψ(α_0)) + coefficient · KL(Dir(α) ‖ Dir(β))
+
+    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes, 1 for the uniform distribution. The
+    predictive distribution α_k / α_0 is the softmax. Targets y are (B, K) non-negative weights, which get no gradient,
+    or (B,) integer classes. The official code leaves out the part of the divergence that depends on β alone, a
+    constant: same gradient, another value. Logits beyond ±30 count as ±30. AnCon's appendix has the coefficient 0.001.
+
+    Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
+    """
+    weights = as_weights(targets, logits)
+    alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
+    expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()
+    log_likelihood = (weights * expected_logs).sum(1)
+    beta = torch.full_like(alpha, prior)
+    divergence = ((alpha - beta) * expected_logs).sum(1) + _log_normalizer(beta) - _log_normalizer(alpha)
+    return (coefficient * divergence - log_likelihood).mean()
+
+
+def _log_normalizer(concentration: Tensor) -> Tensor:
+    """The logarithm of the multivariate beta function, (B, K) -> (B,)."""
+    return concentration.lgamma().sum(1) - concentration.sum(1).lgamma()
 
 
 @register("self-training", options=options_of(belief_matching_loss, Confidence), composes=COMPOSITIONS)

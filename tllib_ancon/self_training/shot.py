@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tllib_ancon import processes
 from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
-from tllib_ancon.self_training.memory_bank import FullPass
+from tllib_ancon.self_training.memory_bank import WholePass
 from tllib_ancon.self_training.method import Method, Options, Task, Visit, no_targets
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 
@@ -46,7 +46,7 @@ def _entropy(probabilities: Tensor, epsilon: float) -> Tensor:
     return -(probabilities * (probabilities + epsilon).log()).sum(-1)
 
 
-class CentroidPseudoLabels(nn.Module):
+class CentroidPseudoLabels(WholePass):
     r"""SHOT's pseudo-labels: the class whose centroid is nearest, over the whole target set.
 
     With x the feature, a 1 appended, scaled to length 1, and a the softmax in the first round and the
@@ -78,20 +78,19 @@ class CentroidPseudoLabels(nn.Module):
 
     @validated
     def __init__(self, num_samples: Size, num_classes: Size, feature_dim: Size):
-        super().__init__()
+        super().__init__(num_samples, num_classes, feature_dim)
         self.register_buffer("labels", torch.zeros(num_samples, dtype=torch.int64))
-        self.full_pass = FullPass(num_samples, num_classes, feature_dim)
 
     @torch.no_grad()
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Label every sample from one pass, (M,), (M, D), (M, K), that holds each sample at least once."""
-        self.full_pass.receive(indices, features, logits)
+        self.receive(indices, features, logits)
         with torch.autocast(features.device.type, enabled=False):
             labels = _two_rounds(features.float(), logits.float())
         self.labels[indices.to(self.labels.device)] = labels.to(self.labels.device)
 
     def forward(self, indices: Tensor) -> Tensor:
-        self.full_pass.require()
+        self.require()
         check_indices(indices, len(self.labels))
         return self.labels[indices.to(self.labels.device, non_blocking=True)]
 

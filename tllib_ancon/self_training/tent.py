@@ -1,4 +1,4 @@
-"""Tent: entropy minimisation that trains nothing but scale and shift of the normalisation layers."""
+"""Methods of the normalisation layers alone: Tent trains their scale and shift, AdaBN re-estimates their statistics."""
 
 from __future__ import annotations
 
@@ -35,11 +35,16 @@ def softmax_entropy(logits: Tensor) -> Tensor:
 def mean_entropy(logits: Tensor) -> Tensor:
     """The mean of :func:`softmax_entropy` over the rows that are finite; 0 if there are none."""
     usable = logits.isfinite().all(1)
-    return softmax_entropy(logits.masked_fill(~usable[:, None], 0)).masked_fill(~usable, 0).sum() / usable.sum().clamp(
-        1
-    )
+    entropies = softmax_entropy(logits.masked_fill(~usable[:, None], 0)).masked_fill(~usable, 0)
+    return entropies.sum() / usable.sum().clamp(1)
 
 
 @register("tent", training_defaults={"adapted": "norm-affine"})
 def tent(task: Task, options: Any) -> Method:
     return Method(lambda visit, targets: mean_entropy(visit.logits), refiner=no_targets)
+
+
+@register("adabn", training_defaults={"epochs": 1, "adapted": "all"})
+def adabn(task: Task, options: Any) -> Method:
+    """The target's batch-norm statistics, and no training (Li et al., 2016)."""
+    return Method(lambda visit, targets: visit.logits.sum() * 0, refiner=no_targets, trains=False)

@@ -19,7 +19,7 @@ from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, preprocessing_of, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
-from tllib_ancon.self_training.belief_matching import belief_matching_loss
+from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import Predictions, evaluation_loader
