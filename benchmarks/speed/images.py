@@ -24,7 +24,6 @@ from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import ImageTransform, TransformOptions, device_augmentation, train_transform
 from tllib_ancon.toolkit.toolkit import find
-from tllib_ancon.training.progress import Progress
 
 BATCH = 64
 DRAWN = 512
@@ -64,7 +63,7 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
     theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
     in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
-    kept = cached(domain, [in_workers, on_device], folder, workers)
+    kept = cached(domain, [in_workers, on_device], folder)
     with_cache = _loader(kept, workers, in_workers)
     ours = {
         "without --cache": _loader(domain, workers, in_workers),
@@ -86,10 +85,10 @@ def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str
     ]
 
 
-def cached(domain: Domain, transforms: Iterable[ImageTransform], folder: Path, workers: int) -> Domain:
+def cached(domain: Domain, transforms: Iterable[ImageTransform], folder: Path) -> Domain:
     """The same domain, its images resized for these transforms and read from a cache in this folder."""
     resizings = [transform.resizing for transform in transforms]
-    return cache.cached(domain, folder / "cache", resizings, workers, Progress(quiet=True).bar)
+    return cache.cached(domain, folder / "cache", resizings)
 
 
 def _loader(domain: Domain, workers: int, transform: ImageTransform) -> ImageLoader:

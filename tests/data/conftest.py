@@ -1,14 +1,9 @@
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
-from tllib_ancon.data.cache import cached
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import ImageTransform
@@ -24,15 +19,6 @@ def domain(tmp_path: Path) -> Domain:
         paths.append(str(tmp_path / f"{number}.png"))
         Image.fromarray(pixels.numpy()).save(paths[-1])
     return Domain.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
-
-
-@contextlib.contextmanager
-def no_bar(title: str, steps: int) -> Iterator[SimpleNamespace]:
-    yield SimpleNamespace(update=lambda: None)
-
-
-def with_cache(folder: Path, domain: Domain, *resizings: Any, workers: int = 0) -> Domain:
-    return cached(domain, folder, resizings, workers, no_bar)
 
 
 def epoch_of(

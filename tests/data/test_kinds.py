@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.conftest import with_cache
+from tllib_ancon.data.cache import cached
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import Resizing
@@ -130,4 +130,4 @@ def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> No
 
 def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
-        with_cache(tmp_path / "cache", python(tmp_path), Resizing(16))
+        cached(python(tmp_path), tmp_path / "cache", [Resizing(16)])

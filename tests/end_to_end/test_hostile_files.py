@@ -4,14 +4,13 @@ import ast
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import tllib_ancon
 from tests.domains_on_disk import small_arguments
 from tests.training.test_state import Bomb
-from tllib_ancon.cli.main import COMMANDS, main, parser_of
+from tllib_ancon.cli.main import COMMANDS, parser_of
 
 READ_FLAGS = {
     *((command, "--checkpoint") for command in ("adapt", "evaluate", "predict")),
@@ -111,14 +110,3 @@ def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says() -> None:
                 if unsafe_load or unsafe_array or shell or forbidden:
                     found.append(f"{path.relative_to(root)}:{node.lineno} {name}")
     assert found == []
-
-
-def test_a_cache_of_objects_is_refused_and_does_not_run(adapt, refused, tmp_path: Path) -> None:
-    victim, cache = tmp_path / "victim", tmp_path / "cache"
-    assert main(adapt("one", "--epochs", "1", "--cache", str(cache))) == 0
-    arrays = sorted(cache.rglob("*.npy"))
-    assert arrays
-    for path in arrays:
-        np.save(path, np.array([Bomb(victim)], dtype=object), allow_pickle=True)
-    assert "cannot be read as an image cache" in refused(adapt("two", "--cache", str(cache)))
-    assert not victim.exists()

@@ -148,7 +148,7 @@ def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Doma
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     progress = Progress(config.quiet)
     if config.cache is not None:
-        return cache.cached(domain, config.cache, resizings, config.workers, progress.bar)
+        return cache.cached(domain, config.cache, resizings)
     if isinstance(config, PredictConfig):
         return domain
     return cache.kept_in_memory(domain, resizings, devices.free_memory() // 4, progress.line)
