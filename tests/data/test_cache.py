@@ -16,7 +16,7 @@ from PIL import Image
 from tests.data.conftest import epoch_of
 from tllib_ancon.data.cache import ResizedImages, cached, kept_in_memory
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Paths, load_image
+from tllib_ancon.data.images import load_image
 from tllib_ancon.data.transforms import (
     ImageTransform,
     Resizing,
@@ -110,7 +110,7 @@ def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain, m
     assert len(list(folder.iterdir())) == 5
     monkeypatch.chdir(tmp_path)
     for root in (tmp_path, Path(".")):  # the same by where it leads
-        of_file(tmp_path / "other", Domain.of_files("d", Paths([str(root / f"{n}.png") for n in range(12)], root)))
+        of_file(tmp_path / "other", Domain.of_files("d", [str(root / f"{n}.png") for n in range(12)], root=str(root)))
     assert len(list((tmp_path / "other").iterdir())) == 1
 
 

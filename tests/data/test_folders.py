@@ -11,7 +11,7 @@ from torchvision.datasets import ImageFolder
 from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tests.layouts import write_classes
-from tllib_ancon.data.open import open_domain
+from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.errors import UserError
 
 pytestmark = pytest.mark.posix
@@ -84,22 +84,19 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
     for dataset in ("ImageFolder", "Folder"):
         refused(root, "bike/link leads outside the dataset root; `allow_outside_root=True`", dataset, "dslr")
         assert len(open_domain(root, dataset, ["dslr"], allow_outside=True)) == 3
+    assert len(as_domain(root / "dslr", allow_outside=True)) == 3
     (root / "dslr" / "bike" / "link").unlink()
     (root / "dslr" / "bike" / "link.png").symlink_to(outside / "c.png")
     refused(root, "link.png leads outside", code="dslr")
     refused(root, "leads outside", code=f"../{outside.name}")
 
 
-def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Path, tmp_path_factory) -> None:
-    outside, folder = touch(tmp_path_factory.mktemp("outside"), "c.png"), root / "dslr" / "bike"
+def test_links_that_lead_nowhere_are_skipped_with_the_reason(root: Path) -> None:
+    folder = root / "dslr" / "bike"
     Image.new("RGB", (4, 4)).save(folder / "a.png")
     (folder / "loop.png").symlink_to("loop.png")
-    (folder / "out.png").symlink_to(outside / "c.png")
-    (folder / "round").symlink_to(root / "dslr")
     opened = open_domain(root, "Folder", ["dslr"], skip_corrupt=True)
     assert list(opened.paths) == [str(folder / "a.png")]
-    assert [reason for reason in opened.skipped if "out.png leads outside" in reason]
-    assert [reason for reason in opened.skipped if "round is a link to a folder" in reason]
     assert [reason for reason in opened.skipped if "loop.png" in reason]
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
-from tllib_ancon.data.domain import class_folders
-from tllib_ancon.data.images import Paths
+from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.errors import UserError
@@ -96,27 +95,23 @@ NAMES = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=
 
 
 @given(st.lists(NAMES.map("/".join), max_size=20), st.sampled_from(["", "/data/root", "root"]), st.randoms())
-def test_paths_are_the_list_that_they_were_made_of(relative: list[str], root: str, random) -> None:
+def test_paths_are_those_that_were_given(relative: list[str], root: str, random) -> None:
     expected = [os.path.join(root, path) for path in relative]
-    paths = Paths(expected, root)
-    assert list(paths) == expected
-    assert paths[1:-1] == expected[1:-1]
-    assert [paths.relative(index) for index in range(len(paths))] == relative
-    positions = random.choices(range(len(paths)), k=5) if relative else []
-    assert list(paths.take(np.array(positions, dtype=int))) == [expected[position] for position in positions]
+    domain = Domain.of_files("d", expected, root=root)
+    assert domain.paths == expected
+    assert [os.fsdecode(name) for name in domain.images.stored] == relative
+    positions = random.choices(range(len(expected)), k=5) if relative else []
+    assert domain.subset(positions).paths == [expected[position] for position in positions]
 
 
-def test_paths_hold_any_bytes_and_take_their_letters_and_sixteen_more() -> None:
+def test_paths_hold_any_bytes() -> None:
     strange = ["/root/a.png", "/rooter/b.png", "/c.png", os.fsdecode(b"/root/caf\xe9.png")]
-    assert list(Paths(strange, "/root")) == strange
-    names = [f"/root/class_{number % 100}/{number:06d}.jpg" for number in range(10_000)]
-    paths = Paths(names, "/root")
-    assert len(paths._text) + paths._starts.nbytes + paths._ends.nbytes <= sum(map(len, names)) + 16 * len(names)
+    assert Domain.of_files("d", strange, root="/root").paths == strange
 
 
-def labelled(**labels_by_folder: list[int]) -> tuple[Paths, np.ndarray]:
+def labelled(**labels_by_folder: list[int]) -> tuple[list[str], np.ndarray]:
     paths = [f"root/{folder}/x.png" for folder, labels in labels_by_folder.items() for _ in labels]
-    return Paths(paths), np.array([label for labels in labels_by_folder.values() for label in labels])
+    return paths, np.array([label for labels in labels_by_folder.values() for label in labels])
 
 
 @pytest.mark.parametrize(

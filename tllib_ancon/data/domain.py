@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.data.images import Bytes, Files, Images, Paths, Positions
+from tllib_ancon.data.images import Bytes, Files, Images, Positions
 from tllib_ancon.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,9 +67,11 @@ class Domain:
         object.__setattr__(self, "labels", labels.astype(np.int64))
 
     @classmethod
-    def of_files(cls, name: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Any = None) -> Domain:
-        """The domain of the image files at these paths."""
-        return cls(name, Files(paths), classes, labels)
+    def of_files(
+        cls, name: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Any = None, root: str = ""
+    ) -> Domain:
+        """The domain of the image files at these paths, most of them below ``root``."""
+        return cls(name, Files(paths, root), classes, labels)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -79,9 +81,9 @@ class Domain:
         return len(self.classes)
 
     @property
-    def paths(self) -> Paths | None:
+    def paths(self) -> Sequence[str] | None:
         """The paths of the images; none where they do not come from files."""
-        return None if self.images.paths is None else self.images.paths.take(self.positions)
+        return list(map(self.images.path, self.positions)) if isinstance(self.images, Files) else None
 
     @property
     def holds_tensors(self) -> bool:
@@ -123,7 +125,7 @@ def numbered(num_classes: int) -> list[str]:
     return [str(label) for label in range(num_classes)]
 
 
-def class_folders(paths: Paths | None, given: NDArray[np.int64] | None) -> dict[str, int]:
+def class_folders(paths: Sequence[str] | None, given: NDArray[np.int64] | None) -> dict[str, int]:
     """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
     if paths is None or given is None:
         return {}

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import os
-from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Paths
 from tllib_ancon.errors import MOST_SHOWN, UserError, reading, unknown_name
 from tllib_ancon.text import showable
 
@@ -36,14 +29,13 @@ SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".
 
 class Tree:
     """Folders and images below a root, in torchvision's order. Links are followed; a target outside the root is an
-    error unless ``allow_outside``. Hidden files and folders are left out; ``ignored`` counts other files by suffix."""
+    error unless ``allow_outside``. Hidden files and folders are left out; ``ignored`` are other files beside images."""
 
-    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
+    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
         if not os.path.isdir(root):
             raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
         self.root, self.allow_outside = Path(root), allow_outside
-        self._skip, self._ignored = skip, dict[str, Counter[str]]()
-        self.skipped: dict[str, str] = {}  # path -> why it was left out
+        self.ignored: set[str] = set()
         real = os.path.join(os.path.realpath(root), "")
         self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
 
@@ -60,45 +52,24 @@ class Tree:
 
     def folders(self, folder: str | Path) -> list[str]:
         """Sorted names of the folders in this one."""
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith("."))
+        return [os.path.basename(path) for path, is_folder in _entries(folder) if is_folder]
 
     def images(self, folder: str | Path) -> list[str]:
         """Sorted paths of the images in this folder, not below it."""
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if not _is_folder(entry) and not entry.name.startswith("."))
-        endings = [os.path.splitext(name)[1].lower() for name in names]
-        self._ignored[str(folder)] = Counter(ending or "no suffix" for ending in endings if ending not in SUFFIXES)
-        found = (os.path.join(folder, name) for name, ending in zip(names, endings, strict=True) if ending in SUFFIXES)
-        return [path for path in found if self._takes(path)]
-
-    def _takes(self, path: str) -> bool:
-        if self._skip and not self.holds(path):
-            self.skipped[path] = f"{path} leads outside the dataset root"
-            return False
-        return bool(self.require(path))
-
-    @property
-    def ignored(self) -> Counter[str]:
-        """Suffix -> number of files that are no images, of the folders that were listed."""
-        return sum(self._ignored.values(), Counter())
+        files = [path for path, is_folder in _entries(folder) if not is_folder]
+        images = [path for path in files if path.lower().endswith(SUFFIXES)]
+        self.ignored.update({*files} - {*images})
+        return list(map(self.require, images))
 
     def images_below(self, folder: str | Path) -> Iterator[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
-        return chain.from_iterable(map(self.images, sorted(self._folders_below(str(folder), frozenset()))))
-
-    def _folders_below(self, folder: str, above: frozenset[str]) -> Iterator[str]:
-        if not self._takes(folder):
-            return
-        real = os.path.realpath(folder)
-        if real in above and not self._skip:
-            raise UserError(f"{folder} is a link to a folder that it lies in; remove it")
-        if real in above:
-            self.skipped[folder] = f"{folder} is a link to a folder that it lies in"
-            return
-        yield folder
-        for name in self.folders(folder):
-            yield from self._folders_below(os.path.join(folder, name), above | {real})
+        found = [self.require(folder)]
+        for place in found:
+            for child in (os.path.join(place, name) for name in self.folders(place)):
+                if os.path.islink(child) and Path(place).resolve().is_relative_to(Path(child).resolve()):
+                    raise UserError(f"{child} is a link to a folder that it lies in; remove it")
+                found.append(self.require(child))
+        return chain.from_iterable(map(self.images, sorted(found)))
 
     def layers(self) -> list[str]:
         """The severities of corruptions, as ``frost/5``."""
@@ -117,55 +88,44 @@ class Tree:
         raise unknown_name(f"domain of {self.root}:", code, known)
 
 
-ImageList = tuple[Paths, NDArray[np.int64] | None]
-"""N paths, and (N,) labels unless there are none."""
+def _entries(folder: str | Path) -> list[tuple[str, bool]]:
+    """Sorted paths in a folder that are not hidden, and whether each is a folder."""
+    with os.scandir(folder) as entries:
+        found = [(entry.path, entry.is_symlink(), entry) for entry in entries if not entry.name.startswith(".")]
+        return sorted((path, os.path.isdir(path) if link else entry.is_dir()) for path, link, entry in found)
 
 
-def listed(images: Iterable[tuple[str, int | None]], root: str | Path) -> ImageList:
-    labels = array("q")
-
-    def paths() -> Iterator[str]:
-        for path, label in images:
-            if label is not None:
-                labels.append(label)
-            yield path
-
-    return Paths(paths(), root), np.asarray(labels) if labels else None
-
-
-def _of_folders(
+def _domain_of(
     tree: Tree,
     codes: Sequence[str],
     classes: Sequence[str] | None,
     parts: Iterable[tuple[str | None, Iterable[str]]],
 ) -> Domain:
     """A domain of the images in its folders, part by part, each of a class or of none."""
-    label = {name: number for number, name in enumerate(classes or ())}
-    images = ((path, None if name is None else label[name]) for name, images in parts for path in images)
-    paths, labels = listed(images, tree.root)
+    number = {name: label for label, name in enumerate(classes or ())}
+    paths: list[str] = []
+    labels: list[int] = []
+    for name, images in parts:
+        paths += images
+        labels += [] if name is None else [number[name]] * (len(paths) - len(labels))
+    ignored = _counted(tree.ignored)
     if not paths:
-        folders, ignored = ", ".join(str(tree.domain(code)) for code in codes), _counted(tree.ignored)
+        folders = ", ".join(str(tree.domain(code)) for code in codes)
         raise UserError(f"{folders}: no image here{ignored and f'; {ignored}'}. Known suffixes: {', '.join(SUFFIXES)}")
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
-    domain = Domain.of_files(name, paths, list(classes or ()), labels)
-    return replace(domain, ignored=_counted(tree.ignored), skipped=[*tree.skipped.values()])
+    domain = Domain.of_files(name, paths, list(classes or ()), labels or None, str(tree.root))
+    return replace(domain, ignored=ignored)
 
 
-def _counted(ignored: Counter[str]) -> str:
+def _counted(ignored: set[str]) -> str:
     """``301 files ignored (.heic, .txt)``; empty if there are none."""
-    files = "file" if ignored.total() == 1 else "files"
-    return f"{ignored.total():,} {files} ignored ({', '.join(sorted(ignored))})" if ignored else ""
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    with suppress(OSError):  # a link that leads to itself
-        return entry.is_dir()
-    return False
+    endings = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in ignored})
+    return f"{len(ignored):,} {'file' if len(ignored) == 1 else 'files'} ignored ({', '.join(endings)})" * bool(ignored)
 
 
 def open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
     """Every image below the folders of these domains, without labels."""
-    return _of_folders(tree, codes, classes, ((None, tree.images_below(tree.domain(code))) for code in codes))
+    return _domain_of(tree, codes, classes, ((None, tree.images_below(tree.domain(code))) for code in codes))
 
 
 def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
@@ -189,7 +149,7 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
         return inside
 
     every = (folder / name for folder, found in folders for name in found)
-    return _of_folders(tree, codes, names, ((showable(folder.name), images(folder)) for folder in every))
+    return _domain_of(tree, codes, names, ((showable(folder.name), images(folder)) for folder in every))
 
 
 def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:
@@ -233,7 +193,7 @@ def open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str |
         parts = ((name, tree.images(folder / name)) for folder in folders for name in tree.folders(folder))
     else:
         parts = (part for folder in folders for part in _subset(tree, folder, Path(subset)))
-    return _of_folders(tree, codes, classes, parts)
+    return _domain_of(tree, codes, classes, parts)
 
 
 def _subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[str]]]:

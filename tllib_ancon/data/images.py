@@ -7,8 +7,7 @@ import io
 import os
 import warnings
 from abc import ABC, abstractmethod
-from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -75,43 +74,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-class Paths(Sequence[str]):
-    """Paths in one block of bytes with their common root stored once. A list of strings takes five times the memory and
-    is copied by every worker."""
-
-    def __init__(self, paths: Iterable[str], root: str | os.PathLike[str] = ""):
-        self.root = os.fspath(root)
-        prefix, text, ends = os.path.join(self.root, ""), bytearray(), array("q", [0])
-        for path in paths:
-            text += os.fsencode(path.removeprefix(prefix))
-            ends.append(len(text))
-        self._text, offsets = bytes(text), np.asarray(ends)
-        self._starts, self._ends = offsets[:-1], offsets[1:]
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        return os.path.join(self.root, self.relative(index))
-
-    def relative(self, index: int) -> str:
-        """The path below the root; the whole path where it does not lie there."""
-        return os.fsdecode(self._text[self._starts[index] : self._ends[index]])
-
-    def take(self, positions: Positions) -> Paths:
-        """The paths at these positions, in this order."""
-        taken = object.__new__(Paths)
-        taken.root, taken._text = self.root, self._text
-        taken._starts, taken._ends = self._starts[positions], self._ends[positions]
-        return taken
-
-
 class Images(ABC):
     """N images by their position."""
 
-    paths: Paths | None = None  # of their files, where each has one
     side: int | None = None  # in pixels, of images in memory, if the first is a square
     holds_tensors = False  # whether they are float tensors that a model takes as they are
     kept: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if kept
@@ -138,25 +103,31 @@ class Images(ABC):
 
 
 class Files(Images):
-    def __init__(self, paths: Sequence[str]):
-        self.paths: Paths = paths if isinstance(paths, Paths) else Paths(paths)
+    """Image files below a common root. Their names are one array of bytes, which worker processes share."""
+
+    def __init__(self, paths: Sequence[str], root: str = ""):
+        self.root, prefix = root, os.path.join(root, "")
+        self.stored = np.array([os.fsencode(path.removeprefix(prefix)) for path in paths], dtype=bytes)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.stored)
+
+    def path(self, position: int) -> str:
+        return os.path.join(self.root, os.fsdecode(self.stored[position]))
 
     def image(self, position: int) -> Image.Image:
-        return load_image(self.paths[position])
+        return load_image(self.path(position))
 
     def names(self, positions: Positions) -> Iterator[bytes]:
-        root = os.sep if self.paths.root else ""
-        return (os.fsencode(os.path.join(root, self.paths.relative(position))) for position in positions.tolist())
+        root = os.fsencode(os.sep if self.root else "")
+        return (os.path.join(root, name) for name in self.stored[positions].tolist())
 
     def states(self, positions: Positions) -> Iterator[bytes]:
-        yield os.fsencode(os.path.realpath(self.paths.root))
+        yield os.fsencode(os.path.realpath(self.root))
         for position in positions.tolist():
-            status = os.stat(self.paths[position])
+            status = os.stat(self.path(position))
             state = f"\0{status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-            yield os.fsencode(self.paths.relative(position) + state)
+            yield self.stored[position] + state.encode()
 
 
 class Items(Images):

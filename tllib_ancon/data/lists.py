@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
-from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ImageList, Tree, lines_of, listed
-from tllib_ancon.data.images import Paths
+from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, Tree, lines_of
 from tllib_ancon.errors import UserError, unknown_name
 
 IMAGE_LIST = "ImageList"
 """``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``."""
+
+ImageList = tuple[list[str], NDArray[np.int64] | None]
+"""N paths, and (N,) labels unless there are none."""
 
 TLLIB = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
 """Datasets of TLLib; dalib has some of them."""
@@ -39,38 +41,33 @@ def read_image_list(
     list of unlabelled images. Relative paths start from ``root``; ``first_label`` is the list's number of the first
     class, which becomes 0.
     """
-    tree, base, line_of = Tree(root, allow_outside), os.path.normpath(root), f"{list_file}, line"
-
-    def images() -> Iterator[tuple[str, int | None]]:
-        labelled, unlabelled = False, ""
-        for number, line in lines_of(list_file):
-            label: int | None
-            try:
-                path, end = line.rsplit(maxsplit=1)
-                label = int(end)
-            except ValueError:
-                path, label = line, None
-            if label is None:
-                unlabelled = unlabelled or f"{line_of} {number}: no integer label at the end of {line!r}"
-            elif not 0 <= label - first_label < (num_classes or 2**63):
+    tree, base = Tree(root, allow_outside), os.path.normpath(root)
+    paths: list[str] = []
+    labels: list[int] = []
+    unlabelled = ""
+    for number, line in lines_of(list_file):
+        where = f"{list_file}, line {number}"
+        try:
+            path, end = line.rsplit(maxsplit=1)
+            label = int(end) - first_label
+        except ValueError:
+            path = line
+            unlabelled = unlabelled or f"{where}: no integer label at the end of {line!r}"
+        else:
+            if not 0 <= label < (num_classes or 2**63):
                 expected = f"at least {first_label}"
                 if num_classes is not None:
                     expected += f" and below {first_label + num_classes}: {num_classes} classes"
-                raise UserError(f"{line_of} {number}: label {label} is out of range; it must be {expected}")
-            labelled = labelled or label is not None
-            if unlabelled and labelled:
-                raise UserError(f"{unlabelled} (other lines of the list have one)")
-            full = os.path.normpath(os.path.join(base, path))
-            if not tree.holds(full):
-                raise UserError(
-                    f"{line_of} {number}: {path!r} leads outside the dataset root; `allow_outside_root=True` accepts it"
-                )
-            yield full, None if label is None else label - first_label
-
-    paths, labels = listed(images(), base)
+                raise UserError(f"{where}: label {end} is out of range; it must be {expected}")
+            labels.append(label)
+        if unlabelled and labels:
+            raise UserError(f"{unlabelled} (other lines of the list have one)")
+        paths.append(os.path.normpath(os.path.join(base, path)))
+        if not tree.holds(paths[-1]):
+            raise UserError(f"{where}: {path!r} leads outside the dataset root; `allow_outside_root=True` accepts it")
     if not paths:
         raise UserError(f"{list_file}: the list is empty; it must name at least one image")
-    return paths, labels
+    return paths, np.array(labels) if labels else None
 
 
 def known_domains(root: str | Path, dataset: str) -> set[str]:
@@ -130,16 +127,13 @@ def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: st
 
 def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classes: Sequence[str]) -> Domain:
     """One domain of several lists; without labels if one of them has none."""
-    paths, labels = lists[0]
-    if len(lists) > 1:
-        orders = [class_folders(*images) for images in lists]
-        for code, order in zip(codes, orders, strict=True):
-            require_same_order(orders[0], order, codes[0], code)
-        known = [labels for _, labels in lists if labels is not None]
-        labels = np.concatenate(known) if len(known) == len(lists) else None
-    if len(lists) > 1 or Path(paths.root) != tree.root:
-        paths = Paths(chain.from_iterable(paths for paths, _ in lists), os.path.normpath(tree.root))
-    return Domain.of_files("+".join(codes), paths, classes, labels)
+    orders = [class_folders(*images) for images in lists] if len(lists) > 1 else []
+    for code, order in zip(codes, orders, strict=False):
+        require_same_order(orders[0], order, codes[0], code)
+    paths = [path for paths, _ in lists for path in paths]
+    known = [labels for _, labels in lists if labels is not None]
+    labels = np.concatenate(known) if len(known) == len(lists) else None
+    return Domain.of_files("+".join(codes), paths, classes, labels, os.path.normpath(tree.root))
 
 
 def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[ImageList]) -> int:

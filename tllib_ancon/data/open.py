@@ -69,7 +69,7 @@ def open_domain(
         found = open_splits(name, codes, allow_download)
         domain = of_hugging_face(found, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
     else:
-        tree = Tree(root, allow_outside, skip_corrupt)
+        tree = Tree(root, allow_outside)
         openers: Mapping[str, Callable[[], Domain]] = {
             IMAGE_LIST: partial(open_lists, tree, codes, num_classes),
             IMAGE_FOLDER: partial(open_class_folders, tree, codes, classes),
@@ -91,6 +91,7 @@ def as_domain(
     name: str | None = None,
     skip_corrupt: bool = False,
     workers: int = 0,
+    allow_outside: bool = False,
 ) -> Domain:
     """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`. A folder may have
     class folders.
@@ -104,7 +105,7 @@ def as_domain(
     if isinstance(images, Domain):
         domain = images
     elif isinstance(images, str | os.PathLike):
-        tree = Tree(images, skip=skip_corrupt)
+        tree = Tree(images, allow_outside)
         below = tree.folders(tree.root)
         if below and labels is not False and tree.images(tree.root):
             raise UserError(

@@ -164,7 +164,13 @@ def open_images(
     if config.data is None and codes:
         raise missing_dataset(config.root)
     if config.data is None:
-        opened = as_domain(config.root, classes=classes, skip_corrupt=config.skip_corrupt, workers=config.workers)
+        opened = as_domain(
+            config.root,
+            classes=classes,
+            skip_corrupt=config.skip_corrupt,
+            workers=config.workers,
+            allow_outside=config.allow_outside_root,
+        )
     elif not codes:
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     else:
