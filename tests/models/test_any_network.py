@@ -122,18 +122,6 @@ class Tokens(nn.Module):
         return self.head(images.flatten(2).transpose(1, 2)).mean(1)
 
 
-class TwoHeads(nn.Module):
-    """As DeiT with a distillation token: the mean of two heads on features of their own."""
-
-    def __init__(self, share: float = 0.5) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second, self.share = nn.Linear(3, 5), nn.Linear(3, 5), share
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.share * self.first(images.mean((2, 3))) + (1 - self.share) * self.second(images.amax((2, 3)))
-
-
 def convolution() -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 5, 1), nn.Flatten())
 
@@ -148,7 +136,7 @@ def tempered() -> nn.Module:
 
 @pytest.mark.parametrize(
     ("build", "name", "width"),
-    [(TwoHeads, "first+second", 6), (convolution, "1", 3), (cosine, "3", 8), (tempered, "2", 3)],
+    [(convolution, "1", 3), (cosine, "3", 8), (tempered, "2", 3)],
 )
 def test_a_head_is_what_gives_the_logits(build, name: str, width: int) -> None:
     network = build()
@@ -157,15 +145,9 @@ def test_a_head_is_what_gives_the_logits(build, name: str, width: int) -> None:
     logits, features = BatchNormPolicy().set_mode(copy.deepcopy(classifier))(IMAGES)
     assert features.shape == (4, width)
     torch.testing.assert_close(classifier.head(features).softmax(1), logits.softmax(1))
-    heads = [network.get_submodule(part) for part in name.split("+")]
-    assert {*classifier.head.parameters()} == {parameter for head in heads for parameter in head.parameters()}
+    assert {*classifier.head.parameters()} == {*network.get_submodule(name).parameters()}
     again = as_classifier(network, head=name, probe=IMAGES)
     assert (again.head_name, again.features_dim) == (name, width)
-
-
-def test_heads_that_do_not_give_the_logits_are_none_unless_they_are_named() -> None:
-    assert as_classifier(TwoHeads(0.8), probe=IMAGES).head is None
-    assert as_classifier(TwoHeads(0.8), head="first", probe=IMAGES).features_dim == 3
 
 
 @pytest.mark.parametrize("build", [no_linear, Gated, Tokens])

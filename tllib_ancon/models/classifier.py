@@ -123,8 +123,7 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network with a known head; ``head`` is its dotted name and D. Of several heads, whose mean the logits
-    are, the names are joined by ``+``, and the features are what enters all of them.
+    """A whole network with a known head; ``head`` is its dotted name and D.
 
     The state dict is the network's own. While this object lives, the head has a forward hook.
     """
@@ -136,56 +135,37 @@ class NetworkClassifier(Classifier):
         self.network, self.num_classes, self.finetune = network, num_classes, finetune
         self.head_name, self.features_dim = head or (None, None)
         self.preprocessing = preprocessing_of(network)
-        self._entered = [_HeadInput() for _ in self._heads()]
-        hooked = zip(self._heads(), self._entered, strict=True)
-        self._hooks = [part.register_forward_pre_hook(entered) for part, entered in hooked]
+        self._entered = _HeadInput()
+        if self.head_name is not None:
+            self._hook = network.get_submodule(self.head_name).register_forward_pre_hook(self._entered)
 
     def release(self) -> nn.Module:
         """The network, without the hook; this object finds its features no more."""
-        for hook in self._hooks:
-            hook.remove()
+        if "_hook" in self.__dict__:
+            self._hook.remove()
         return self.network
 
     def __del__(self) -> None:
-        if "_hooks" in self.__dict__:
-            self.release()
-
-    def _heads(self) -> list[nn.Module]:
-        return [self.network.get_submodule(name) for name in (self.head_name or "").split("+") if name]
+        self.release()
 
     @property
     def head(self) -> nn.Module | None:  # type: ignore[override]
-        heads = self._heads()
-        if len(heads) == 1 and not isinstance(heads[0], nn.Conv2d):
-            return heads[0]
-        return MeanHead(heads) if heads else None
+        if self.head_name is None:
+            return None
+        head = self.network.get_submodule(self.head_name)
+        return nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten()) if isinstance(head, nn.Conv2d) else head
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        logits = logits_of(self.network, images)
-        entered = [features for hook in self._entered if (features := hook.take()) is not None]
+        logits, features = logits_of(self.network, images), self._entered.take()
         if not isinstance(logits, Tensor):
             raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
-        return logits, torch.cat(entered, 1) if entered else logits.new_empty(len(logits), 0)
+        return logits, logits.new_empty(len(logits), 0) if features is None else features
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.state_dict(*args, **options)
 
     def load_state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*args, **options)
-
-
-class MeanHead(nn.Module):
-    """Heads of one network as one, (B, D) -> (B, K): the mean of their logits for their parts of the features, in
-    order. One may be a convolution, which takes its features as one pixel."""
-
-    def __init__(self, heads: list[nn.Module]):
-        super().__init__()
-        self.heads = nn.ModuleList(heads)
-
-    def forward(self, features: Tensor) -> Tensor:
-        pairs = zip(self.heads, features.chunk(len(self.heads), 1), strict=True)
-        given = [head(own[:, :, None, None] if isinstance(head, nn.Conv2d) else own) for head, own in pairs]
-        return torch.stack(given).flatten(2).mean(0)
 
 
 class _HeadInput:
@@ -210,19 +190,17 @@ def as_classifier(
     """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
 
     The head is the innermost module with weights that maps (B, D), or (B, D, 1, 1) for a convolution, to the logits. A
-    factor and a shift of each row may follow, as of a temperature. Otherwise it is the last two Linear layers whose
-    mean gives the logits. ``head`` names it, or several joined by ``+``. The features are what enters it. One forward
-    pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without such a module
-    ``features_dim`` and ``head`` of the result are None.
+    factor and a shift of each row may follow, as of a temperature. ``head`` names it. The features are what enters it.
+    One forward pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without
+    such a module ``features_dim`` and ``head`` of the result are None.
     """
     if isinstance(model, Classifier):
         return model
-    modules, named = dict(model.named_modules()), head.split("+") if head else []
-    for name in named:
-        if name not in modules:
-            raise unknown_name("module of the model", name, modules)
+    modules = dict(model.named_modules())
+    if head is not None and head not in modules:
+        raise unknown_name("module of the model", head, modules)
     images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
-    weighted = {name for name, module in modules.items() if name and [*module.parameters()]}
+    tried = [name for name, part in modules.items() if name and [*part.parameters()]] if head is None else [head]
     calls: dict[str, tuple[int, Tensor] | None] = {}  # D and output, of those that are given (B, D) or (B, D, 1, 1)
 
     def remember(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -233,7 +211,7 @@ def as_classifier(
         calls[name] = (shape[1], output.flatten(1)) if whole else None
 
     with ExitStack() as hooks:
-        for name in named or weighted:
+        for name in tried:
             hooks.enter_context(modules[name].register_forward_hook(partial(remember, name)))
         logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
@@ -242,24 +220,21 @@ def as_classifier(
             f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
             "expected; wrap it in a module that returns the logits alone"
         )
-    known = {name: call for name, call in calls.items() if call is not None}
-    for name in set(named) - known.keys():
-        if name not in calls:
-            raise UserError(f"the model does not call its module {name}, which `head` names")
+    if head is not None and head not in calls:
+        raise UserError(f"the model does not call its module {head}, which `head` names")
+    if head is not None and calls[head] is None:
         raise UserError(
-            f"what enters {name}, which `head` names, is not (B, D): name a module that comes after pooling"
+            f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
         )
-    wide = [name for name, (_, output) in known.items() if output.shape == logits.shape]
-    linear = [name for name in wide if isinstance(modules[name], nn.Linear)]
-    tried = [*([name] for name in wide), linear[-2:]]
-    sums = ((names, torch.stack([known[name][1] for name in names]).sum(0)) for names in tried if names)
-    found = named or next((names for names, total in sums if _same_classes(total, logits)), [])
-    heads = ("+".join(found), sum(known[name][0] for name in found)) if found else None
-    return NetworkClassifier(model, logits.shape[1], heads, finetune)
+    known = ((name, *call) for name, call in calls.items() if call is not None)
+    found = next(((name, width) for name, width, output in known if head or _same_classes(output, logits)), None)
+    return NetworkClassifier(model, logits.shape[1], found, finetune)
 
 
 def _same_classes(one: Tensor, other: Tensor) -> bool:
-    """Whether logits (B, K) are the same but for a common factor and a shift of each row."""
+    """Whether outputs are the same logits (B, K) but for a common factor and a shift of each row."""
+    if one.shape != other.shape:
+        return False
     a, b = (logits.double() - logits.double().mean(1, keepdim=True) for logits in (one, other))
     return bool((a * b).sum() >= (1 - 1e-5) * a.norm() * b.norm())
 

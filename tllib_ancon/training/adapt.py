@@ -145,7 +145,7 @@ def adapt(
         answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
             the images, drawn by the seed, trains the model with them, beside the method's loss. The others do not:
             their labels are left to certify the model
-        head: dotted name of the model's head; two joined by ``+``. Default: the layer that returns the logits
+        head: dotted name of the model's head. Default: the layer that returns the logits
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers as
