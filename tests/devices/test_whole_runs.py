@@ -22,7 +22,7 @@ from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.state_dicts import load_state_dict
+from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.settings import choices_of
 from tllib_ancon.training.adapt import AdaptationResult, adapt
 from tllib_ancon.training.adapting import Adaptation

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tests.domains_on_disk import CLASSES, write_domain
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.hub import load_named
+from tllib_ancon.models.foundation import load_named
 
 transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
 open_clip = pytest.importorskip("open_clip", reason="the extra foundation is not installed")

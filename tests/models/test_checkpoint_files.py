@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.models.test_checkpoints import Backbone, states
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.state_dicts import load_state_dict
+from tllib_ancon.models.checkpoints import load_state_dict
 
 pytestmark = pytest.mark.posix
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.checkpoints import LAYOUTS, rebuild_model, recognize
+from tllib_ancon.models.checkpoints import LAYOUTS, load_state_dict, rebuild_model, recognize
 from tllib_ancon.models.classifier import Classifier, shot_classifier
-from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit.toolkit import find
 

@@ -12,13 +12,12 @@ from tests.conftest import REFUSED
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.checkpoints import load
 from tllib_ancon.models.classifier import (
     BottleneckClassifier,
     preprocessing_of,
     shot_classifier,
 )
-from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, parse_options
+from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, load, parse_options
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))

@@ -15,9 +15,8 @@ from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
-from tllib_ancon.models.checkpoints import rebuild_model, recognize
+from tllib_ancon.models.checkpoints import load_state_dict, rebuild_model, recognize
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.models.state_dicts import load_state_dict
 from tllib_ancon.toolkit.toolkit import Toolkit
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.pretrain import AdversarialTraining, create_network

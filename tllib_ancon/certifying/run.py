@@ -28,7 +28,7 @@ from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.checkpoints import IMAGENET
+from tllib_ancon.models.networks import IMAGENET
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import csv_text, say
 from tllib_ancon.training import inputs

@@ -1,20 +1,25 @@
-"""Models of transformers and open_clip: what their processors do to images, and the head of a zero-shot classifier."""
+"""Models of transformers and open_clip: by name with a head of their own, and what their processors do to images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, TransformOptions, evaluation_transform
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.errors import UserError, one_line, unknown_name
 
 LEVELS = 1
 """Of 255, the mean over pixels: torchvision's resizing, which most processors use, rounds otherwise than Pillow's."""
@@ -123,3 +128,122 @@ def preprocessing_of_open_clip(config: Mapping[str, Any]) -> Preprocessing:
     side = size if isinstance(size, int) else size[-1]
     resample = Image.Resampling[config["interpolation"].upper()]
     return Preprocessing(tuple(config["mean"]), tuple(config["std"]), side, 1.0, resizing, resample=resample)
+
+
+class ZeroShotClassifier(nn.Sequential):
+    """The image side of a model of open_clip, ``visual``, and as its ``head`` the texts of the classes: images
+    (B, 3, H, W) -> logits (B, K). Its ``options`` are ``embed_dim``, ``vision_cfg`` and ``quick_gelu`` as in
+    open_clip's configuration, and ``num_classes``. They build it with random weights.
+    """
+
+    def __init__(self, **options: Any):
+        import open_clip
+
+        vision = {**options["vision_cfg"], "timm_model_pretrained": False}
+        unused = open_clip.CLIPTextCfg(context_length=1, vocab_size=1, width=8, heads=1, layers=1)
+        whole = open_clip.CLIP(options["embed_dim"], vision, unused, options["quick_gelu"])
+        head = CosineHead(torch.ones(options["num_classes"], options["embed_dim"]))
+        super().__init__(OrderedDict(visual=whole.visual, head=head))
+        self.options = options
+
+
+def load_named(
+    arch: str, classes: list[str] | None = None, prompts: int = 1, allow_download: bool = False
+) -> tuple[nn.Module, list[str] | None]:
+    """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
+    classes, if known.
+
+    The settings of :class:`~tllib_ancon.config.StartConfig` say what the arguments mean; ``classes`` are the names in
+    its file. NAME is a folder, a name on the hub or, of open_clip, a model with a tag or file of weights, as in
+    ``ViT-B-32/openai``.
+    """
+    library, _, name = arch.partition(":")
+    try:
+        with _hub(allow_download):
+            if library == "hf":
+                network, known = _image_classifier(name)
+                return network, classes or known
+            if library != "open_clip":
+                raise unknown_name("library of an architecture", f"{library}:", ("hf:", "open_clip:"))
+            if classes is None:
+                raise UserError(f"`arch` {arch} needs the names of the classes; pass a file of them as `class_names`")
+            return _zero_shot(name, classes, prompts), classes
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(f"`arch` {arch} needs {error.name}: pip install 'tllib-ancon[foundation]'") from error
+    except Exception as error:  # of files, of the cache and of networks, of any kind
+        here = allow_download or os.path.exists(name) or os.path.isfile(name.partition("/")[2])
+        where, advice = "", "; load the model in Python and pass it to tllib_ancon.adapt"
+        if not here:
+            where, advice = " from the hub's cache", "; `allow_download=True` asks the hub for it"
+        raise UserError(f"`arch` {arch} cannot be loaded{where} ({one_line(error)}){advice}") from error
+
+
+@contextmanager
+def _hub(allow_download: bool) -> Iterator[None]:
+    """In this context nothing is downloaded unless it is allowed, no code of a model's folder runs, and what libraries
+    have to say is an error."""
+    before = constants.HF_HUB_OFFLINE, logging.root.manager.disable
+    constants.HF_HUB_OFFLINE = before[0] or not allow_download
+    logging.disable()
+    no_code: dict[str, Any] = {"TIME_OUT_REMOTE_CODE": 0, "get_cached_module_file": _no_code}  # 0: never ask the user
+    try:
+        with patch.multiple("transformers.dynamic_module_utils", **no_code):  # open_clip has no trust_remote_code
+            yield
+    finally:
+        constants.HF_HUB_OFFLINE, logging.root.manager.disable = before
+
+
+def _no_code(folder: str, file: str, **_: object) -> NoReturn:
+    raise UserError(f"{file} of {folder} is code, which tllib-ancon does not run; load the model in Python")
+
+
+def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
+    from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+    model, loaded = AutoModelForImageClassification.from_pretrained(
+        name, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
+    )
+    if missing := sorted(loaded["missing_keys"]):
+        raise UserError(f"hf:{name} holds no image classifier: it has no {missing[0]}")
+    processors: Any = AutoImageProcessor
+    try:
+        model.preprocessing = preprocessing_of_processor(processors.from_pretrained(name, trust_remote_code=False))
+    except UserError as error:
+        why = str(error).partition(";")[0].replace("`", "")
+        raise UserError(f"hf:{name}: {why}; adapt it in Python, with transforms of your own") from error
+    except OSError:  # there is none; ``preprocessing_of`` assumes one
+        pass
+    names = [str(text) for _, text in sorted(model.config.id2label.items())]
+    numbers = [f"LABEL_{number}" for number in range(len(names))]
+    return model, None if names == numbers else names
+
+
+def _zero_shot(name: str, classes: Sequence[str], prompts: int) -> nn.Module:
+    import open_clip
+
+    full, _, weights = name.partition("/")
+    if os.path.isdir(name):
+        full, weights = f"local-dir:{name}", ""
+    elif full in open_clip.list_models():
+        tags = open_clip.list_pretrained_tags_by_model(full)
+        if weights not in tags and not os.path.isfile(weights):
+            raise unknown_name(f"file or tag of weights of {full}", weights, tags)
+    elif not weights or os.path.isfile(weights):
+        raise unknown_name("model of open_clip", full, open_clip.list_models())
+    else:
+        full, weights = f"hf-hub:{name}", ""
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # 80 texts a class take their time
+    model = open_clip.create_model(full, weights or None, device=device, require_pretrained=True).eval()
+    by_number = {7: open_clip.SIMPLE_IMAGENET_TEMPLATES, 80: open_clip.OPENAI_IMAGENET_TEMPLATES}
+    texts, templates = [text.replace("_", " ") for text in classes], by_number.get(prompts, ["a photo of a {}."])
+    embeddings = open_clip.build_zero_shot_classifier(
+        model, open_clip.get_tokenizer(full), texts, templates, device=device
+    )
+    config = {"quick_gelu": False, **open_clip.get_model_config(full)}
+    own = {option: config[option] for option in ("embed_dim", "vision_cfg", "quick_gelu")}
+    network = ZeroShotClassifier(**own, num_classes=len(classes))
+    network.visual = model.visual
+    network.head = CosineHead(embeddings.T.contiguous(), float(model.logit_scale.detach().exp()))
+    return network.cpu()

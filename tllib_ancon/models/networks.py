@@ -1,24 +1,60 @@
-"""One factory of networks: our small CNN, SHOT's LeNet, TLLib's digit networks, torchvision's and timm's."""
+"""One factory of networks: by name, with the weights of a checkpoint, by a function of yours, or by a recipe.
+
+Names are those of our small CNN, SHOT's LeNet, TLLib's digit networks, torchvision and timm.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import json
+import os
+import sys
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import resnet
 
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.models.classifier import described, output_of, preprocessing_of, probe_images
-from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
+from tllib_ancon.models.checkpoints import (
+    load_into,
+    load_state_dict,
+    rebuild_model,
+    recognize,
+    require_classes,
+    some_names,
+    without_prefix,
+)
+from tllib_ancon.models.classifier import (
+    BottleneckClassifier,
+    Classifier,
+    as_classifier,
+    described,
+    output_of,
+    preprocessing_of,
+    probe_images,
+    require_network,
+)
+from tllib_ancon.models.foundation import ZeroShotClassifier
 
 if TYPE_CHECKING:
     from tllib_ancon.toolkit.toolkit import Toolkit
+
+IMAGENET = "imagenet"
+"""The checkpoint that stands for an architecture with the ImageNet classifier of its model zoo."""
+
+OWN = "python"
+"""The library of a network that no known one builds: its weights alone are kept."""
+
+Recipe = dict[str, Any]
+"""``library``, ``name`` and ``options``, as JSON."""
 
 HEADLESS: dict[str, tuple[int, int | None]] = {
     "small_cnn": (3, None),
@@ -66,6 +102,60 @@ def names() -> list[str]:
     """Every network that is known on this machine; torchvision's and timm's may also be asked for by prefix."""
     of_timm, others = ([name for name in _names_in(library) if name not in RESNETS] for library in (TIMM, TORCHVISION))
     return [*HEADLESS, *RESNETS, *of_timm, *(TORCHVISION + name for name in others)]
+
+
+def load(
+    checkpoint: str | Path,
+    arch: str,
+    num_classes: int | None = None,
+    *,
+    arch_options: Mapping[str, Any] | None = None,
+    pool: bool = True,
+    bottleneck_dropout: float = 0.0,
+    scratch: bool = False,
+    pretrained_weights: str | Path | None = None,
+) -> Classifier:
+    """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
+
+    The settings of :class:`~tllib_ancon.config.ModelConfig` say what most arguments mean. With ``scratch``,
+    ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
+    """
+    if checkpoint == IMAGENET:
+        network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
+        if pretrained_weights is not None:
+            weights = without_prefix(load_state_dict(pretrained_weights), network)
+            load_into(network, weights, source=str(pretrained_weights))
+        classifier = as_classifier(network, finetune=False)
+        if num_classes not in (None, classifier.num_classes):
+            found = f"`checkpoint` imagenet has {classifier.num_classes} classes"
+            raise UserError(f"{found}, the dataset has {num_classes}")
+    else:
+        state = load_state_dict(checkpoint)
+        if layout := recognize(state):
+            backbone = create_backbone(arch, pretrained=False, options=arch_options)
+            classifier = rebuild_model(layout, backbone, num_classes, pool, not scratch)
+        elif library_of(arch)[0] is None:
+            raise UserError(
+                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {some_names(state)}). Known for "
+                f"{arch} are those of TLLib's image classification scripts, of dalib, of the AnCon authors and of this "
+                "package"
+            )
+        else:
+            network = create_network(arch, num_classes, options=arch_options)
+            classifier = as_classifier(network, finetune=not scratch)
+            tensors = without_prefix(state, network)
+            name = f"{getattr(classifier, 'head_name', None)}.weight"
+            if name in tensors and tensors[name].ndim == 2 and len(tensors[name]) != classifier.num_classes:
+                require_classes(num_classes, name, tensors[name])
+                network = create_network(arch, len(tensors[name]), options=arch_options)
+                classifier = as_classifier(network, finetune=not scratch)
+            source = f"checkpoint {checkpoint}, taken for the weights of a {arch},"
+            load_into(network, tensors, source)
+    if bottleneck_dropout:
+        if not isinstance(classifier, BottleneckClassifier):
+            raise UserError(f"`bottleneck_dropout`: the checkpoint {checkpoint} has no bottleneck; leave it out")
+        classifier.drop_features(bottleneck_dropout)
+    return classifier
 
 
 def create_network(
@@ -221,3 +311,79 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
         network.out_features = features.shape[1]
     network.pretrained = pretrained
     return network
+
+
+def recipe_of(classifier: Classifier, network: nn.Module, images: Tensor) -> Recipe:
+    """What builds this network again; library ``python`` and the name of its class where nothing does.
+
+    A recipe is tried at once: the network that it builds takes the same weights, strictly, and gives the same logits
+    for ``images``, (B, C, H, W). No random number of the program is drawn.
+    """
+    images = images.to(next(network.parameters(), images).device)
+    logits, state = output_of(classifier, images), network.state_dict()
+    shapes = {name: tensor.shape for name, tensor in state.items()}
+    with torch.random.fork_rng(devices=()):
+        for recipe in _candidates(network, classifier.num_classes, shapes, images.shape[1]):
+            with suppress(UserError, TypeError):  # what is no JSON; what the library does not take
+                kept: Recipe = json.loads(json.dumps(recipe))
+                twin = build(kept).to(logits.device)
+                load_into(twin, state, "")
+                found = output_of(as_classifier(twin, probe=images), images)
+                if torch.allclose(found, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
+                    return kept
+    return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}
+
+
+def build(recipe: Mapping[str, Any]) -> nn.Module:
+    """The network of a recipe, with random weights. Nothing is downloaded, and no code but the library's is run."""
+    library, name, options = recipe["library"], recipe["name"], dict(recipe["options"])
+    if library not in ("open_clip", "transformers"):
+        return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)
+    try:
+        if library == "open_clip":
+            return ZeroShotClassifier(**options)
+        import transformers
+    except ImportError:
+        raise UserError(f"{name} needs {library}: pip install 'tllib-ancon[foundation]'") from None
+    made = getattr(transformers, name, None)
+    if not isinstance(made, type) or not issubclass(made, transformers.PreTrainedModel):
+        raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
+    network: nn.Module = made(transformers.AutoConfig.for_model(**options))
+    return network
+
+
+def imported(function: str) -> nn.Module:
+    """The network that ``module:function`` returns; the module may lie in the current folder, as for ``python -m``."""
+    module, colon, name = function.partition(":")
+    if not (module and colon and name):
+        raise UserError(f"`model={function}`: expected MODULE:FUNCTION, such as networks:build")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return require_network(getattr(importlib.import_module(module), name)())
+    except Exception as error:  # any error can come out of a user's own module
+        raise UserError(f"`model={function}` gave no network ({one_line(error)})") from error
+
+
+def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size], channels: int) -> Iterator[Recipe]:
+    """Recipes that may build a network, from the attributes that its library sets."""
+    library = type(network).__module__.partition(".")[0]
+    options: dict[str, Any] = {"num_classes": num_classes}
+    if isinstance(network, ZeroShotClassifier):
+        yield {"library": "open_clip", "name": "ZeroShotClassifier", "options": network.options}
+    elif library == "transformers":
+        yield {"library": library, "name": type(network).__name__, "options": network.config.to_dict()}
+    elif library == "torchvision":
+        for name in models.list_models(module=models):
+            builder: Callable[..., nn.Module] = models.get_model_builder(name)
+            if builder.__module__ == type(network).__module__:
+                with torch.device("meta"):
+                    built = builder(**options).state_dict()
+                if {name: tensor.shape for name, tensor in built.items()} == shapes:
+                    yield {"library": library, "name": name, "options": options}
+    elif name := (getattr(network, "pretrained_cfg", None) or {}).get("architecture", ""):
+        import timm
+
+        arguments = getattr(timm.models, "get_model_args", dict)  # since timm 1.0.31
+        if timm.is_model(name):
+            yield {"library": "timm", "name": name, "options": {"in_chans": channels, **arguments(network), **options}}

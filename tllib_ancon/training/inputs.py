@@ -32,12 +32,10 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.errors import UserError, reading
-from tllib_ancon.models.checkpoints import IMAGENET, load
+from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.hub import load_named
-from tllib_ancon.models.networks import parse_options
-from tllib_ancon.models.rebuild import OWN, build, imported, recipe_of
-from tllib_ancon.models.state_dicts import load_into, load_state_dict, without_prefix
+from tllib_ancon.models.foundation import load_named
+from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
 from tllib_ancon.settings import settings_of
 from tllib_ancon.text import say
 from tllib_ancon.training import devices
@@ -299,7 +297,7 @@ class TrainedModel:
 
 
 def network_record(classifier: Any, images: Tensor, transforms: Transforms, taken: bool) -> dict[str, Any]:
-    """Record of a whole network beside its weights: :func:`~tllib_ancon.models.rebuild.recipe_of`, head, shape of the
+    """Record of a whole network beside its weights: :func:`~tllib_ancon.models.networks.recipe_of`, head, shape of the
     images, and preprocessing unless the user passed transforms."""
     known = transforms.preprocessing if taken else None
     return {
