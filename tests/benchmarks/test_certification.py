@@ -1,27 +1,10 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 from benchmarks.certification import simulation
 from benchmarks.certification.__main__ import TABLE, main
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main as command
-
-
-def test_a_population_has_the_shares_it_was_given() -> None:
-    population = simulation.simulated(1000, 200, favouring=0.7, decisive=0.5)
-    assert [int((population.outcomes == value).sum()) for value in (1, -1, 0)] == [70, 30, 100]
-    assert population.difference == pytest.approx(0.04)
-    assert (population.shuffled(5, np.random.default_rng(0)).sum(axis=1) == 40).all()
-
-
-def test_no_row_of_false_verdicts_exceeds_delta_but_those_of_the_z_test_do() -> None:
-    *equal, at_margin = simulation.false_verdicts(300, np.random.default_rng(3))
-    assert all(float(false) <= 5 and 20 < float(z_test) < 60 for _, false, z_test in equal)
-    assert at_margin[0].startswith("better by exactly the margin of 1 point")
-    assert float(at_margin[1]) <= 5
 
 
 def test_the_command_writes_and_prints_the_page(tmp_path: Path, capsys, monkeypatch) -> None:

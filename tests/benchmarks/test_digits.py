@@ -100,19 +100,6 @@ def test_every_image_is_written_with_its_label(tmp_path: Path, flat: bool, scale
     assert written(tmp_path, "test") == dict(enumerate(given["test_y"], start=20))
 
 
-def test_splits_are_mixed_without_losing_an_image_and_digits_stand_in_the_middle(tmp_path: Path) -> None:
-    np.savez(tmp_path / "usps.npz", **arrays(20, 4))
-    command = [str(tmp_path), "--usps", str(tmp_path / "usps.npz"), "--resplit-usps", "7"]
-    assert to_tllib.main(command) == 0
-    train, test = written(tmp_path, "train"), written(tmp_path, "test")
-    assert (len(train), len(test)) == (33, 7)
-    assert {**train, **test} == dict(enumerate([*np.sort(np.arange(20) % 10)] * 2))
-    assert to_tllib.main([*command, "--usps-side", "20"]) == 0
-    image = np.asarray(Image.open(next((tmp_path / "USPS/usps_train_image").iterdir())))
-    assert image.shape == (28, 28)
-    assert image[:4].max() == image[:, 24:].max() == 0
-
-
 @requires_tllib
 def test_the_layout_is_tllibs(tmp_path: Path) -> None:
     np.savez(tmp_path / "digits.npz", **arrays(20, 28))
@@ -134,28 +121,3 @@ def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path: Path, 
         found = open_domain(out, "ImageList", [f"{domain}_{part}"], allow_outside=True)
         assert (len(found), found.num_classes) == (size, 10)
         assert all(path.startswith(digits) for path in found.paths)
-
-
-@pytest.mark.parametrize(
-    ("change", "more", "message"),
-    [
-        ({"train_y": None}, [], "but not train_y"),
-        ({"train_y": np.arange(20)}, [], "labels from 0 to 19"),
-        ({"train_x": np.zeros((20, 5, 6))}, [], "expected N squares"),
-        ({"train_x": np.full((20, 4, 4), 2.0)}, [], "expected bytes or [0, 1]"),
-        ({}, ["--resplit-usps", "40"], "1 to 39 of the 40"),
-        ({}, ["--usps", "none.npz"], "none.npz"),
-        (None, ["--resplit-usps", "5"], "need --usps"),
-        (None, [], "nothing to convert"),
-    ],
-)
-def test_what_cannot_be_converted_is_refused(tmp_path: Path, capsys, change, more: list[str], message: str) -> None:
-    given = []
-    if change is not None:
-        given = ["--usps", str(tmp_path / "usps.npz")]
-        content = {name: array for name, array in (arrays(20, 4) | change).items() if array is not None}
-        np.savez(tmp_path / "usps.npz", **content)
-    with pytest.raises(SystemExit, match="2"):
-        to_tllib.main([str(tmp_path / "out"), *given, *more])
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.left_out import families, grid, table
 from benchmarks.left_out.families import Cell
-from tllib_ancon.errors import UserError
 
 PER_CLASS, CLASSES = 40, 10
 
@@ -54,11 +53,6 @@ def test_what_is_chosen_on_three_families_is_judged_on_the_fourth() -> None:
     assert chosen["accuracy"].tolist() == [50.0, 60.0, 60.0, 60.0]
 
 
-def test_one_family_cannot_be_left_out() -> None:
-    with pytest.raises(UserError, match="runs of one family"):
-        table.left_out(runs(a={"w": [90.0]}), ["a"])
-
-
 def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
     made = runs(**{"self-training": {"w": [40.0, 60.0], "x": [80.0]}, "ancon-auto": {"w": [50.0, 70.0], "x": [81.0]}})
     lines = table.markdown_of(made).splitlines()
@@ -66,15 +60,6 @@ def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
     assert lines[3] == "| self-training | 50.0 | 80.0 | 65.0 |  | 1 of 3, -10.0 |"
     assert "| self-training | 50.0 | 80.0 | 65.0 | -7.0 ± 3.0 |" in table.markdown_of(made, "ancon-auto")
     assert lines[4] == "| ancon-auto | 60.0 | 81.0 | 70.5 | +7.0 ± 3.0 | 0 of 3, +0.0 |"
-
-
-def test_over_corruptions_a_method_has_a_mean_and_a_worst() -> None:
-    lines = table.over_pairs(runs(**{"self-training": {"w": [40.0, 60.0]}, "shot": {"w": [50.0, 80.0]}})).splitlines()
-    assert lines[2] == "| start | 50.0 ± 0.0 | +0.0 ± 10.0 | 50.0 (pair0) |"
-    assert lines[3:] == [
-        "| self-training | 50.0 ± 10.0 |  | 40.0 (pair0) |",
-        "| shot | 65.0 ± 15.0 | +15.0 ± 5.0 | 50.0 (pair0) |",
-    ]
 
 
 def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path: Path, capsys) -> None:

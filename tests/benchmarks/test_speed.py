@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.speed import epochs, images, large, predictions, step, votes
 from benchmarks.speed.__main__ import MEASUREMENTS, main
-from benchmarks.speed.timing import Row, in_turn, median_interval, ratio, row
+from benchmarks.speed.timing import in_turn, median_interval, row
 from tllib_ancon.self_training import AnchoredConfidence
 from tllib_ancon.self_training.ensemble import Votes
 
@@ -110,27 +110,6 @@ def test_candidates_take_turns_alternate_who_goes_first_and_are_timed_after_the_
     assert order in (list("abbaab"), list("baabba"))
     times = iter([0, 100, 200, 203, 300, 305])
     assert in_turn({"a": lambda: None}, rounds=2, warmup=1, clock=lambda: next(times)) == {"a": [3, 5]}
-
-
-def test_a_ratio_is_taken_within_each_round() -> None:
-    measured = ratio("a / b", [2.0, 30.0, 8.0], [1.0, 10.0, 2.0], at_most=2.5)
-    assert (measured.value, measured.low, measured.high, measured.interval) == (3.0, 2.5, 3.5, (2.0, 4.0))
-
-
-@pytest.mark.parametrize(
-    ("interval", "limits", "end"),
-    [
-        (None, {"at_most": 1.02}, "≤ 1.02  met"),
-        ((1.0, 1.01), {"at_most": 1.02}, "1 – 1.01  ≤ 1.02  met"),
-        ((1.0, 1.05), {"at_most": 1.02}, "≤ 1.02  undecided"),
-        ((1.03, 1.05), {"at_most": 1.02}, "≤ 1.02  NOT MET"),
-        ((1.0, 1.05), {"at_least": 1.0}, "≥ 1  met"),
-        ((1.0, 1.05), {"at_least": 1.02}, "≥ 1.02  undecided"),
-        ((1.0, 1.05), {}, "1 – 1.05"),
-    ],
-)
-def test_a_line_says_whether_the_claim_holds(interval, limits: dict[str, float], end: str) -> None:
-    assert str(Row("step", 1.01, 0.9, 1.1, "x", **limits, interval=interval)).endswith(end)
 
 
 def test_the_interval_holds_the_median_about_as_often_as_it_says_on_a_machine_that_is_busy_for_a_while() -> None:

@@ -1,5 +1,7 @@
 """Small comparisons of two models."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tllib_ancon.certifying.session import Answer, Comparison, Session
@@ -7,13 +9,13 @@ from tllib_ancon.certifying.session import Answer, Comparison, Session
 CLASSES = ["bike", "mug", "pen", "lamp"]
 
 
-def comparison(num_images: int = 100, disagreements: int = 60, seed: int = 0) -> Comparison:
-    generator = np.random.default_rng(seed)
+def comparison(num_images: int = 100, disagreements: int = 60, classes: Sequence[str] = CLASSES) -> Comparison:
+    generator = np.random.default_rng(0)
     start = generator.integers(0, len(CLASSES), num_images)
     adapted = start.copy()
     moved = generator.permutation(num_images)[:disagreements]
     adapted[moved] = (start[moved] + generator.integers(1, len(CLASSES), disagreements)) % len(CLASSES)
-    return Comparison(start, adapted, [f"amazon/{i:03}.jpg" for i in range(num_images)], CLASSES)
+    return Comparison(start, adapted, [f"amazon/{i:03}.jpg" for i in range(num_images)], classes)
 
 
 def answers(models: Comparison, favouring: float = 0.9, seed: int = 1) -> dict[int, Answer]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
 
-from tllib_ancon.certifying.session import Session, certificate_of, in_words
+from tllib_ancon.certifying.session import Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.errors import UserError
@@ -146,10 +146,10 @@ def state_of(session: Session) -> dict[str, Any]:
     if question is not None:
         options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]
         options += [{"answer": ANOTHER, "text": "Another class"}, {"answer": CANNOT_TELL, "text": "Cannot tell"}]
-    found = {"verdict": session.test.verdict, "words": in_words(certificate_of(session))} if question is None else {}
+    found = {"verdict": session.test.verdict, "words": in_words(session.certificate)} if question is None else {}
     return {
         "answered": len(session.answers),
-        "image": None if question is None else session.place,
+        "image": None if question is None else len(session.answers),
         "total": len(session),
         "options": options,
         "last": session.described(session.answers[-1]) if session.answers else None,

@@ -13,14 +13,7 @@ import numpy.typing as npt
 from torch import nn
 
 from tllib_ancon.certification import Side
-from tllib_ancon.certifying.session import (
-    Certificate,
-    Classes,
-    Comparison,
-    Session,
-    certificate_of,
-    in_words,
-)
+from tllib_ancon.certifying.session import Certificate, Classes, Comparison, Session, in_words
 from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
@@ -51,7 +44,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
 
     Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for.
     ``RUN/answers.jsonl`` stores them, and the next call resumes there. It writes ``RUN/certificate.json``
-    (:func:`~tllib_ancon.certifying.session.certificate_of`, with the ``checkpoint`` of the kept model) and
+    (:attr:`~tllib_ancon.certifying.session.Session.certificate`, with the ``checkpoint`` of the kept model) and
     ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
     the network of both, where nothing but its owner's program builds it.
     """
@@ -60,7 +53,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
         session.answer_all(_given(config, pair, session.comparison, say))
         if config.questions is not None:
             write_questions(session, Path(config.questions))
-        if config.page and not session.settled:
+        if config.page and session.question:
             from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
 
             serve(session, port=config.port, say=say)
@@ -76,7 +69,7 @@ def write_questions(session: Session, file: Path) -> None:
     names hide the class; :func:`~tllib_ancon.data.answers.read_answers` resolves them."""
     folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
     folder.mkdir(exist_ok=True)
-    for number in range(session.place, len(session)):
+    for number in range(len(session.answers), len(session)):
         position, name, _ = session.asked(number)
         copy = folder / f"{number + 1:06}-{opaque(name)}"
         write_bytes(copy, jpeg(session.image(position)))
@@ -226,7 +219,7 @@ class ModelPair:
 
     def conclude(self, session: Session) -> Certificate:
         """Write the certificate and the returned model."""
-        certificate = certificate_of(session)
+        certificate = session.certificate
         certificate["words"] = in_words(certificate)
         self.directory.save(CERTIFIED, self.predictor(certificate["returned"]).network.state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)

@@ -71,7 +71,7 @@ class Comparison:
                 f"the {model} model's predictions have shape {given.shape} and type {given.dtype}; give an integer "
                 f"class for each of {len(self.names):,} images"
             )
-        if not len(given) or given.min() < 0 or given.max() >= len(self.classes):
+        if not np.isin(given, range(len(self.classes))).all() or not len(given):
             raise UserError(f"the {model} model's predictions are not all classes from 0 to {len(self.classes) - 1}")
         return given.astype(np.int64)
 
@@ -186,7 +186,7 @@ class Session(Shown):
         kept = None if log is None else AnswerLog(log, header)
         for number, entry in enumerate([] if kept is None else kept.entries, start=2):
             question = self.question
-            if question and self.answers and entry == {"undo": self.asked(self.place - 1).name}:
+            if question and self.answers and entry == {"undo": self.asked(len(self.answers) - 1).name}:
                 self.undo()
             elif question and entry.get("image") == question.name:
                 said: Any = entry.get("answer")
@@ -199,19 +199,9 @@ class Session(Shown):
         return len(self._order)
 
     @property
-    def settled(self) -> bool:
-        """Whether further labels are of no use."""
-        return self.test.settled
-
-    @property
-    def place(self) -> int:
-        """Position of the next question in the order of all, from 0 to M - 1; M if all have an answer."""
-        return len(self.answers)
-
-    @property
     def question(self) -> Question | None:
         """What is asked now; None if nothing is."""
-        return None if self.settled else self.asked(self.place)
+        return None if self.test.settled else self.asked(len(self.answers))
 
     def asked(self, place: int) -> Question:
         """The question at this place of the order of all, from 0 to M - 1."""
@@ -258,16 +248,74 @@ class Session(Shown):
         if not self.answers:
             raise UserError("there is no answer to take back")
         if self._log is not None:
-            self._log.append({"undo": self.asked(self.place - 1).name})
+            self._log.append({"undo": self.asked(len(self.answers) - 1).name})
         self.answers.pop()
         self.undos += 1
-        self._shuffles[self.place] = self._generator.random()
+        self._shuffles[len(self.answers)] = self._generator.random()
         self.test = self.tested(self.test.outcomes[:-1])
 
     @property
     def certificate(self) -> Certificate:
-        """What was found so far, as :func:`certificate_of` tells it."""
-        return certificate_of(self)
+        """What was found so far, ready for JSON; accuracies and their differences are fractions of all images.
+
+        verdict: "better", "worse" or "undecided", of the adapted model against the source model
+
+        settled: whether further labels are of no use
+
+        returned: "adapted" if better, else "start", the source model
+
+        difference, interval: mean outcome so far as a difference of accuracy (None before the first label), and an
+        interval that is valid whenever labelling stops. Its error probability is δ, of each end if ``side`` is "better"
+
+        labels, adapted_right, start_right, another, cannot_tell, undos: numbers of answers
+
+        verdict_if_cannot_tell_counts_against: the verdict if each such answer counted against it
+
+        images, disagreements, delta, margin, side, seed: the test
+
+        e_better, e_worse, threshold: e-values, None if infinite, which is certainty
+
+        labels_needed: a row for each of :data:`FAVOURING`, empty if settled. It has ``favouring``, the ``gain`` in
+        accuracy and the fraction ``decisive``. ``median`` and ``ninetieth_percentile`` count labels over random orders
+        of the open disagreements, None if all would not suffice
+        """
+        test, outcomes, cannot_tell = self.test, self.test.outcomes, self.answers.count(CANNOT_TELL)
+        against = {"better": -1, "worse": 1, "undecided": 0}[test.verdict]
+        answered = zip(self.answers, outcomes, strict=True)
+        turned = self.tested(against if answer == CANNOT_TELL else value for answer, value in answered)
+        return {
+            "verdict": test.verdict,
+            "settled": test.settled,
+            "returned": "adapted" if test.verdict == "better" else "start",
+            "difference": test.estimate if outcomes else None,
+            "interval": list(test.interval),
+            "labels": len(outcomes),
+            "adapted_right": outcomes.count(1),
+            "start_right": outcomes.count(-1),
+            "another": outcomes.count(0) - cannot_tell,
+            "cannot_tell": cannot_tell,
+            "undos": self.undos,
+            "verdict_if_cannot_tell_counts_against": turned.verdict,
+            "images": len(self.comparison),
+            "disagreements": len(self),
+            "delta": self.delta,
+            "margin": self.margin,
+            "side": self.side,
+            "seed": self.seed,
+            "e_better": test.e_better if math.isfinite(test.e_better) else None,
+            "e_worse": test.e_worse if math.isfinite(test.e_worse) else None,
+            "threshold": test.threshold,
+            "labels_needed": [] if test.settled else [*map(self._labels_needed, FAVOURING)],
+        }
+
+    def _labels_needed(self, favouring: float) -> dict[str, float | None]:
+        outcomes, population = self.test.outcomes, (len(self), len(self.comparison))
+        decisive = (DECISIVE[0] + len(outcomes) - outcomes.count(0)) / (DECISIVE[1] + len(outcomes))
+        seen: dict[str, Any] = {"decisive": decisive, "outcomes": outcomes, "side": self.side}
+        median, ninetieth = labels_needed(favouring, *population, self.delta, self.margin, **seen)
+        gain = (2 * favouring - 1) * decisive * population[0] / population[1]
+        found = {"favouring": favouring, "decisive": decisive, "gain": gain}
+        return {**found, "median": median, "ninetieth_percentile": ninetieth}
 
     def __repr__(self) -> str:
         return "\n".join(in_words(self.certificate))
@@ -282,69 +330,6 @@ class Session(Shown):
         for value in outcomes:
             test.update(value)
         return test
-
-
-def certificate_of(session: Session) -> Certificate:
-    """What a session found, ready for JSON; accuracies and their differences are shares of all images.
-
-    verdict: "better", "worse" or "undecided", of the adapted model against the source model
-
-    settled: whether further labels are of no use
-
-    returned: "adapted" if better, else "start", the source model
-
-    difference, interval: mean outcome so far as a difference of accuracy (None before the first label), and an interval
-    that is valid whenever labelling stops. Its error probability is δ, of each end if ``side`` is "better"
-
-    labels, adapted_right, start_right, another, cannot_tell, undos: numbers of answers
-
-    verdict_if_cannot_tell_counts_against: the verdict if each such answer counted against it
-
-    images, disagreements, delta, margin, side, seed: the test
-
-    e_better, e_worse, threshold: e-values, None if infinite, which is certainty
-
-    labels_needed: a row for each of :data:`FAVOURING`, empty if settled. It has ``favouring``, the ``gain`` in accuracy
-    and the fraction ``decisive``. ``median`` and ``ninetieth_percentile`` count labels over random orders of the open
-    disagreements, None if all would not suffice
-    """
-    test, disagreements, images = session.test, len(session), len(session.comparison)
-    outcomes, answers = test.outcomes, session.answers
-    cannot_tell = answers.count(CANNOT_TELL)
-    against = {"better": -1, "worse": 1, "undecided": 0}[test.verdict]
-    turned = (against if answer == CANNOT_TELL else value for answer, value in zip(answers, outcomes, strict=True))
-    needed: list[dict[str, float | int | None]] = []
-    decisive = (DECISIVE[0] + len(outcomes) - outcomes.count(0)) / (DECISIVE[1] + len(outcomes))
-    seen: dict[str, Any] = {"decisive": decisive, "outcomes": outcomes, "side": session.side}
-    for share in () if session.settled else FAVOURING:
-        median, ninetieth = labels_needed(share, disagreements, images, test.delta, session.margin, **seen)
-        gain = (2 * share - 1) * decisive * disagreements / images
-        row = {"favouring": share, "decisive": decisive, "gain": gain}
-        needed.append({**row, "median": median, "ninetieth_percentile": ninetieth})
-    return {
-        "verdict": test.verdict,
-        "settled": session.settled,
-        "returned": "adapted" if test.verdict == "better" else "start",
-        "difference": test.estimate if outcomes else None,
-        "interval": list(test.interval),
-        "labels": len(outcomes),
-        "adapted_right": outcomes.count(1),
-        "start_right": outcomes.count(-1),
-        "another": outcomes.count(0) - cannot_tell,
-        "cannot_tell": cannot_tell,
-        "undos": session.undos,
-        "verdict_if_cannot_tell_counts_against": session.tested(turned).verdict,
-        "images": images,
-        "disagreements": disagreements,
-        "delta": session.delta,
-        "margin": session.margin,
-        "side": session.side,
-        "seed": session.seed,
-        "e_better": test.e_better if math.isfinite(test.e_better) else None,
-        "e_worse": test.e_worse if math.isfinite(test.e_worse) else None,
-        "threshold": test.threshold,
-        "labels_needed": needed,
-    }
 
 
 def in_words(certificate: Certificate) -> list[str]:

@@ -1,6 +1,5 @@
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.faults import hostile, table
+from benchmarks.faults import table
 from benchmarks.faults.outcomes import differences, outcome
-from benchmarks.faults.processes import Ended
 
 IN_THE_BACKGROUND = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from benchmarks.faults.__main__"
 SEED = "174"
@@ -64,18 +62,6 @@ def test_any_bit_and_any_file_is_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "right"),
-    [
-        ("tllib-ancon: a note\ntllib-ancon: error: no room", True),
-        ("tllib-ancon: error: no room\ntllib-ancon: error: no room", False),
-        ("Traceback (most recent call last):\nValueError", False),
-    ],
-)
-def test_an_error_is_one_line_after_notes(errors: str, right: bool) -> None:
-    assert Ended(2, errors, 1.0, left=False).in_one_line is right
-
-
-@pytest.mark.parametrize(
     ("change", "row"),
     [
         ({}, "| all | 1 | 0 | 0 | 0 | 0 | 0 | 0 |"),
@@ -94,11 +80,3 @@ def test_what_was_not_borne_is_counted_and_listed(change: dict[str, object], row
         is ("## What went wrong" in table.page([record]))
         is (set(change) - {"no_effect"} != set())
     )
-
-
-@pytest.mark.parametrize("damage", hostile.DAMAGES)
-def test_a_damage_changes_a_file_and_repeats(damage) -> None:
-    content = b'{"epoch": 1, "loss": 0.5}'
-    changed = [damage(content, random.Random(number)) for number in range(20)]
-    assert any(other != content for other in changed)
-    assert changed == [damage(content, random.Random(number)) for number in range(20)]
