@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, BinaryIO
 
 Metrics = Sequence[Mapping[str, Any]]
@@ -24,23 +23,24 @@ def draw_curves(
     """A figure with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
     ``metrics`` is method -> one list of epoch metrics a seed; a method has no line where its epochs lack the
     measure."""
+    import pandas as pd  # here, as matplotlib: commands that draw nothing start sooner
     from matplotlib.figure import Figure
 
-    drawn = {name: {method: _by_epoch(seeds, name) for method, seeds in metrics.items()} for name in measures}
-    drawn = {name: methods for name, methods in drawn.items() if any(methods.values())}
+    runs = {(method, seed): pd.DataFrame(run) for method, seeds in metrics.items() for seed, run in enumerate(seeds)}
+    epochs = pd.concat(runs, names=["method", "seed"]).reset_index(["method", "seed"]).set_index("epoch")
+    drawn = [name for name in measures if name in epochs and epochs[name].notna().any()]
     figure = Figure(figsize=(2 + 4 * max(2, len(drawn)), 4), layout="constrained")
     entries: dict[str, Any] = {}
-    for panel, (name, methods) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
-        for number, (method, epochs) in enumerate(methods.items()):
-            if epochs:
-                color, values = f"C{number % 10}", epochs.values()
-                (line,) = panel.plot(list(epochs), list(map(fmean, values)), marker=".", color=color)
-                band = list(map(min, values)), list(map(max, values))
-                panel.fill_between(list(epochs), *band, color=color, alpha=0.15, linewidth=0)
+    for panel, name in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
+        for number, method in enumerate(metrics):
+            own = epochs[epochs.method == method].pivot(columns="seed", values=name).dropna()
+            if len(own):
+                color = f"C{number % 10}"
+                (line,) = panel.plot(own.index, own.mean(axis=1), marker=".", color=color)
+                panel.fill_between(own.index, own.min(axis=1), own.max(axis=1), color=color, alpha=0.15, linewidth=0)
                 entries.setdefault(method, line)
-        panel.set_xlabel("epoch")
+        panel.set(xlabel="epoch", ylabel=measures[name])
         whole_ticks(panel.xaxis)
-        panel.set_ylabel(measures[name])
         panel.grid(alpha=0.3)
     figure.legend(entries.values(), entries.keys(), loc="outside right center")
     figure.savefig(path, dpi=150, format="png")
@@ -50,11 +50,3 @@ def whole_ticks(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-
-def _by_epoch(seeds: Sequence[Metrics], name: str) -> dict[int, list[float]]:
-    """Epoch -> the number of each seed, where all seeds have it."""
-    epochs: dict[int, list[float]] = {}
-    for line in (line for seed in seeds for line in seed if name in line):
-        epochs.setdefault(line["epoch"], []).append(line[name])
-    return {epoch: epochs[epoch] for epoch in sorted(epochs) if len(epochs[epoch]) == len(seeds)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -121,13 +120,11 @@ def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str
     runs = compared_everywhere(runs)
     if max((len(run.metrics) for run in runs.run), default=0) < 2:
         return None
-    metrics: dict[str, list[list[dict[str, Any]]]] = {}
+    metrics: dict[str, list[list[Any]]] = {}
     for (method, _), own in runs.groupby(["label", "seed"], sort=False).run:
-        means = []
-        for number, epoch in enumerate(zip(*(run.metrics for run in own), strict=False)):
-            known = [name for name in measures if all(name in line for line in epoch)]
-            means.append({"epoch": number, **{name: fmean(line[name] for line in epoch) for name in known}})
-        metrics.setdefault(plain(method), []).append(means)
+        lines = pd.concat([pd.DataFrame(run.metrics) for run in own]).reindex(columns=["epoch", *measures])
+        means = lines.groupby("epoch").mean(skipna=False).reset_index()
+        metrics.setdefault(plain(method), []).append(means.to_dict("records"))
     file = io.BytesIO()
     draw_curves(metrics, file, measures)
     pairs = len(runs[["target", "column"]].drop_duplicates())
