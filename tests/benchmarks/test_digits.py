@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from benchmarks.digits import lists, table, to_tllib
 from tests.benchmarks import recorded
@@ -76,28 +75,6 @@ def arrays(number: int, side: int) -> dict[str, np.ndarray]:
     values = np.arange(2 * number, dtype=np.uint8).reshape(2, number, 1, 1) * np.ones((side, side), np.uint8)
     labels = np.sort(np.arange(number) % 10)
     return {"train_x": values[0], "train_y": labels, "test_x": values[1], "test_y": labels}
-
-
-def written(folder: Path, split: str) -> dict[int, int]:
-    """Value of every pixel of an image -> label."""
-    lines = (folder / f"USPS/image_list/usps_{split}.txt").read_text().splitlines()
-    entries = [line.rsplit(" ", 1) for line in lines]
-    assert [label for _, label in entries] != sorted(label for _, label in entries)
-    images = [np.unique(np.asarray(Image.open(folder / "USPS" / path))) for path, _ in entries]
-    assert all(len(values) == 1 for values in images)
-    return {int(value): int(label) for (value,), (_, label) in zip(images, entries, strict=True)}
-
-
-@pytest.mark.parametrize(("flat", "scale"), [(False, 1), (True, np.float32(255))])
-def test_every_image_is_written_with_its_label(tmp_path: Path, flat: bool, scale: float) -> None:
-    given = arrays(20, 16)
-    for name in ("train_x", "test_x"):
-        given[name] = given[name].reshape(20, -1) if flat else given[name]
-        given[name] = given[name] if scale == 1 else given[name] / scale
-    np.savez(tmp_path / "usps.npz", **given)
-    assert to_tllib.main([str(tmp_path), "--usps", str(tmp_path / "usps.npz")]) == 0
-    assert written(tmp_path, "train") == dict(enumerate(given["train_y"]))
-    assert written(tmp_path, "test") == dict(enumerate(given["test_y"], start=20))
 
 
 @requires_tllib

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.speed import epochs, images, large, predictions, step, votes
 from benchmarks.speed.__main__ import MEASUREMENTS, main
-from benchmarks.speed.timing import in_turn, median_interval, row
+from benchmarks.speed.timing import median_interval, row
 from tllib_ancon.self_training import AnchoredConfidence
 from tllib_ancon.self_training.ensemble import Votes
 
@@ -102,14 +102,6 @@ def test_a_large_target_is_measured(tmp_path: Path, monkeypatch, capsys) -> None
     assert values["adapt that continues: run directory, N = 1,280"] > 0.01
     assert main(["--large", "predict", "--out", str(tmp_path)]) == 0
     assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 4
-
-
-def test_candidates_take_turns_alternate_who_goes_first_and_are_timed_after_the_warm_up() -> None:
-    order: list[str] = []
-    in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2, warmup=1)
-    assert order in (list("abbaab"), list("baabba"))
-    times = iter([0, 100, 200, 203, 300, 305])
-    assert in_turn({"a": lambda: None}, rounds=2, warmup=1, clock=lambda: next(times)) == {"a": [3, 5]}
 
 
 def test_the_interval_holds_the_median_about_as_often_as_it_says_on_a_machine_that_is_busy_for_a_while() -> None:

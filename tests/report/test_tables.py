@@ -205,16 +205,6 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None
     assert "self-training − self-training" not in labels
 
 
-def test_of_corruptions_the_corruption_is_the_unit(tmp_path: Path) -> None:
-    for method, gain in (("self-training", 0.0), ("ancon", 1.0)):
-        for corruption, severity in (("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)):
-            accuracy = 50 + gain * severity * (1 + (corruption == "snow"))
-            write_run(tmp_path, method, f"-{corruption}/{severity}", accuracies=(30.0, accuracy))
-    columns = ("accuracy", "standard error", "pairs", "runs above")
-    made = paired_table(frame_of(tmp_path))
-    assert numbers(made, "ancon − self-training", *columns) == pytest.approx([4.5, 1.5, 2, 4])
-
-
 def test_a_composed_method_is_compared_with_its_base_where_both_were_run(tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         write_run(tmp_path, "gce", seed=seed, accuracies=(30.0, 50.0))
