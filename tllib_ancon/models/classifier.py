@@ -220,12 +220,8 @@ def as_classifier(
             f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
             "expected; wrap it in a module that returns the logits alone"
         )
-    if head is not None and head not in calls:
-        raise UserError(f"the model does not call its module {head}, which `head` names")
-    if head is not None and calls[head] is None:
-        raise UserError(
-            f"what enters {head}, which `head` names, is not (B, D): name a module that comes after pooling"
-        )
+    if head is not None and not calls.get(head):
+        raise UserError(f"the model does not call its module {head} on (B, D); `head` must name one after pooling")
     known = ((name, *call) for name, call in calls.items() if call is not None)
     found = next(((name, width) for name, width, output in known if head or _same_classes(output, logits)), None)
     return NetworkClassifier(model, logits.shape[1], found, finetune)
