@@ -2,36 +2,21 @@
 
 Inside ``with StandIn():`` this process has one GPU, ``cuda:0``. Its tensors lie in the CPU's memory and are computed by
 the CPU's kernels, with PyTorch's own autograd, optimisers and autocast; each storage is marked with its device. What
-names a device in Python is answered for the stand-in; every operation that PyTorch starts, in the backward pass too, is
-refused where CUDA would refuse it, and so is ``to("cpu", non_blocking=True)``, whose values are not there yet.
-
-PyTorch's own table, ``native_functions.yaml``, says which kernels of CUDA compare the devices of all their tensors
-before they start: all but those with ``device_check: NoCheck``. Those check for themselves, and take this:
-
-- element by element (``TensorIterator``; tag ``pointwise``): one input without dimensions may be on the CPU
-- ``where``: any number of these; ``fill_`` and ``masked_fill``: as the value
-- ``x[i]`` and ``x[i] = y``: indices on the CPU; not indices on the GPU of a tensor on the CPU. The values are on the
-  device of ``x``, or one of them without dimensions on the CPU
-- ``copy_``: anything; ``_foreach_…``: the tensors of one position go together, by the rule of a single one
+names a device in Python is answered for the stand-in. Every operation that PyTorch starts, in the backward pass too, is
+refused if its tensors are on two devices. CUDA's exceptions are allowed: copies, tensors without dimensions on the CPU
+as inputs, and indices on the CPU of a tensor on the GPU. A few kernels of CUDA are stricter about the second.
 
 What it cannot show: CUDA's kernels, their numbers, memory, speed and lists of what autocast computes in which
-precision; a wait for the device; random numbers of the device;
-``torch.compile``; several GPUs and NCCL; files that ``torch.save`` writes, which name the CPU. A ``FakeTensorMode`` of
-``cuda`` would ask for a CUDA context in its backward pass, and has no values for indices.
-
-Source: ``native_functions.yaml`` as torchgen packs it, ``TensorIterator.cpp`` (``compute_types``),
-``TensorAdvancedIndexing.cpp``, ``Indexing.cu``, ``TensorCompare.cpp`` (``where``), ``Fill.cpp``.
+precision; a wait for the device; random numbers of the device; ``torch.compile``; several GPUs and NCCL.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-import torchgen  # type: ignore[import-untyped]
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
@@ -39,8 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU, DEVICE = torch.device("cpu"), torch.device("cuda:0")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
-SCALARS = {"where.self": 3, "fill_.Tensor": 1, "masked_fill.Tensor": 1, "masked_fill_.Tensor": 1}
-TABLE = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
 _ENGINE: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 
@@ -88,45 +71,20 @@ def _device_of_result(operation: OpOverload, args: Any, kwargs: Mapping[str, Any
     """Where the operation runs on these arguments; None if there is no tensor among them."""
     name, given = operation.overloadpacket.__name__, [*args, *kwargs.values()]
     tensors = tensors_in(given)
-    devices = [device_of(tensor) for tensor in tensors]
-    distinct = list(dict.fromkeys(devices))
+    distinct = list(dict.fromkeys(map(device_of, tensors)))
     if len(distinct) <= 1 or name in ("copy_", "copy"):
-        return devices[0] if devices else None
-    device, scalars, allowed = DEVICE, _scalars_taken(operation), True
-    rest = [tensor for tensor in tensors if device_of(tensor) == CPU]
-    if name.startswith("_foreach_"):
-        lists = [tensors_in(value) for value in given if isinstance(value, list | tuple) and tensors_in(value)]
-        single = [value for value in given if isinstance(value, Tensor)]
-        device, rest = device_of(lists[0][0]), []
-        for position in zip(*lists, strict=True):
-            odd = [x for x in [*position, *single] if device_of(x) != device_of(position[0])]
-            allowed, rest = allowed and (not odd or device_of(position[0]) == DEVICE), rest + odd
-    elif name in INDEXING:
-        _, _, *values = given
-        allowed, rest = devices[0] == DEVICE, [value for value in tensors_in(values) if device_of(value) == CPU]
-    else:
-        written = [
-            id(value) for argument, value in zip(operation._schema.arguments, given, strict=False) if argument.is_write
-        ]
-        allowed = not any(id(tensor) in written for tensor in rest) and len(rest) <= scalars
-    if not allowed or any(tensor.ndim for tensor in rest):
+        return distinct[0] if distinct else None
+    if name in INDEXING:
+        given = [given[0], *given[2:]]
+        tensors = tensors_in(given)
+    pairs = zip(operation._schema.arguments, given, strict=False)
+    written = {id(tensor) for argument, value in pairs if argument.is_write for tensor in tensors_in(value)}
+    odd = [tensor for tensor in tensors if device_of(tensor) == CPU and (tensor.ndim or id(tensor) in written)]
+    if odd:
         raise RuntimeError(
             f"{operation} expects all tensors to be on the same device, but found {' and '.join(map(str, distinct))}"
         )
-    return device
-
-
-def _scalars_taken(operation: OpOverload) -> int:
-    """How many tensors without dimensions may be on the CPU while the others are on a GPU."""
-    name = operation.name().removeprefix("aten::")  # type: ignore[no-untyped-call]
-    return SCALARS.get(name, int(name in _unchecked() and torch.Tag.pointwise in operation.tags))
-
-
-@cache
-def _unchecked() -> frozenset[str]:
-    """The functions of the table with ``device_check: NoCheck``, such as ``add.Tensor``."""
-    entries = TABLE.read_text().split("\n- func: ")[1:]
-    return frozenset(entry.partition("(")[0] for entry in entries if "\n  device_check: NoCheck" in entry)
+    return DEVICE
 
 
 class _Names(TorchFunctionMode):

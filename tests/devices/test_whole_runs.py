@@ -221,7 +221,7 @@ def test_source_trainings_and_predictions(domains: Path, tmp_path: Path, name: s
 
 @pytest.mark.parametrize("method", methods.names())
 def test_steps_with_indices_on_the_device(method: str) -> None:
-    """Twelve classes, so that sparse votes are widened there."""
+    """As a training loop of one's own gives them."""
     samples, classes, width, steps = 20, 12, 5, 12
 
     def losses(device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
