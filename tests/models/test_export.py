@@ -136,13 +136,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         export.export(shot(), "onnx", CLASSES, MEAN, STD, 32)
 
 
-def test_weights_beyond_the_formats_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
-    monkeypatch.setattr(export, "MOST_ONNX_BYTES", 1000)
-    with pytest.raises(UserError, match=r"ONNX file holds at most 2 GB"):
-        export.export(shot(), "onnx", CLASSES, MEAN, STD, 32)
-
-
 def test_exporters_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

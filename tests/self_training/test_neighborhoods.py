@@ -12,7 +12,7 @@ from tests.self_training.naive import dot, softmax
 from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, Visits, losses, mixed, random_visits
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
-from tllib_ancon.self_training.neighbors import ExactSearch, nearest
+from tllib_ancon.self_training.neighbors import nearest, nearest_two_fold
 
 
 def clamp(row: list[float]) -> list[float]:
@@ -164,17 +164,17 @@ def test_nearest_takes_the_largest_products_but_not_its_own(size, k, memory_budg
 def test_search_finds_what_expand_and_bmm_finds(memory_budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the way that an accelerator goes, where each neighbour counts as distinct."""
     bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
-    part, expected = ExactSearch(5, 4, memory_budget), expand_and_bmm(indices, bank, 5, 4)
-    assert same(part(indices, bank), expected)
+    expected = expand_and_bmm(indices, bank, 5, 4)
+    assert same(nearest_two_fold(indices, bank, 5, 4, memory_budget), expected)
     every_one = lambda near: (near.flatten(), torch.arange(near.numel()).view_as(near))  # noqa: E731
     monkeypatch.setattr(neighbors, "_distinct", every_one)
-    assert same(part(indices, bank), expected)
+    assert same(nearest_two_fold(indices, bank, 5, 4, memory_budget), expected)
 
 
 def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, mm = [], torch.mm
     monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
-    ExactSearch(5, 5, memory_budget=30_000)(torch.arange(50), random_bank(640, 8))
+    nearest_two_fold(torch.arange(50), random_bank(640, 8), 5, 5, memory_budget=30_000)
     assert len(sizes) > 2
     assert max(sizes) <= 30_000
 
@@ -183,7 +183,7 @@ def test_a_copy_is_a_neighbour_and_the_sample_itself_never_is() -> None:
     bank = random_bank(70, 8)
     bank[:3] = bank[0]
     bank[5] = 0
-    near, expanded = ExactSearch(4, 4)(torch.arange(70), bank)
+    near, expanded = nearest_two_fold(torch.arange(70), bank, 4, 4)
     assert set(near[0, :2].tolist()) == {1, 2}
     assert not (near == torch.arange(70).unsqueeze(1)).any()
     assert not (expanded == near.unsqueeze(2)).any()

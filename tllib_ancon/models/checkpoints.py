@@ -78,13 +78,12 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     joined with the prefixes ``G.``, ``F1.`` and ``F2.``."""
     path = Path(path)
     if not path.is_file():
-        raise UserError(
-            f"checkpoint {path} is not a file; give one"
-            if path.exists()
-            else f"checkpoint {path} does not exist; give a file or a run directory"
-        )
-    with reading(path, "a checkpoint", f"; save the weights alone: {SAVE}"):
-        content = _read(path)
+        found = "is not a file" if path.exists() else "does not exist"
+        raise UserError(f"checkpoint {path} {found}; give a file or a run directory")
+    plain: list[Any] = [argparse.Namespace]  # timm's and torchvision's arguments
+    with reading(path, "a checkpoint", f"; save the weights alone: {SAVE}"), torch.serialization.safe_globals(plain):
+        is_safe = path.suffix == ".safetensors"
+        content: Any = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
     entries = content if isinstance(content, Mapping) else {}
     if set(entries) == MCD_PARTS and all(map(_is_state_dict, entries.values())):
         content = {f"{part}.{name}": state[name] for part, state in entries.items() for name in state}
@@ -100,13 +99,6 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
                 f"complex or without all its numbers; save plain tensors, {SAVE}"
             )
     return state
-
-
-def _read(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    with torch.serialization.safe_globals([argparse.Namespace]):  # timm's and torchvision's arguments; plain data
-        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _is_state_dict(content: Any) -> bool:

@@ -64,6 +64,7 @@ class Classifier(nn.Module):
 
     num_classes: int  # K
     features_dim: int | None  # D; None if the network has no features, which are then (B, 0)
+    bottleneck: nn.Module
     head: nn.Module | None  # features (B, D) -> logits (B, K), a part of this module
     finetune: bool  # the network is pre-trained and learns at a tenth of the rate of its new layers
     preprocessing: Preprocessing | None = None  # what its images should be like, where that is known
@@ -84,6 +85,14 @@ class Classifier(nn.Module):
         groups = [(backbone, 0.1 if self.finetune else 1.0), *((part, 1.0) for part in new)]
         learning = (([parameter for parameter in part if parameter.requires_grad], rate) for part, rate in groups)
         return [{"params": part, "lr": rate * base_lr} for part, rate in learning if part]
+
+    def drop_features(self, probability: float) -> None:
+        """Add dropout with this probability after the bottleneck; the state dict stays the same."""
+        layers = getattr(self, "bottleneck", None)
+        if not isinstance(layers, nn.Sequential) or isinstance(layers[-1], nn.Dropout):
+            missing = "this model has no bottleneck without dropout"
+            raise UserError(f"`bottleneck_dropout={probability:g}`: {missing}; leave it out")
+        self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
 
 
 class BottleneckClassifier(Classifier):
@@ -112,14 +121,6 @@ class BottleneckClassifier(Classifier):
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features = self.bottleneck(self.pool_layer(self.backbone(images)))
         return self.head(features), features
-
-    def drop_features(self, probability: float) -> None:
-        """Add dropout with this probability after the bottleneck; the state dict stays the same."""
-        layers = list(self.bottleneck) if isinstance(self.bottleneck, nn.Sequential) else []
-        if not layers or isinstance(layers[-1], nn.Dropout):
-            found = "has dropout there already" if layers else "has no bottleneck"
-            raise UserError(f"`bottleneck_dropout={probability:g}`: this model {found}; leave it out")
-        self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
 
 
 class NetworkClassifier(Classifier):
@@ -364,9 +365,9 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
                 module.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         advice = "pass another `adapted`"
-        if which == "as-given":
-            advice = "all are frozen; let those that should learn require gradients, or pass `adapted=all-but-head`"
-        if which == "as-given" and any(hasattr(module, "peft_config") for module in model.modules()):
+        if any(hasattr(module, "peft_config") for module in model.modules()):
             advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
+        elif which == "as-given":
+            advice = "all are frozen; let those that should learn require gradients, or pass `adapted=all-but-head`"
         raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
     return sum(parameter.requires_grad for parameter in frozen)

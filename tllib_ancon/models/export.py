@@ -19,9 +19,6 @@ from tllib_ancon.models.classifier import Classifier, NetworkClassifier, logits_
 METADATA = "metadata.json"
 """Name of the entry with the metadata in a file of ``torch.export``."""
 
-MOST_ONNX_BYTES = 2**31 - 2**24
-"""Of weights: the format's limit for one file, less room for the graph."""
-
 
 def export(
     classifier: Classifier,
@@ -81,9 +78,6 @@ def _content(classifier: Classifier, form: str, images: Tensor, metadata: Mappin
         import onnxscript  # noqa: F401
 
         network = _Logits(classifier, images)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-        if size > MOST_ONNX_BYTES:
-            raise UserError(f"an ONNX file holds at most 2 GB, the weights have {size / 1e9:.1f} GB; use torch-export")
         names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"], "verbose": False}
         exported = torch.onnx.export(network, (images,), **names, dynamic_shapes=any_batch, dynamo=True)
         assert exported is not None

@@ -33,7 +33,6 @@ from tllib_ancon.models.checkpoints import (
     without_prefix,
 )
 from tllib_ancon.models.classifier import (
-    BottleneckClassifier,
     Classifier,
     as_classifier,
     described,
@@ -152,8 +151,6 @@ def load(
             source = f"checkpoint {checkpoint}, taken for the weights of a {arch},"
             load_into(network, tensors, source)
     if bottleneck_dropout:
-        if not isinstance(classifier, BottleneckClassifier):
-            raise UserError(f"`bottleneck_dropout`: the checkpoint {checkpoint} has no bottleneck; leave it out")
         classifier.drop_features(bottleneck_dropout)
     return classifier
 

@@ -107,18 +107,13 @@ class TemporalEnsemble(FixedPrecision):
         weighted = self.soft or weighting in ("max-probability", "entropy")
         self.store = Votes(num_samples, num_classes, weighted)
         self.register_buffer("ignored", torch.tensor(0))
-        self._weights: Tensor | None = None
+        self.vote_share = torch.tensor(0.0)  # of the last visit's predictions
         self.compared = False  # the first logits with probabilities; later it would stall a device
 
     @property
     def threshold(self) -> Tensor:
         """δ, a scalar; NaN before the first visit where it starts at the first batch's mean."""
         return self.weighting.threshold
-
-    @property
-    def vote_share(self) -> Tensor:
-        """Share of the last visit's predictions that were added, a scalar; 0 before the first visit."""
-        return torch.tensor(0.0) if self._weights is None else (self._weights > 0).float().mean()
 
     def votes(self, indices: Tensor) -> Tensor:
         """f̄ of these samples before normalisation, (B, K) float32."""
@@ -154,7 +149,7 @@ class TemporalEnsemble(FixedPrecision):
         ignored = ~usable
         self.ignored += ignored.sum()
         weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, probabilities)
-        self._weights = weights
+        self.vote_share = (weights > 0).float().mean()
         if self.soft:
             prediction = (logits / self.temperature).softmax(1)
             self.store.add(indices, None, (weights[:, None] * prediction).masked_fill(ignored[:, None], 0))

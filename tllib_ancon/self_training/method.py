@@ -45,11 +45,6 @@ class Visit:
     probabilities: Tensor
     prior: Tensor | None = None
 
-    @property
-    def num_classes(self) -> int:
-        """K"""
-        return self.logits.shape[1]
-
 
 @dataclass(frozen=True)
 class Task:
@@ -99,7 +94,7 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
 
 def one_hot_targets(visit: Visit) -> Tensor:
     """The refiner of plain self-training, E_1(ŷ) (Lee, 2013): (B, K) float32."""
-    return one_hot(visit.labels, visit.num_classes)
+    return one_hot(visit.labels, visit.logits.shape[1])
 
 
 def no_targets(visit: Visit) -> None:

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from tllib_ancon.self_training.checks import FixedPrecision, Option
+from tllib_ancon.self_training.checks import Option
 
 BLOCK = 64
 BUDGET = 2**28
@@ -49,25 +49,17 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: i
     return torch.cat(found)
 
 
-class ExactSearch(FixedPrecision):
-    """Neighbours (B, K) and their own neighbours (B, K, M), best first, by searching the whole bank for both.
+def nearest_two_fold(
+    indices: Tensor, bank: Tensor, k: int, expanded: int, memory_budget: int = BUDGET
+) -> tuple[Tensor, Tensor]:
+    """Find the k neighbours (B, k) of rows in the bank, and the neighbours (B, k, M) of each of these, best first.
 
-    Takes the rows of the batch in the bank, (B,), and the bank, (N, D) float32 of length 1. The expanded search is one
-    matrix product over the distinct neighbours of the batch. (On an accelerator each counts as distinct: finding the
-    copies would stall the step.)
+    The expanded search is one matrix product over the distinct neighbours of the batch. On an accelerator each counts
+    as distinct: finding the copies would stall the step.
     """
-
-    def __init__(self, neighbors: int, expanded_neighbors: int, memory_budget: int = BUDGET):
-        super().__init__()
-        self.neighbors = neighbors
-        self.expanded_neighbors = expanded_neighbors
-        self.memory_budget = memory_budget
-
-    def forward(self, indices: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
-        near = nearest(bank[indices], bank, self.neighbors, indices, self.memory_budget)
-        rows, copies = _distinct(near)
-        expanded = nearest(bank[rows], bank, self.expanded_neighbors, rows, self.memory_budget)
-        return near, expanded[copies]
+    near = nearest(bank[indices], bank, k, indices, memory_budget)
+    rows, copies = _distinct(near)
+    return near, nearest(bank[rows], bank, expanded, rows, memory_budget)[copies]
 
 
 def _distinct(near: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, an
 from tllib_ancon.self_training.checks import Option, Size, validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
 from tllib_ancon.self_training.method import Method, Options, Part, Task, no_targets, options_of
-from tllib_ancon.self_training.neighbors import BUDGET, ExactSearch, Neighbors, available_neighbors
+from tllib_ancon.self_training.neighbors import BUDGET, Neighbors, available_neighbors, nearest_two_fold
 
 WEAK_AFFINITY = 0.1
 CLAMP = (1e-4, 1 - 1e-4)
@@ -89,16 +89,16 @@ class NeighborhoodReciprocity(Neighborhood):
         memory_budget: Size = BUDGET,
     ):
         super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
-        self.search = ExactSearch(
-            available_neighbors("neighbors", neighbors, num_samples),
-            available_neighbors("expanded_neighbors", expanded_neighbors, num_samples),
-            memory_budget,
-        )
+        self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
+        self.expanded_neighbors = available_neighbors("expanded_neighbors", expanded_neighbors, num_samples)
+        self.memory_budget = memory_budget
         self.reciprocal = reciprocal
 
     def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            near, expanded = self.search(indices, self.features)
+            near, expanded = nearest_two_fold(
+                indices, self.features, self.neighbors, self.expanded_neighbors, self.memory_budget
+            )
             matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
             affinities = torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
