@@ -20,14 +20,6 @@ from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
 from tllib_ancon.pooling import AveragePool
 
-MOST_WEIGHTS = 2**30
-"""Of one layer: 4 GB in float32."""
-
-ONE_LOGIT = (
-    "the model returns one logit for each image, (B, 1); at least two classes are needed. If it is a logit z for a "
-    "sigmoid, return the two logits (0, z): torch.cat([torch.zeros_like(z), z], 1)"
-)
-
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
@@ -53,6 +45,10 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
     if type(network).__module__.startswith("torchvision.models."):
         return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", 224))
     return None
+
+
+class OtherOutput(UserError):
+    """A model that does not return logits (B, K)."""
 
 
 class Classifier(nn.Module):
@@ -154,7 +150,9 @@ class NetworkClassifier(Classifier):
         if self.head_name is None:
             return None
         head = self.network.get_submodule(self.head_name)
-        return nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten()) if isinstance(head, nn.Conv2d) else head
+        if isinstance(head, nn.Conv2d):
+            head = nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten())
+        return nn.Sequential(head, TwoLogits()) if getattr(head, "out_features", 0) == 1 else head
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         logits, features = logits_of(self.network, images), self._entered.take()
@@ -209,7 +207,7 @@ def as_classifier(
         flat = len(shape) == (4 if isinstance(module, nn.Conv2d) else 2) and shape[1:].numel() == shape[1]
         calls.pop(name, None)
         whole = flat and shape[0] == len(images) and isinstance(output, Tensor)
-        calls[name] = (shape[1], output.flatten(1)) if whole else None
+        calls[name] = (shape[1], two_logits(output.flatten(1))) if whole else None
 
     with ExitStack() as hooks:
         for name in tried:
@@ -217,9 +215,10 @@ def as_classifier(
         logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
     if not fits or not logits.is_floating_point():
-        raise UserError(
+        raise OtherOutput(
             f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
-            "expected; wrap it in a module that returns the logits alone"
+            "expected; wrap it in a module that returns the logits alone. `method=adabn` takes any output, and "
+            "`method=tent` logits (B, K, H, W)"
         )
     if head is not None and not calls.get(head):
         raise UserError(f"the model does not call its module {head} on (B, D); `head` must name one after pooling")
@@ -269,13 +268,38 @@ def takes_pixel_values(network: nn.Module) -> bool:
     return getattr(network, "main_input_name", None) == "pixel_values"
 
 
-def logits_of(network: nn.Module, images: Tensor) -> Any:
-    """What a network gives for images: of an output object or dict its ``logits``, of a tuple or list the first."""
-    output = network(pixel_values=images) if takes_pixel_values(network) else network(images)
-    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+def output_for(network: nn.Module, images: Tensor) -> Any:
+    """Output of a network for images, as it comes."""
+    return network(pixel_values=images) if takes_pixel_values(network) else network(images)
+
+
+def own_logits_of(network: nn.Module, images: Tensor) -> Any:
+    """Logits of a network as it gives them: of an output object or dict its ``logits`` or ``out``, of a tuple or list
+    the first."""
+    output = output_for(network, images)
+    named = output.get("logits", output.get("out")) if isinstance(output, Mapping) else getattr(output, "logits", None)
     if named is None and isinstance(output, tuple | list) and output:
         return output[0]
     return output if named is None else named
+
+
+def logits_of(network: nn.Module, images: Tensor) -> Any:
+    """Logits of a network for images, by :func:`two_logits`."""
+    logits = own_logits_of(network, images)
+    fits = isinstance(logits, Tensor) and logits.ndim >= 2 and logits.is_floating_point()
+    return two_logits(logits) if fits else logits
+
+
+def two_logits(logits: Tensor) -> Tensor:
+    """One logit z of a binary classifier as two, (0, z); others as they are."""
+    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+
+
+class TwoLogits(nn.Module):
+    """:func:`two_logits` after a head."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return two_logits(logits)
 
 
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:

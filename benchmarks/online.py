@@ -1,0 +1,144 @@
+"""Accuracy of models that adapt to the stream of CIFAR-10-C, corruption after corruption, and the time they take."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas
+import torch
+from torch import Tensor, nn
+
+from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
+from benchmarks.cifar10_c.networks import MEAN, STD, load
+from benchmarks.tables import markdown
+from tllib_ancon.training.online import Online, online
+
+BATCH, SEVERITY = 200, 5
+METHODS = ("source", "adabn", "tent", "eta", "roid", "ancon-auto")
+MODES = ("episodic", "continual")
+STATELESS = METHODS[:2]
+"""Methods to which a reset changes nothing: measured once."""
+COLUMNS = ["network", "images", "mode", "method", "corruption", "accuracy", "seconds"]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.online", description=__doc__)
+    parser.add_argument("folder", type=Path, help="with test.npz (x, y), the networks' .th files and frost/")
+    parser.add_argument("out", type=Path, help="rows are appended to OUT/online.csv; the same command continues")
+    parser.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"], metavar="NAME")
+    parser.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--speed", type=int, default=0, metavar="N", help="compare N batches of tent with a plain loop")
+    args = parser.parse_args(words)
+    torch.set_num_threads(1)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with np.load(args.folder / "test.npz") as data:
+        images, labels = data["x"][: args.images], torch.from_numpy(data["y"][: args.images])
+    for network in args.networks:
+        source = load(next(args.folder.glob(f"{network}-*.th"))).to(memory_format=torch.channels_last)
+        if args.speed:
+            print(f"{network}: online(method='tent') takes {ratio(source, images, args.speed):.3f} of a plain loop")
+        for method in args.methods:
+            for mode in MODES[:1] if method in STATELESS else MODES:
+                measure(args, network, source, method, mode, images, labels)
+    print(table(pandas.read_csv(args.out / "online.csv")))
+    return 0
+
+
+def measure(
+    args: argparse.Namespace, network: str, source: nn.Module, method: str, mode: str, images: Bytes, labels: Tensor
+) -> None:
+    """Append a row for each corruption that has none. A continual stream that was cut starts again."""
+    path = args.out / "online.csv"
+    rows = pandas.read_csv(path) if path.exists() else pandas.DataFrame(columns=COLUMNS)
+    key = {"network": network, "images": len(images), "mode": mode, "method": method}
+    mine = np.logical_and.reduce([rows[name] == value for name, value in key.items()])
+    known = set(rows[mine].corruption)
+    if mode == "continual" and 0 < len(known) < len(CORRUPTIONS):
+        rows[~mine].to_csv(path, index=False)
+        known = set()
+    model = source if method == "source" else online(source, method=method)
+    for corruption in CORRUPTIONS:
+        if corruption in known:
+            continue
+        if mode == "episodic" and isinstance(model, Online):
+            model.reset()
+        batches = [*normalised(shifted(args, images, corruption))]
+        start = time.process_time()
+        with torch.no_grad():
+            predicted = torch.cat([model(batch).argmax(1) for batch in batches])
+        seconds = time.process_time() - start
+        row = {**key, "corruption": corruption, "accuracy": 100 * (predicted == labels).double().mean().item()}
+        row["seconds"] = round(seconds, 2)
+        pandas.DataFrame([row], columns=COLUMNS).to_csv(path, mode="a", index=False, header=not path.exists())
+
+
+def shifted(args: argparse.Namespace, images: Bytes, corruption: str) -> Bytes:
+    """Corrupted images, kept in OUT."""
+    path = args.out / f"{corruption}_{len(images)}.npy"
+    if not path.exists():
+        np.save(path, corrupted(images, corruption, SEVERITY, frost=args.folder / "frost"))
+    found: Bytes = np.load(path)
+    return found
+
+
+def normalised(images: Bytes) -> Iterator[Tensor]:
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
+        yield ((part / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
+
+
+def plain_tent(source: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Tent in a plain loop: batch statistics, entropy, Adam on scale and shift."""
+    model = copy.deepcopy(source).train().requires_grad_(False)
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    for layer in norms:
+        layer.requires_grad_(True)
+        layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
+    optimizer = torch.optim.Adam([one for layer in norms for one in layer.parameters()], lr=1e-3)
+
+    def step(batch: Tensor) -> Tensor:
+        with torch.enable_grad():
+            logits: Tensor = model(batch)
+            loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return logits
+
+    return step
+
+
+def ratio(source: nn.Module, images: Bytes, count: int) -> float:
+    """Processor time of ``count`` batches, ours divided by the plain loop's; they alternate in one process."""
+    batches = [*normalised(images[: 5 * BATCH])]
+    steps, seconds = (online(source, method="tent"), plain_tent(source)), [0.0, 0.0]
+    for number in range(-1, count):  # the first batch is not counted
+        for which in (0, 1) if number % 2 else (1, 0):
+            start = time.process_time()
+            steps[which](batches[number % len(batches)])
+            seconds[which] += (time.process_time() - start) * (number >= 0)
+    return seconds[0] / seconds[1]
+
+
+def table(rows: pandas.DataFrame) -> str:
+    """Mean accuracy and its standard error over the corruptions."""
+    groups = rows.groupby(["network", "images", "mode", "method"], sort=False).accuracy
+    found = groups.agg(["mean", "sem", "count"])
+    cells = {key: f"{row['mean']:.1f} ± {row['sem']:.1f}" for key, row in found.iterrows() if row["count"] == 15}
+    made = []
+    for network, images, mode in dict.fromkeys((one[0], one[1], mode) for one in cells for mode in MODES):
+        of_mode = {method: "episodic" if method in STATELESS else mode for method in METHODS}
+        values = [cells.get((network, images, of_mode[method], method), "–") for method in METHODS]
+        made.append([f"{network}, {images:,} images, {mode}", *values])
+    return markdown(["network and stream", *METHODS], made, numbers=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""A model that adapts to a stream: each batch is predicted, then learnt from, and not seen again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW
+
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.models.classifier import BATCH_NORMS, logits_of, output_for, own_logits_of, require_network, two_logits
+from tllib_ancon.self_training.eta import SampleEfficientEntropy
+from tllib_ancon.self_training.roid import (
+    certainty_and_diversity,
+    corrected,
+    soft_likelihood_ratio,
+    symmetric_cross_entropy,
+)
+from tllib_ancon.self_training.tent import softmax_entropy
+
+OnlineMethod = Literal["tent", "adabn", "eta", "roid", "ancon-auto"]
+OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
+SOURCE_WEIGHT = 0.01
+"""Of the source model's parameters after each step of ROID."""
+DECAY = 0.9
+"""Of the moving average of predictions."""
+LARGEST_WEIGHT = 3.0
+
+
+def mirrored(batch: Tensor) -> Tensor:
+    """Images (B, C, H, W) with left and right swapped; other inputs as they are."""
+    return mirror(batch) if batch.ndim == 4 else batch
+
+
+class Online(nn.Module):
+    """A model that adapts to every batch that it predicts; :func:`online` makes it.
+
+    ``state_dict`` holds the model, the moving average and the optimiser. ``reset`` restores the source model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: str,
+        optimizer: str,
+        lr: float,
+        augment: Callable[[Tensor], Tensor],
+        settings: Mapping[str, Any],
+    ):
+        super().__init__()
+        if method not in get_args(OnlineMethod):
+            raise unknown_name("online method", method, get_args(OnlineMethod))
+        if optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", optimizer, OPTIMIZERS)
+        self.model = copy.deepcopy(require_network(model, learns=True)).eval().requires_grad_(False)
+        self.method, self.augment = method, augment
+        self.layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
+        self.batch_norms = [layer for layer in self.layers if isinstance(layer, BATCH_NORMS)]
+        self.parameters_adapted = [one for layer in self.layers for one in layer.parameters()]
+        if not (self.batch_norms if method == "adabn" else self.parameters_adapted):
+            kind = "batch-norm" if method == "adabn" else "normalisation"
+            raise UserError(f"`method={method}` needs {kind} layers, and this model has none; pass a model with them")
+        for layer in self.batch_norms:
+            layer.train()
+        for parameter in self.parameters_adapted:
+            parameter.requires_grad_(method != "adabn")
+        self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
+        self.average: Tensor | None = None  # of the predictions, (K,)
+        self.source = copy.deepcopy(self.state_dict())
+        self.anchors = [one.detach().clone() for one in self.parameters_adapted]
+
+    def forward(self, batch: Tensor) -> Any:
+        """Predict this batch with its own batch-norm statistics, then learn from it."""
+        if len(batch) < 2 and self.batch_norms:
+            raise UserError("a batch of one sample has no batch-norm statistics; collect at least two samples")
+        if self.method == "adabn":
+            with torch.no_grad():
+                return output_for(self.model, batch)
+        with torch.enable_grad():
+            logits = own_logits_of(self.model, batch)
+            loss, prediction = self._loss(batch, logits)
+            if not loss.isfinite():
+                raise UserError("the loss of this batch is not finite; leave out samples with NaN or infinity")
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+        if self.method == "roid":
+            with torch.no_grad():
+                for parameter, anchor in zip(self.parameters_adapted, self.anchors, strict=True):
+                    parameter.lerp_(anchor.to(parameter), SOURCE_WEIGHT)
+        prediction = prediction.detach()
+        return prediction[:, 1:] - prediction[:, :1] if logits.shape[1] == 1 else prediction
+
+    def reset(self) -> None:
+        """Restore the source model, the moving average and the optimiser."""
+        self.load_state_dict(self.source)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"average": self.average, "optimizer": self.optimizer.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        state = copy.deepcopy(state)
+        self.average = state["average"]
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _loss(self, batch: Tensor, logits: Any) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and its prediction."""
+        if not isinstance(logits, Tensor) or logits.ndim < 2:
+            raise UserError(f"`method={self.method}` needs logits (B, K), and this model has none; choose adabn")
+        logits = two_logits(logits)
+        if self.method == "tent":
+            return softmax_entropy(logits.movedim(1, -1).flatten(0, -2)).mean(), logits
+        if logits.ndim != 2:
+            raise UserError(
+                f"`method={self.method}` needs one class for each sample, and the logits have shape "
+                f"{tuple(logits.shape)}; choose tent or adabn"
+            )
+        num_classes = logits.shape[1]
+        if self.method == "eta":
+            selection = SampleEfficientEntropy(num_classes).to(logits.device)
+            if self.average is not None:
+                selection.average.copy_(self.average)
+            loss, self.average = selection(logits), selection.average
+            return loss, logits
+        before = logits.new_full((num_classes,), 1 / num_classes) if self.average is None else self.average.to(logits)
+        self.average = logits.detach().float().softmax(1).mean(0).lerp(before, DECAY)
+        other = logits_of(self.model, self.augment(batch))
+        if self.method == "ancon-auto":
+            return _class_weighted(logits, other, self.average), logits
+        weights = certainty_and_diversity(logits, before)
+        losses = soft_likelihood_ratio(logits) + symmetric_cross_entropy(logits, other)
+        return (weights * losses).mean(), corrected(logits)
+
+
+def online(
+    model: nn.Module,
+    method: OnlineMethod = "roid",
+    optimizer: Literal["adam", "sgd", "adamw"] = "adam",
+    lr: float = 1e-3,
+    augment: Callable[[Tensor], Tensor] = mirrored,
+    **settings: Any,
+) -> Online:
+    """Wrap a model so that it adapts to every batch that it predicts.
+
+    Args:
+        model: any module from a batch to logits (B, K). With ``tent`` also (B, K, H, W), with ``adabn`` any output. A
+            copy is adapted
+        method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``ancon-auto``. A stream shows each sample once, so that
+            ``ancon-auto`` has no votes here: it weights pseudo-labels of two views by class. Default: ``roid``
+        optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``
+        lr (float): learning rate. Default: 0.001
+        augment: batch -> batch, the second view of ``roid`` and ``ancon-auto``. Default: the mirror image of images
+        **settings: of the optimiser, such as ``betas`` or ``momentum``
+
+    Returns: a module; calling it with a batch returns the predictions
+
+    Raises:
+        UserError: an unknown method or optimiser, a model without normalisation layers, a batch of one sample
+
+    Example::
+
+        >>> adapting = tllib_ancon.online(model, method="tent")
+        >>> for batch in stream:
+        ...     logits = adapting(batch)
+    """
+    return Online(model, method, optimizer, lr, augment, settings)
+
+
+def _class_weighted(logits: Tensor, other: Tensor, mean: Tensor) -> Tensor:
+    """Cross-entropy with pseudo-labels by the mean of two views; each class weighs 1 / (K times its frequency)."""
+    with torch.no_grad():
+        labels = (logits.float().softmax(1) + other.float().softmax(1)).argmax(1)
+        weights = (1 / (len(mean) * mean).clamp(min=1e-6)).clamp(max=LARGEST_WEIGHT)[labels]
+    rows = torch.arange(len(labels), device=labels.device)
+    both = (logits.float().log_softmax(1) + other.float().log_softmax(1))[rows, labels] / 2
+    return -(weights * both).mean()
