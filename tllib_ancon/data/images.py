@@ -134,7 +134,8 @@ class Items(Images):
     """Items of a map-style dataset: an image, or a tuple or dict that holds one.
 
     Images are PIL images, (H, W) or (H, W, 3) arrays of bytes or of floats from 0 to 1, and (C, H, W) uint8 tensors.
-    (C, H, W) float tensors are taken as what a model is given: they are neither resized nor normalised.
+    Float tensors of any shape, and float arrays (D,), are taken as what a model is given: they are neither resized nor
+    normalised.
     """
 
     def __init__(self, dataset: Any, name: str):
@@ -195,10 +196,14 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
     found: Any = next(iter(item), None) if isinstance(item, tuple | list) else item
     if isinstance(found, Image.Image):
         return to_rgb(found)
+    if isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind == "f":
+        found = torch.from_numpy(found)
+    if isinstance(found, torch.Tensor) and found.is_floating_point() and found.ndim and found.numel():
+        if not found.isfinite().all():
+            raise UserError(f"{where}: it has NaN or infinity; remove it or fill it in")
+        return found.detach().cpu()
     pixels = found
     if isinstance(found, torch.Tensor) and found.ndim == 3 and found.numel():
-        if found.is_floating_point():
-            return found.detach().cpu()
         pixels = found.movedim(0, -1).cpu().numpy()
     if isinstance(pixels, np.ndarray) and pixels.size:
         pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
@@ -209,5 +214,5 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
     described = f"{type(found).__name__} {tuple(found.shape)} {found.dtype}" if hasattr(found, "shape") else repr(found)
     raise UserError(
         f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
-        "0 to 1, a (C, H, W) tensor, or a tuple or dict that holds one"
+        "0 to 1, a (C, H, W) tensor, a float tensor, or a tuple or dict that holds one"
     )

@@ -163,7 +163,7 @@ class ImageLoader:
 
     def _finish(self, part: Any) -> Tensor:
         if isinstance(part, Tensor):
-            return part.to(self.device, non_blocking=True) if part.ndim == 4 else part
+            return part.to(self.device, non_blocking=True) if part.is_floating_point() else part
         pixels, seeds = part
         assert isinstance(self.dataset.transform, ImageTransform)
         return self.dataset.transform.finish(pixels.to(self.device, non_blocking=True), seeds)

@@ -27,10 +27,11 @@ from tllib_ancon.data.hugging_face import HUGGING_FACE, of_hugging_face, open_sp
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB, known_domains, open_lists, open_toolkit_lists
 from tllib_ancon.data.loading import read_each
+from tllib_ancon.data.tensors import ARRAYS, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError, reading, unknown_name
 
-NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, *LAYERED, *TLLIB, f"{HUGGING_FACE}NAME_OR_PATH")
+NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, ARRAYS, *LAYERED, *TLLIB, f"{HUGGING_FACE}NAME_OR_PATH")
 
 
 def open_domain(
@@ -58,6 +59,8 @@ def open_domain(
     holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and
     leaves out unreadable images.
     """
+    if dataset == ARRAYS:
+        return open_arrays(root)
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}; name one as `target`")
     if subset is not None and dataset not in LAYERED:
@@ -121,13 +124,23 @@ def as_domain(
         domain = of_hugging_face(images, name or "the dataset", classes)
     else:
         kind = name or type(images).__name__
-        domain = Domain(kind, Items(images, kind), list(classes or ()))
+        domain = Domain(kind, rows_of(images, kind) or Items(images, kind), list(classes or ()))
     domain = replace(domain, name=name or domain.name)
     if labels is None or isinstance(labels, bool):
         return domain.without_labels() if labels is False else domain
     given = np.asarray(labels)
     largest = int(given.max()) if given.size and given.dtype.kind in "iu" else 0
     return replace(domain, classes=list(classes or domain.classes or numbered(largest + 1)), labels=given)
+
+
+def open_arrays(file: str | Path) -> Domain:
+    """The rows of a file ``x.npy`` (N, ...), mapped from disk, with the labels of a ``y.npy`` (N,) beside it."""
+    labels = Path(file).with_name("y.npy")
+    with reading(file, "an array"):
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    with reading(labels, "labels"):
+        known = np.load(labels, allow_pickle=False) if labels.is_file() else None
+    return as_domain(rows, labels=known, name=Path(file).stem)
 
 
 def domains_in(tree: Tree, dataset: str) -> list[str]:

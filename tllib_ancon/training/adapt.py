@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,18 +18,30 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.config import AdaptConfig, CertifyConfig
+from tllib_ancon.config import USUAL_BATCH, AdaptConfig, CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
+from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.models.classifier import Classifier, as_classifier, preprocessing_of, require_network
+from tllib_ancon.models.batch_norm import estimated_statistics
+from tllib_ancon.models.classifier import (
+    BATCH_NORMS,
+    Classifier,
+    OtherOutput,
+    as_classifier,
+    preprocessing_of,
+    require_network,
+)
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.card import card_of, save, write_card
 from tllib_ancon.training.inputs import Given, Transform, Transforms
+from tllib_ancon.training.loop import training_loader
+from tllib_ancon.training.online import online
 from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
@@ -124,6 +136,7 @@ def adapt(
     head: str | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
+    augment: Callable[[Tensor], Tensor] | None = None,
     config: AdaptConfig | None = None,
     **settings: Any,
 ) -> AdaptationResult:
@@ -137,9 +150,10 @@ def adapt(
             transformers are called with ``pixel_values``
         images: the N target images. A folder, a list of paths, an array (N, H, W, 3), a
             :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style dataset of torch. Arrays
-            hold bytes or numbers from 0 to 1. Items of a dataset are tensors, PIL images, or tuples or dicts with an
-            image first or as ``image`` or ``img``. Default: the domain that ``root``, ``data`` and ``target`` in the
-            settings name
+            hold bytes or numbers from 0 to 1. Other arrays and tensors (N, ...) of floats, such as features (N, D), are
+            taken as they are. So is a mapping of arrays, whose rows the model gets by name. Items of a dataset are
+            tensors, PIL images, or tuples or dicts with an image first or as ``image`` or ``img``. Default: the domain
+            that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped
         answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
@@ -150,6 +164,8 @@ def adapt(
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers as
             ``evaluation_transform`` alone gives its settings to both
+        augment: batch tensor -> batch tensor, applied to the training batches on the device: noise or cropping of
+            series. Of a mapping it gets the arrays by name. Default: none; files and pixels have their transform
         config: all settings at once.
         **settings: each setting by its name, such as ``method="gce+ancon"`` or ``epochs=10``. See
             :class:`~tllib_ancon.config.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
@@ -193,7 +209,14 @@ def adapt(
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
     with devices.using_processor(config.threads):
-        config, classifier, target, transforms, recorded, source = _opened(config, network, images, labels, head, given)
+        try:
+            opened = _opened(config, network, images, labels, head, given)
+        except OtherOutput:
+            if network is None or config.method not in ("adabn", "tent") or config.log is not None:
+                raise
+            return _of_another_output(config, network, as_domain(images), given, augment)
+        config, classifier, target, transforms, recorded, source = opened
+        transforms = replace(transforms, augment=augment and _augmenting(augment, target))
         taught = taught_labels(config, target, answers, recorded)
         run = None if config.log is None else RunDirectory(config.log)
         config = inputs.fastest(config, classifier, {} if run is None or config.overwrite else run.known())
@@ -253,6 +276,7 @@ def _opened(
     else:
         assert network is not None
         copied = copy.deepcopy(network).float()
+        inputs.unpacking(copied, target)
         config, transforms = inputs.choose_transforms(config, preprocessing_of(copied), target, given)
         classifier = as_classifier(copied, head, _probe(target, transforms))
         weights = inputs.sha256_of_tensors(copied.state_dict())
@@ -266,6 +290,42 @@ def _opened(
         recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, taken)
     source = None if start is None else start.statistics
     return config, classifier, inputs.cached(config, transforms, target), transforms, recorded, source
+
+
+def _augmenting(augment: Callable[[Any], Any], target: Domain) -> Callable[[Tensor], Tensor]:
+    """The augmentation of a batch; that of several arrays gets them by their names."""
+    if not isinstance(target.images, Mapped):
+        return augment
+    layout = target.images.layout
+    return lambda batch: layout.pack(augment(layout.unpack(batch)))
+
+
+def _of_another_output(
+    config: AdaptConfig, network: nn.Module, target: Domain, given: Given, augment: Callable[[Tensor], Tensor] | None
+) -> AdaptationResult:
+    """Adapt a model that does not return logits (B, K), by ``adabn`` or, logits (B, K, H, W), by ``tent``. Nothing is
+    scored."""
+    config, transforms = inputs.choose_transforms(config, preprocessing_of(network), target.without_labels(), given)
+    chosen: dict[str, Any] = {"optimizer": config.optimizer or "adam", "lr": config.lr or 1e-3}
+    stream = online(copy.deepcopy(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
+    size = min(config.batch_size or USUAL_BATCH, len(target))
+    loader = training_loader(UnlabelledImages(target, transforms.train, config.seed), size, config.workers)
+    for _ in range(config.epochs if config.method == "tent" else 0):
+        for _, batch in loader:
+            stream(batch if augment is None else augment(batch))
+        loader.sampler.epoch += 1  # type: ignore[union-attr]
+    if any(isinstance(layer, BATCH_NORMS) for layer in stream.model.modules()):
+        with estimated_statistics(stream.model), torch.no_grad():
+            for _, batch in loader:
+                stream.model(batch)
+    adapted = stream.model.eval().to(next(network.parameters()).device)
+    for parameter, like in zip(adapted.parameters(), network.parameters(), strict=True):
+        parameter.requires_grad_(like.requires_grad)
+    metrics = [{"epoch": 0}, {"epoch": config.epochs}]
+    summary = {"method": config.method, "criterion": "last", "held_out": 0, "better_than_start": None}
+    summary |= {"start": metrics[0], "selected": metrics[1], "last": metrics[1]}
+    origin = (network, target, transforms.evaluation)
+    return AdaptationResult(adapted, metrics, 1, summary, config, _recorded={}, _origin=origin)
 
 
 def _probe(target: Domain, transforms: Transforms) -> Tensor:

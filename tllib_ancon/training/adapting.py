@@ -22,7 +22,6 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import (
-    ONE_LOGIT,
     Classifier,
     NetworkClassifier,
     choose_adapted_parameters,
@@ -123,6 +122,9 @@ class Adaptation(TrainingLoop):
         )
         if self.method.ensemble is not None:
             self.method.ensemble.compared = True  # epoch 0 compares all logits
+        self.augment = transforms.augment
+        if self.augment is None and target.holds_tensors and isinstance(transforms.train, nn.Identity):
+            progress.line("no augmentation is used, and AnCon needs one; pass `augment`, a function of a batch")
         if len(target) < FEW:
             progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
         most = SAMPLE if self.method.trains and not options.held_out_share else len(target)
@@ -249,6 +251,7 @@ class Adaptation(TrainingLoop):
     def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
         images = images.to(self.device, non_blocking=True)
+        images = images if self.augment is None else self.augment(images)
         views = [images] if self.second_view is None else [images, self.second_view(images)]
         logits, features = self._outputs(torch.cat([*views, *([] if labelled is None else labelled[:1])]))
         rows = [slice(start, start + count) for start in range(0, len(views) * count, count)]

@@ -127,8 +127,10 @@ def passes_of(
     predictor = Predictor(config, model, transform)
     target = predictor.open(images)
     transform = predictor.transform(target)
+    network = copy.deepcopy(predictor.network)
+    inputs.unpacking(network, target)
     probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
-    classifier = as_classifier(copy.deepcopy(predictor.network), head, probe).to(devices.device())
+    classifier = as_classifier(network, head, probe).to(devices.device())
     return Passes(classifier, config, transform), inputs.with_classes(target, classifier.num_classes), predictor.start
 
 

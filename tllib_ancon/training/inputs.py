@@ -7,6 +7,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,8 @@ from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.folders import SUFFIXES
 from tllib_ancon.data.lists import read_class_names, read_image_list
-from tllib_ancon.data.open import as_domain, default_resizing, missing_dataset, open_domain
+from tllib_ancon.data.open import as_domain, default_resizing, missing_dataset, open_arrays, open_domain
+from tllib_ancon.data.tensors import ARRAYS, Mapped
 from tllib_ancon.data.transforms import (
     ImageTransform,
     Preprocessing,
@@ -66,6 +68,7 @@ class Transforms:
     evaluation: Transform
     preprocessing: Preprocessing | None = None
     second_view: Callable[[Tensor], Tensor] | None = None  # training images -> another view of each
+    augment: Callable[[Tensor], Tensor] | None = None  # a batch of training tensors -> the same, augmented
 
 
 Given = Transforms | Preprocessing | None
@@ -139,6 +142,14 @@ def fastest(config: SizedConfig, network: nn.Module, recorded: Mapping[str, Any]
     return config.replace(**{n: recorded.get(n, best) for n, best in chosen.items() if getattr(config, n) is None})
 
 
+def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]:
+    """Let a network take the rows of several arrays by their names, in this context or for ever; of other images
+    nothing changes."""
+    if not isinstance(images.images, Mapped):
+        return nullcontext()
+    return network.register_forward_pre_hook(images.images.layout, with_kwargs=True)
+
+
 def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
     """The same domain with its resized images read from ``cache``, if set. Training caches them in memory otherwise, in
     a quarter of the free memory."""
@@ -169,7 +180,7 @@ def open_images(
             workers=config.workers,
             allow_outside=config.allow_outside_root,
         )
-    elif not codes:
+    elif not codes and config.data != ARRAYS:
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     else:
         how = {"skip_corrupt": config.skip_corrupt, "workers": config.workers, **config.opening}
@@ -192,6 +203,8 @@ def show_ignored(config: ImagesConfig, images: Domain) -> None:
 def unlabelled_images(config: PredictConfig) -> Domain:
     """The images of a list or of a folder, or one image; no label is read."""
     root = Path(str(config.root))
+    if config.data == ARRAYS:
+        return open_arrays(root).without_labels()
     if config.data is not None and not root.is_file():
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     if root.is_file() and not root.name.lower().endswith(SUFFIXES):
@@ -371,7 +384,8 @@ def inherited(config: StartedConfig, start: TrainedModel) -> StartedConfig:
 def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel) -> Classifier:
     """The model in a checkpoint, with as many classes as its head has."""
     if start.is_whole:
-        return _whole(start)
+        shape = open_arrays(str(config.root)).image(0).shape if config.data == ARRAYS else None  # type: ignore[union-attr]
+        return _whole(start, shape)
     model = load(
         start.checkpoint,
         config.arch or ASSUMED["arch"],
@@ -387,14 +401,15 @@ def load_classifier(config: AdaptConfig | PredictConfig, start: TrainedModel) ->
     return model
 
 
-def _whole(start: TrainedModel) -> Classifier:
+def _whole(start: TrainedModel, shape: Sequence[int] | None) -> Classifier:
     """The network that was given, or that its record builds, with the weights of the checkpoint."""
     record = start.network or {}
     network = build(record) if start.given is None else copy.deepcopy(start.given).float()
     if Path(start.checkpoint).is_file():
         state = without_prefix(load_state_dict(start.checkpoint), network)
         load_into(network, state, f"checkpoint {start.checkpoint}")
-    probe = torch.zeros(2, *record["images"]) if "images" in record else None
+    shape = record.get("images", shape)
+    probe = None if shape is None else torch.zeros(2, *shape)
     model = as_classifier(network, record.get("head"), probe)
     if known := record.get("preprocessing", model.preprocessing and asdict(model.preprocessing)):
         known = Preprocessing(**{**known, "mean": tuple(known["mean"]), "std": tuple(known["std"])})

@@ -48,6 +48,12 @@ class Predictions(Shown):
         labels: NDArray[np.int64] = self.probabilities.argmax(1).astype(np.int64)
         return labels
 
+    @property
+    def class_prior(self) -> NDArray[np.float32]:
+        """(K,) float32, estimated frequency of each class: its fraction of the predicted classes."""
+        count, num_classes = self.probabilities.shape
+        return (np.bincount(self.labels, minlength=num_classes) / count).astype(np.float32)
+
     def __repr__(self) -> str:
         count, num_classes = self.probabilities.shape
         usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(self.labels.tolist()).most_common(5))

@@ -20,7 +20,6 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import (
-    ONE_LOGIT,
     Classifier,
     evaluating,
     logits_of,
@@ -111,7 +110,8 @@ class Predictor:
         order = Shard.of_this_process(len(images)).padded_positions
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
         rows, done = torch.empty(0), 0
-        with Progress(self.config.quiet).bar("predicting", len(loader)) as bar:
+        bar_of = Progress(self.config.quiet).bar("predicting", len(loader))
+        with inputs.unpacking(self.network, images), bar_of as bar:
             for indices, logits in self._batches(loader):
                 if not done:  # one tensor for all rows: small ones between the network's large ones keep their memory
                     rows = torch.empty(len(order), logits.shape[1])
@@ -129,6 +129,9 @@ class Predictor:
                 images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
                 logits = self._logits_of(images)
                 if self.views == 2:
+                    if images.ndim != 4:
+                        shape = tuple(images.shape[1:])
+                        raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
                     logits = mean_prediction(logits, self._logits_of(mirror(images)))
                 yield indices, logits.float().cpu()
 
@@ -138,8 +141,6 @@ class Predictor:
         logits = logits_of(self.network, images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             raise UserError("the model must return one row of logits for each image, (B, K)")
-        if logits.shape[1] == 1:
-            raise UserError(ONE_LOGIT)
         return logits
 
 

@@ -1,0 +1,178 @@
+"""Inputs that are not images, and models with one logit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import tllib_ancon
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import UserError
+
+QUICK = {"epochs": 3, "workers": 0, "threads": 1, "quiet": True, "batch_size": 64}
+
+
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features (N, 64), the same after a shift of contrast and noise, and the classes."""
+    found = load_digits()
+    features = (found.data / 16).astype(np.float32)
+    noise = np.random.default_rng(0).normal(0, 0.25, features.shape).astype(np.float32)
+    return features, 0.35 * features + 0.4 + 0.5 * noise, found.target
+
+
+def trained(outputs: int = 10) -> nn.Module:
+    """A network on the features; with one output it tells classes below 5 from the others."""
+    features, _, labels = digits()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, outputs))
+    optimizer, inputs = torch.optim.Adam(model.parameters(), 0.01), torch.from_numpy(features)
+    goal = torch.from_numpy(labels)
+    for _ in range(60):
+        logits = model(inputs)
+        if outputs == 1:
+            loss = nn.functional.binary_cross_entropy_with_logits(logits[:, 0], (goal >= 5).float())
+        else:
+            loss = nn.functional.cross_entropy(logits, goal)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def jitter(batch: torch.Tensor) -> torch.Tensor:
+    return batch + 0.05 * torch.randn_like(batch)
+
+
+@pytest.mark.parametrize("method", ["ancon-auto", "ancon", "tent", "adabn"])
+def test_features_are_adapted_to_and_accuracy_rises(method: str) -> None:
+    _, shifted, labels = digits()
+    result = tllib_ancon.adapt(trained(), shifted, labels=labels, method=method, augment=jitter, **QUICK)
+    start, end = (epoch["accuracy"] for epoch in (result.metrics[0], result.metrics[-1]))
+    assert end > start + 5
+    predictions = tllib_ancon.predict(result.model, shifted)
+    assert predictions.probabilities.shape == (len(shifted), 10)
+    assert predictions.class_prior.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_series_are_adapted_to_as_tensors_of_any_shape() -> None:
+    model = nn.Sequential(nn.Conv1d(3, 8, 5), nn.BatchNorm1d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 4))
+    series = torch.randn(70, 3, 20)
+    result = tllib_ancon.adapt(model, series, augment=jitter, **QUICK)
+    assert tllib_ancon.predict(result.model, series).probabilities.shape == (70, 4)
+
+
+class Tokens(nn.Module):
+    """A classifier of tokens, called as those of transformers are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(100_000, 16), nn.BatchNorm1d(16), nn.Linear(16, 3)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+        weights = attention_mask[..., None].float()
+        mean = (self.embedding(input_ids) * weights).sum(1) / weights.sum(1)
+        return {"logits": self.head(self.norm(mean))}
+
+
+def test_arrays_reach_the_model_by_their_names() -> None:
+    torch.manual_seed(0)
+    model, tokens = Tokens().eval(), torch.randint(50_000, 100_000, (80, 12))
+    data = {"input_ids": tokens, "attention_mask": (torch.rand(80, 12) > 0.2).long().index_fill(1, torch.tensor(0), 1)}
+
+    def drop_tokens(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        kept = torch.rand(batch["attention_mask"].shape) > 0.1
+        return {**batch, "attention_mask": (batch["attention_mask"] * kept).index_fill(1, torch.tensor(0), 1)}
+
+    expected = model(**data)["logits"].softmax(1).detach().numpy()
+    np.testing.assert_allclose(tllib_ancon.predict(model, data).probabilities, expected, atol=1e-6)
+    result = tllib_ancon.adapt(model, data, augment=drop_tokens, **QUICK)
+    adapted = result.model(**data)["logits"].softmax(1).detach().numpy()
+    np.testing.assert_allclose(tllib_ancon.predict(result.model, data).probabilities, adapted, atol=1e-6)
+    assert np.abs(adapted - expected).max() > 1e-3
+    assert tllib_ancon.assess(model, data, batch_size=16).images == 80
+    with pytest.raises(UserError, match=r"different lengths \(input_ids 80, attention_mask 79\)"):
+        tllib_ancon.predict(model, {**data, "attention_mask": data["attention_mask"][:79]})
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8),
+        np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8),
+        np.random.default_rng(0).random((20, 8, 8, 3)),
+    ],
+)
+def test_arrays_of_pixels_are_images(pixels: np.ndarray) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    sizes: list[torch.Size] = []
+    network.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape))
+    settings = {"image_size": 16, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
+    tllib_ancon.predict(network, pixels, **settings)
+    assert sizes == [(20, 3, 16, 16)]
+
+
+def test_a_line_says_that_nothing_augments(capsys: pytest.CaptureFixture[str]) -> None:
+    tllib_ancon.adapt(trained(), digits()[1][:128], **{**QUICK, "quiet": False, "epochs": 1})
+    assert "no augmentation" in capsys.readouterr().err
+
+
+def test_a_file_of_arrays_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "x.npy", digits()[1])
+    torch.save(trained().state_dict(), tmp_path / "model.pth")
+    (tmp_path / "networks_of_test.py").write_text("from tests.training.test_any_tensor import trained as build\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = ["--checkpoint", "model.pth", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
+    assert main(["adapt", "x.npy", "-d", "Arrays", *model, "--epochs", "1", "--log", "run"]) == 0
+    words = ["x.npy", "-d", "Arrays", "--checkpoint", "run", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
+    assert main(["predict", *words, "--out", "out.csv"]) == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == len(digits()[1]) + 1
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.full((20, 64), np.nan, np.float32), "row 0: it has NaN or infinity"),
+        (np.array([["a"] * 4] * 20, dtype=object), "is no image"),
+        (np.zeros((20, 64), np.int64), "integers"),
+    ],
+)
+def test_arrays_that_no_model_takes(images: np.ndarray, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tllib_ancon.adapt(trained(), images, **QUICK)
+
+
+def test_one_logit_is_adapted_and_certified() -> None:
+    _, shifted, labels = digits()
+    binary = (labels >= 5).astype(int)
+    model = trained(1)
+    result = tllib_ancon.adapt(model, shifted, labels=binary, augment=jitter, **QUICK)
+    assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"]
+    assert result.model(torch.from_numpy(shifted[:4])).shape == (4, 1)
+    assert tllib_ancon.predict(result.model, shifted).probabilities.shape == (len(shifted), 2)
+    certificate = result.certify(labels=binary).certificate
+    assert certificate["verdict"] in ("better", "undecided")
+    assert tllib_ancon.assess(model, shifted, batch_size=64).indicators["class_frequencies"]
+
+
+def test_adabn_changes_a_network_of_another_output() -> None:
+    class Segments(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"out": self.norm(self.first(images))}
+
+    model, images = Segments(), torch.randn(40, 3, 8, 8) + 1
+    adapted = tllib_ancon.adapt(model, images, method="adabn", workers=0, quiet=True).model
+    assert not torch.equal(adapted.norm.running_mean, model.norm.running_mean)
+    assert torch.equal(adapted.first.weight, model.first.weight)
+    learnt = tllib_ancon.adapt(model, images, method="tent", epochs=1, workers=0, quiet=True, batch_size=8)
+    assert not torch.equal(learnt.model.norm.weight, model.norm.weight)
+    assert "tent" in str(learnt)
+    with pytest.raises(UserError, match="adabn"):
+        tllib_ancon.adapt(model, images, workers=0, quiet=True)
