@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any] | Tensor
 
 
 class Rows(Images):
-    """The rows of an array or tensor (N, ...) of floats, which a model takes as they are."""
+    """The rows of an array or tensor (N, ...) of floats, which a model takes without any preprocessing."""
 
     holds_tensors = True
 

@@ -291,7 +291,7 @@ def logits_of(network: nn.Module, images: Tensor) -> Any:
 
 
 def two_logits(logits: Tensor) -> Tensor:
-    """One logit z of a binary classifier as two, (0, z); others as they are."""
+    """One logit z of a binary classifier as two, (0, z); others unchanged."""
     return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
 
 

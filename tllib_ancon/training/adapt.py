@@ -151,7 +151,7 @@ def adapt(
         images: the N target images. A folder, a list of paths, an array (N, H, W, 3), a
             :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style dataset of torch. Arrays
             hold bytes or numbers from 0 to 1. Other arrays and tensors (N, ...) of floats, such as features (N, D), are
-            taken as they are. So is a mapping of arrays, whose rows the model gets by name. Items of a dataset are
+            taken unchanged. So is a mapping of arrays, whose rows the model gets by name. Items of a dataset are
             tensors, PIL images, or tuples or dicts with an image first or as ``image`` or ``img``. Default: the domain
             that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor

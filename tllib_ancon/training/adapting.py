@@ -108,8 +108,6 @@ class Adaptation(TrainingLoop):
         self.second_view = transforms.second_view if options.views == 2 else None
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
-        if model.num_classes < 2:
-            raise UserError(ONE_LOGIT)
         self.method = methods.create(
             options.method,
             num_samples=images.shard.num_samples,

@@ -33,7 +33,7 @@ LARGEST_WEIGHT = 3.0
 
 
 def mirrored(batch: Tensor) -> Tensor:
-    """Images (B, C, H, W) with left and right swapped; other inputs as they are."""
+    """Images (B, C, H, W) with left and right swapped; other inputs unchanged."""
     return mirror(batch) if batch.ndim == 4 else batch
 
 

@@ -52,7 +52,8 @@ class Predictions(Shown):
     def class_prior(self) -> NDArray[np.float32]:
         """(K,) float32, estimated frequency of each class: its fraction of the predicted classes."""
         count, num_classes = self.probabilities.shape
-        return (np.bincount(self.labels, minlength=num_classes) / count).astype(np.float32)
+        prior: NDArray[np.float32] = (np.bincount(self.labels, minlength=num_classes) / count).astype(np.float32)
+        return prior
 
     def __repr__(self) -> str:
         count, num_classes = self.probabilities.shape
