@@ -51,16 +51,6 @@ def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool)
     assert [module.training for module in model] == [True, dropout, dropout, dropout, dropout]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "side"),
-    [("mobilenetv2_100", {"drop_rate": 0.5}, 64), ("test_vit", {"attn_drop_rate": 0.5, "patch_drop_rate": 0.5}, 160)],
-)
-def test_dropout_inside_a_network_is_off_too(name: str, options: dict[str, float], side: int) -> None:
-    model = BatchNormPolicy().set_mode(shot_classifier(create_backbone(name, pretrained=False, options=options), 3, 8))
-    images = torch.randn(4, 3, side, side)
-    assert torch.equal(model(images)[0], model(images)[0])
-
-
 # Digits
 
 

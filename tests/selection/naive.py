@@ -28,18 +28,14 @@ def naive_corr_c(rows: Rows) -> float:
     return math.sqrt(sum((c[i][j] / norm - (target if i == j else 0)) ** 2 for i in classes for j in classes))
 
 
-def naive_dropout_agreement(rows: Rows, passes: Sequence[Rows]) -> float:
-    hits = [argmax(dropped[i]) == argmax(rows[i]) for dropped in passes for i in range(len(rows))]
-    return sum(hits) / len(hits)
-
-
 def naive_aetta(rows: Rows, passes: Sequence[Rows], alpha: float = 3) -> float:
     """The authors' estimate of the first batch, before it is averaged with others."""
     num_classes = len(rows[0])
     every = [row for dropped in passes for row in dropped]
     mean = [sum(column) / len(every) for column in zip(*every, strict=True)]
     entropy = -sum(value * math.log(value + 1e-6) for value in mean)
-    error = (1 - naive_dropout_agreement(rows, passes)) / (entropy / math.log(num_classes)) ** alpha
+    misses = [argmax(dropped[i]) != argmax(rows[i]) for dropped in passes for i in range(len(rows))]
+    error = sum(misses) / len(misses) / (entropy / math.log(num_classes)) ** alpha
     return 1 - max(0.0, min(1 - 1 / num_classes, error))
 
 

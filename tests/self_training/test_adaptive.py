@@ -156,7 +156,6 @@ HALF = torch.tensor([[0.5, 0.5]])
     ("probabilities", "options", "message"),
     [
         (torch.zeros(0, 3), {}, "shape"),
-        (torch.zeros(3), {}, "shape"),
         ([[0.5, 0.5]], {}, "probabilities are a list"),
         (torch.tensor([[torch.nan, 1.0]]), {}, "finite"),
         (HALF, {"shrinkage": 1.5}, "shrinkage"),
