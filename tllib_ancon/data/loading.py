@@ -7,8 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -184,9 +182,9 @@ class WorkerPool:
     def __init__(self, workers: int):
         self.workers = workers
         self.datasets: list[Dataset[Any]] = []
+        self.asked: Iterator[tuple[int, list[int]]] = iter(())  # number of a dataset and the keys of each batch
         self._loader: DataLoader[Any] | None = None
         self._mapped: dict[int, Any] = {}  # memory in which workers laid batches; else mapped anew for each
-        self._asked = _Asked()
 
     def add(self, dataset: Dataset[Any]) -> int:
         """Register what will be read, and tell its number; workers that run already are started anew."""
@@ -194,23 +192,26 @@ class WorkerPool:
         self._loader, self._mapped = None, {}
         return len(self.datasets) - 1
 
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        """What the workers are to load now, as a sampler."""
+        return self.asked
+
     def batches(self, number: int, keys: Iterable[list[int]]) -> Iterator[Any]:
         """The batches of these keys of the dataset of this number."""
-        mine = ((number, batch) for batch in keys)
+        self.asked = mine = ((number, batch) for batch in keys)
         if self.workers == 0:
             yield from map(_Batches(self.datasets).__getitem__, mine)
             return
         if self._loader is None:
             self._loader = self._start()
-        self._asked.batches = mine
         try:
             for batch in _running(self._loader):
+                if self.asked is not mine:
+                    raise RuntimeError("two loaders read through the same workers at once; give each its own")
                 for part in batch:
-                    if isinstance(part, list | tuple) and part[0].is_shared():
+                    if isinstance(part, list | tuple) and getattr(part[0], "is_shared", bool)():
                         storage = part[0].untyped_storage()
                         self._mapped[storage.data_ptr()] = storage
-                if self._asked.batches is not mine:
-                    raise RuntimeError("two loaders read through the same workers at once; give each its own")
                 yield batch
         except WorkersLost:
             self._loader = None
@@ -220,7 +221,7 @@ class WorkerPool:
         return DataLoader(
             _Batches(self.datasets),
             batch_size=None,
-            sampler=self._asked,
+            sampler=self,
             num_workers=self.workers,
             worker_init_fn=live_as_parent_does,
             prefetch_factor=PREFETCHED,
@@ -228,15 +229,6 @@ class WorkerPool:
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
         )
-
-
-class _Asked:
-    """What the workers are to load now, as a sampler: batches as the number of a dataset and its keys."""
-
-    batches: Iterator[tuple[int, list[int]]] = iter(())
-
-    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
-        return self.batches
 
 
 class _Batches(Dataset[Any]):
@@ -262,24 +254,6 @@ class _Batches(Dataset[Any]):
             place = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         self.places.append(place)
         return torch.stack(values, out=place[:size].view(len(values), *values[0].shape)), seeds
-
-
-def read_each(read: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
-    """Results of a function for 0, ..., N - 1, in this order, computed by ``workers`` processes, or by this one if
-    0."""
-    loader: DataLoader[Any] = DataLoader(
-        range(count),  # type: ignore[arg-type]
-        batch_size=16,
-        num_workers=workers,
-        collate_fn=partial(_each, read),
-        worker_init_fn=live_as_parent_does,
-        generator=torch.Generator(),
-    )
-    return chain.from_iterable(_running(loader))
-
-
-def _each(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    return list(map(function, items))
 
 
 def _running(loader: DataLoader[Any]) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from torch.utils.data import BatchSampler, Dataset
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import (
@@ -26,7 +27,7 @@ from tllib_ancon.data.folders import (
 from tllib_ancon.data.hugging_face import HUGGING_FACE, of_hugging_face, open_splits
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB, known_domains, open_lists, open_toolkit_lists
-from tllib_ancon.data.loading import read_each
+from tllib_ancon.data.loading import WorkerPool
 from tllib_ancon.data.tensors import ARRAYS, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.errors import UserError, reading, unknown_name
@@ -175,12 +176,11 @@ def default_resizing(dataset: str | None) -> str:
 
 def require_files(domain: Domain) -> Domain:
     """This domain, if every image of it is a regular file; nothing is decoded."""
-    bad = [path for path in domain.paths or () if not os.path.isfile(path)]
-    if bad:
-        kind = "no regular files" if os.path.exists(bad[0]) else "missing"
+    missing = [path for path in domain.paths or () if not os.path.isfile(path)]
+    if missing:
         raise UserError(
-            f"domain {domain.name} is incomplete: {len(bad)} of {len(domain)} images are {kind}, {bad[0]} first; "
-            "`skip_corrupt=True` leaves such images out"
+            f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} "
+            "first; `skip_corrupt=True` leaves such images out"
         )
     return domain
 
@@ -188,7 +188,8 @@ def require_files(domain: Domain) -> Domain:
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """The domain without unreadable images; ``skipped`` holds the reasons. ``workers`` processes decode every image
     once."""
-    reasons = list(read_each(partial(_reason, domain), len(domain), workers))
+    pool, batches = WorkerPool(workers), BatchSampler(range(len(domain)), 16, drop_last=False)
+    reasons = [reason for (part,) in pool.batches(pool.add(_Reasons(domain)), batches) for reason in part]
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
         raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")
@@ -196,10 +197,15 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
 
 
-def _reason(domain: Domain, index: int) -> str:
-    """Why an image cannot be decoded; empty where it can."""
-    try:
-        domain.images.image(int(domain.positions[index]))
-    except UserError as error:
-        return str(error)
-    return ""
+class _Reasons(Dataset[Any]):
+    """Why each image of a domain cannot be decoded; an empty text where it can."""
+
+    def __init__(self, domain: Domain):
+        self.domain = domain
+
+    def __getitem__(self, index: int) -> tuple[str]:
+        try:
+            self.domain.images.image(int(self.domain.positions[index]))
+        except UserError as error:
+            return (str(error),)
+        return ("",)
