@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.models.test_checkpoints import Backbone, states
+from tests.models.test_checkpoints import Backbone, cdan
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load_state_dict
 
@@ -78,7 +78,7 @@ def test_missing_empty_and_truncated_files(suffix, tmp_path):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("damaged") / "model.pth", states()["shot"])
+    path = write(tmp_path_factory.mktemp("damaged") / "model.pth", cdan())
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

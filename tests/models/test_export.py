@@ -75,7 +75,9 @@ def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, buil
         pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     classifier, path = trained(build), tmp_path / "model.bin"
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
-    path.write_bytes(export.export(classifier, form, CLASSES, MEAN, STD, 32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path.write_bytes(export.export(classifier, form, CLASSES, MEAN, STD, 32))
     assert classifier.training
     run, metadata = RUNNERS[form](path)
     assert metadata == EXPECTED
@@ -134,9 +136,3 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setattr(builtins, "__import__", without_onnxscript)
     with pytest.raises(UserError, match=r"onnx needs (onnx|onnxscript): pip install onnx onnxscript"):
         export.export(shot(), "onnx", CLASSES, MEAN, STD, 32)
-
-
-def test_exporters_do_not_warn() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        export.export(shot(), "torch-export", CLASSES, MEAN, STD, 32)

@@ -68,14 +68,6 @@ def test_the_ends_of_the_ranges(probabilities: torch.Tensor, scores: dict[str, f
     assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-12)
 
 
-def test_aetta_distrusts_a_model_that_says_few_classes() -> None:
-    agreeing, collapsed = EYE.repeat(2, 1), EYE[[0] * 8]
-    other = EYE[[1] + [0] * 7]
-    assert aetta(agreeing, agreeing[None]) == aetta(collapsed, collapsed[None]) == 1
-    assert aetta(collapsed, other[None]) == pytest.approx(1 / 4)
-    assert aetta(other, collapsed[None]) == pytest.approx(1 / 4)
-
-
 def test_no_criterion_keeps_a_graph_and_one_sample_is_enough() -> None:
     probabilities, kept = random_probabilities(9, 3, seed=2).requires_grad_(), []
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):

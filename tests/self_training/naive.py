@@ -66,30 +66,3 @@ class NaiveAnCon:
             ]
             for row, anchor in zip(probabilities, read, strict=True)
         ]
-
-
-class NaiveELR:
-    """Early-learning regularisation, one sample at a time, with its gradient through the softmax by the chain rule."""
-
-    def __init__(self, coefficient: float, beta: float):
-        self.coefficient = coefficient
-        self.beta = beta
-        self.targets: dict[int, list[float]] = {}
-
-    def visit(self, indices: list[int], logits: list[list[float]]) -> tuple[float, list[list[float]]]:
-        scale = self.coefficient / len(indices)
-        loss, gradient = 0.0, []
-        for index, row in zip(indices, logits, strict=True):
-            probabilities = softmax(row)
-            clamped = [min(max(p, 1e-4), 1 - 1e-4) for p in probabilities]
-            old = self.targets.get(index, [0.0] * len(row))
-            target = [self.beta * t + (1 - self.beta) * p / sum(clamped) for t, p in zip(old, clamped, strict=True)]
-            self.targets[index] = target
-            room = 1 - dot(target, clamped)
-            loss += scale * math.log(room)
-            slope = [
-                -scale * t / room if p == c else 0.0 for t, p, c in zip(target, probabilities, clamped, strict=True)
-            ]
-            mean_slope = dot(slope, probabilities)
-            gradient.append([p * (s - mean_slope) for s, p in zip(slope, probabilities, strict=True)])
-        return loss, gradient

@@ -6,8 +6,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.self_training.naive import NaiveAnCon, NaiveELR, softmax
-from tllib_ancon.self_training import AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble
+from tests.self_training.naive import NaiveAnCon, softmax
+from tllib_ancon.self_training import AnchoredConfidence, TemporalEnsemble
 
 CONVENTIONS = ("authors", "paper")
 
@@ -136,19 +136,3 @@ def test_soft_predictions_are_summed_with_their_temperature() -> None:
     ensemble(INDICES, LOGITS)
     expected = [softmax([value / 0.5 for value in row]) for row in LOGITS.tolist()]
     torch.testing.assert_close(ensemble.votes(INDICES), torch.tensor(expected))
-
-
-# Early-learning regularisation
-
-
-def test_early_learning_against_a_naive_transcription() -> None:
-    generator = torch.Generator().manual_seed(0)
-    elr, naive = EarlyLearningRegularization(10, 4, coefficient=2.0, beta=0.7), NaiveELR(2.0, 0.7)
-    for _ in range(8):
-        indices = torch.randperm(10, generator=generator)[:5]
-        logits = (3 * torch.randn(5, 4, generator=generator)).requires_grad_()
-        loss, gradient = naive.visit(indices.tolist(), logits.tolist())
-        measured = elr(indices, logits)
-        measured.backward()
-        assert float(measured.detach()) == pytest.approx(loss, rel=1e-5)
-        torch.testing.assert_close(logits.grad, torch.tensor(gradient), rtol=1e-4, atol=1e-7)
