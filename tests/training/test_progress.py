@@ -55,10 +55,14 @@ def adapt(run: Path, **settings: Any) -> Any:
     return tllib_ancon.adapt(model, images, labels=[0] * 40, epochs=2, workers=0, log=run, **settings)
 
 
-def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys) -> None:
+@pytest.mark.parametrize("views", [1, 2])
+def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys, views: int) -> None:
+    model = nn.Sequential(small.network(), nn.Softmax(1))
+    mirrored = torch.randint(256, (24, 3, 4, 4), dtype=torch.uint8)
+    settings = {"no_hflip": False, "image_size": 4, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        small.adapt(nn.Sequential(small.network(), nn.Softmax(1)), quiet=False)
+        tllib_ancon.adapt(model, mirrored, method="ancon", views=views, epochs=1, batch_size=4, workers=0, **settings)
     said = capsys.readouterr().err.splitlines()
     told = [number for number, line in enumerate(said) if line.startswith("the logits look like probabilities")]
     assert len(told) == 1

@@ -279,7 +279,7 @@ class Adaptation(TrainingLoop):
         metrics |= selection.score_all(scored.logits.softmax(1))
         labels = scored.logits.argmax(1).cpu()
         if epoch == 0:
-            if are_probabilities(scored.logits):
+            if self.given_probabilities:
                 self.progress.line(PROBABILITIES)
             num_classes, features = self.network.num_classes, scored.features.cpu()
             metrics |= assessing.indicators(labels, num_classes, features, self.source)
@@ -300,6 +300,8 @@ class Adaptation(TrainingLoop):
     def _predict_views(self, loader: ImageLoader, epoch: int) -> tuple[Predictions, Predictions]:
         """Predictions by the run's views, and by one view."""
         one = self._predict(loader, epoch)
+        if epoch == 0:
+            self.given_probabilities = are_probabilities(one.logits)
         if self.second_view is not mirror:
             return one, one
         other = self._predict(loader, epoch, mirror)
