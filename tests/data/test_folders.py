@@ -1,6 +1,5 @@
 """Class folders, any tree of images, and corruptions in ImageNet-C's layout."""
 
-import os
 from pathlib import Path
 
 import pytest

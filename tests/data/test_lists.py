@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
-from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.lists import TLLIB, read_image_list
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.errors import UserError
 
@@ -212,6 +212,16 @@ def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp
     assert len(set(found.values())) == 4
 
 
+def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Path) -> None:
+    write(tmp_path / "MNIST", mnist_train="a/1.png 7\n")
+    assert open_domain(tmp_path, "Digits", ["MNIST"]).paths == [str(tmp_path / "MNIST/a/1.png")]
+    with pytest.raises(UserError, match=r"usps_train.txt not found; missing folders: USPS/image_list, USPS/usps_train"):
+        open_domain(tmp_path, "Digits", ["USPS"])
+    write(tmp_path, photo_all="a/1.png 1\n")
+    assert open_domain(tmp_path, "PACS", ["P"]).labels.tolist() == [0]
+    assert TLLIB["VisDA2017"].lists["Real"] == TLLIB["VisDA2017"].lists["V"]
+
+
 @pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
 @pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
 def test_office31(code: str, images: int) -> None:
@@ -223,7 +233,7 @@ def test_office31(code: str, images: int) -> None:
 def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:
     touch(tmp_path, "photos/a.png", "web/bike/a.png", "lists/image_list/x.txt")
     for path, guess in {"photos": "Folder", "web": "ImageFolder", "lists": "ImageList"}.items():
-        assert f"looks like {guess}: pass `data` {guess}. Names: ImageList, ImageFolder, Folder, ImageNetC" in str(
+        assert f"looks like {guess}: pass `data` {guess}. Names: ImageList, ImageFolder, Folder, Arrays" in str(
             missing_dataset(tmp_path / path)
         )
     assert "looks like" not in str(missing_dataset(tmp_path / "none"))

@@ -8,10 +8,10 @@ from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.folders import LAYERED
+from tllib_ancon.data.lists import TLLIB
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import numbers, plan
 from tllib_ancon.settings import settings_of
-from tllib_ancon.toolkit.toolkit import find
 
 OUT = Path("out")
 
@@ -27,7 +27,7 @@ def test_every_command_of_a_plan_parses_and_its_names_are_known(table: str) -> N
         assert configured_by(run.words).to_dict() == config.to_dict()
     assert set(loaded.methods) <= set(methods.names())
     domains = {code for pair in loaded.known_pairs for code in loaded.domains(pair) if code is not None}
-    assert loaded.dataset in LAYERED or domains <= set(find().dataset(loaded.dataset).lists)
+    assert loaded.dataset in LAYERED or domains <= set(TLLIB[loaded.dataset].lists)
     adapt = {**loaded.common, **loaded.adapt, **dict.fromkeys(loaded.varied, 0)}
     assert set(adapt) <= {*settings_of(AdaptConfig), *methods.settings()}
     for source in loaded.source.values():

@@ -1,23 +1,18 @@
-"""Which toolkit is found, and where it says that the images of a dataset are."""
+"""Which toolkit is found, its networks, and its tables of datasets beside ours."""
 
 import sys
 import types
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 
 import pytest
 import torch
 
 from tests.toolkit.conftest import requires_tllib
+from tllib_ancon.data.lists import TLLIB
 from tllib_ancon.errors import UserError
 from tllib_ancon.toolkit import toolkit as toolkits
 from tllib_ancon.toolkit.toolkit import find
-
-PAPERS = {
-    "Office31": (["A", "D", "W"], 31),
-    "OfficeHome": (["Ar", "Cl", "Pr", "Rw"], 65),
-    "VisDA2017": (["Synthetic", "Real"], 12),
-    "DomainNet": (["c", "i", "p", "q", "r", "s"], 345),
-}
 
 
 def test_the_best_toolkit_there_is_found(monkeypatch) -> None:
@@ -62,53 +57,15 @@ def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content) -> N
     assert "\n" not in str(refusal.value)
 
 
-# Datasets
-
-
-def test_the_datasets_of_the_paper(toolkit) -> None:
-    for name, (domains, num_classes) in PAPERS.items():
-        table = toolkit.dataset(name)
-        assert len(table.classes) == num_classes
-        assert set(domains) <= set(table.lists)
-        assert all("image_list" in table.folders[code] for code in domains)
-        assert table.root_of == {}
-    lists = toolkit.dataset("VisDA2017").lists  # in both spellings
-    assert lists["Synthetic"] == lists["T"] == {"all": "image_list/train.txt"}
-    assert lists["Real"] == lists["V"] == {"all": "image_list/validation.txt"}
-    lists = toolkit.dataset("DomainNet").lists
-    assert lists["q"] == {"train": "image_list/quickdraw_train.txt", "test": "image_list/quickdraw_test.txt"}
-    assert all(toolkit.dataset(name).lists for name in toolkit.dataset_names)
-    with pytest.raises(UserError, match="did you mean 'OfficeHome'"):
-        toolkit.dataset("Officehome")
-
-
-@requires_tllib
-def test_both_toolkits_give_the_same_table() -> None:
-    for name in PAPERS:
-        assert find("tllib").dataset(name) == find("dalib").dataset(name)
-
-
-@requires_tllib
-def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path) -> None:
-    table = find("tllib").dataset("Digits")
-    assert table.lists["MNIST"] == {"train": "image_list/mnist_train.txt", "test": "image_list/mnist_test.txt"}
-    assert table.lists["SVHNRGB"] == {"all": "image_list/svhn_balanced.txt"}
-    assert table.root_of["USPSRGB"] == "USPSRGB"
-    assert len(table.classes) == 10
-    (tmp_path / "MNIST" / "image_list").mkdir(parents=True)
-    missing = table.missing(tmp_path, ["MNIST", "USPS"])
-    assert missing == ["MNIST/mnist_train_image", "USPS/image_list", "USPS/usps_train_image"]
-    table = find("tllib").dataset("PACS")
-    assert (table.first_label, table.lists["P"]) == (1, {"all": "image_list/photo_all.txt"})
-
-
-def test_missing_names_what_tllib_would_download(tmp_path, toolkit) -> None:
-    for folder in ("image_list", "amazon", "webcam"):
-        (tmp_path / folder).mkdir()
-    assert toolkit.dataset("Office31").missing(tmp_path, ["A", "W"]) == ["dslr"]
-
-
-# Networks
+def test_the_tables_of_datasets_are_the_toolkits(toolkit) -> None:
+    theirs = import_module(f"{toolkit.name}.vision.datasets")
+    for name in {"DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017"} & vars(theirs).keys():
+        table, dataset = TLLIB[name], getattr(theirs, name)
+        assert table.classes == list(dataset.CLASSES)
+        assert set(dataset.image_list) <= set(table.lists)
+        for code, pattern in dataset.image_list.items():
+            assert all(pattern.format("all") in file for file in table.lists[code].values())
+            assert table.folders[code] == [entry[0] for entry in dataset.download_list]
 
 
 def test_resnets_say_whether_they_pool(toolkit) -> None:
@@ -129,9 +86,5 @@ def test_digit_networks_are_flat(name, shape) -> None:
 
 
 def test_dalib_says_what_tllib_has() -> None:
-    dalib = find("dalib")
-    for name in ("Digits", "PACS", "ImageNetR"):
-        with pytest.raises(UserError, match=r"pip install --no-deps .*Transfer-Learning-Library@c4aa59eb"):
-            dalib.dataset(name)
-    with pytest.raises(UserError, match="lenet is in tllib but not in dalib"):
-        dalib.create_backbone("lenet")
+    with pytest.raises(UserError, match=r"lenet is in tllib but not in dalib.*Transfer-Learning-Library@c4aa59eb"):
+        find("dalib").create_backbone("lenet")

@@ -84,9 +84,7 @@ def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
     if dataset not in TLLIB:
         where = "image_list/{}.txt" if dataset == IMAGE_LIST else "{}"
         return Checked([Part(code, where.format(code)) for code in codes or domains_in(tree, dataset)])
-    from tllib_ancon.toolkit.toolkit import find
-
-    table = find().dataset(dataset)
+    table = TLLIB[dataset]
     parts: dict[Path, Part] = {}
     for code in codes or sorted(table.lists):
         if code not in table.lists:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,22 @@ IMAGE_LIST = "ImageList"
 ImageList = tuple[list[str], NDArray[np.int64] | None]
 """N paths, and (N,) labels unless there are none."""
 
-TLLIB = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
-"""Datasets of TLLib; dalib has some of them."""
+
+@dataclass(frozen=True)
+class Table:
+    """Where TLLib lists the images of a dataset. ``tllib.json`` has its tables, so that they need no toolkit."""
+
+    classes: list[str]  # in the order of the labels
+    # Code of a domain -> split -> path of the image list, relative to the domain's root. The splits are ``train`` and
+    # ``test``, or ``all`` for one list a domain.
+    lists: dict[str, dict[str, str]]
+    folders: dict[str, list[str]]  # code -> what TLLib would download where it is not in the dataset's root
+    root_of: dict[str, str] = field(default_factory=dict)  # code -> its root below the dataset's, where that is another
+    first_label: int = 0  # the number of the first class in the lists
+
+
+TLLIB = {name: Table(**entry) for name, entry in json.loads(Path(__file__).with_name("tllib.json").read_text()).items()}
+"""Datasets of TLLib."""
 
 
 def read_class_names(file: Path) -> list[str]:
@@ -71,14 +87,10 @@ def read_image_list(
 
 
 def known_domains(root: str | Path, dataset: str) -> set[str]:
-    """The domains that a dataset has, where its lists or its table in the toolkit name them; else an empty set."""
+    """The domains that a dataset has, where its lists or TLLib's table name them; else an empty set."""
     if dataset == IMAGE_LIST:
         return {path.stem for path in (Path(root) / "image_list").glob("*.txt")} - {"classes"}
-    if dataset not in TLLIB:
-        return set()
-    from tllib_ancon.toolkit.toolkit import find
-
-    return set(find().dataset(dataset).lists)
+    return set(TLLIB[dataset].lists) if dataset in TLLIB else set()
 
 
 def open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Domain:
@@ -108,9 +120,7 @@ def open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Dom
 
 def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: str) -> Domain:
     """The lists of one of TLLib's datasets."""
-    from tllib_ancon.toolkit.toolkit import find
-
-    table, lists = find().dataset(dataset), []
+    table, lists = TLLIB[dataset], []
     for code in codes:
         if code not in table.lists:
             raise unknown_name(f"domain of {dataset}:", code, table.lists)
@@ -118,7 +128,8 @@ def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: st
         base = tree.root / table.root_of.get(code, "")
         file = base / (by_split[split] if split in by_split else by_split["all"])
         if not file.is_file():
-            missing = table.missing(tree.root, list(codes))
+            needed = dict.fromkeys(folder for name in codes for folder in table.folders[name])
+            missing = [folder for folder in needed if not (tree.root / folder).exists()]
             hint = f"; missing folders: {', '.join(missing)}" if missing else ""
             raise UserError(f"{tree.root} does not hold {dataset}: {file.relative_to(tree.root)} not found{hint}")
         lists.append(read_image_list(file, base, len(table.classes), tree.allow_outside, table.first_label))

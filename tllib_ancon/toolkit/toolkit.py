@@ -1,11 +1,9 @@
-"""``tllib`` 0.4 and ``dalib`` 0.2, its release of 2020, behind one signature: datasets, networks, CDAN and MDD."""
+"""``tllib`` 0.4 and ``dalib`` 0.2, its release of 2020, behind one signature: networks, CDAN and MDD."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from types import MethodType
 from typing import Any
 
@@ -16,29 +14,8 @@ from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit.compat import INSTALL, is_installed
 
-DIGITS = ("MNIST", "USPS", "SVHN", "MNISTRGB", "USPSRGB", "SVHNRGB")
 DIGIT_NETWORKS = ("dtn", "lenet")
 """TLLib's networks for digits, which have no pre-trained weights."""
-VISDA_CODES = (("Synthetic", "T"), ("Real", "V"))
-"""tllib's names of VisDA-2017's domains, and dalib's: both are understood, whichever toolkit is there."""
-
-
-@dataclass(frozen=True)
-class DatasetTable:
-    """Where the images of a dataset are listed, as a toolkit says it without opening the dataset."""
-
-    classes: list[str]  # in the order of the labels
-    # Code of a domain -> split -> path of the image list, relative to the domain's root. The splits are ``train`` and
-    # ``test``, or ``all`` for one list a domain.
-    lists: dict[str, dict[str, str]]
-    folders: dict[str, list[str]]  # code -> what has to lie in the dataset's root for TLLib not to download something
-    root_of: dict[str, str] = field(default_factory=dict)  # code -> its root below the dataset's, where that is another
-    first_label: int = 0  # the number of the first class in the lists
-
-    def missing(self, root: str | Path, domains: list[str]) -> list[str]:
-        """The folders of these domains that are not there, so that TLLib would try to download them."""
-        needed = dict.fromkeys(folder for code in domains for folder in self.folders[code])
-        return [folder for folder in needed if not (Path(root) / folder).exists()]
 
 
 class AdversarialLoss(nn.Module):
@@ -99,36 +76,11 @@ class Toolkit:
     """
 
     name, losses = "tllib", "tllib.alignment"
-    dataset_names: tuple[str, ...] = ("Digits", "DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017")
 
     def __init__(self) -> None:
-        self._datasets, self._networks = (
-            import_module(f"{self.name}.vision.{kind}") for kind in ("datasets", "models")
-        )
+        self._networks = import_module(f"{self.name}.vision.models")
         self._discriminator = import_module(f"{self.name}.modules.domain_discriminator").DomainDiscriminator
         self._cdan, self._mdd = (import_module(f"{self.losses}.{method}") for method in ("cdan", "mdd"))
-
-    def dataset(self, name: str) -> DatasetTable:
-        """Where a dataset's images are listed; reads nothing from disk and downloads nothing."""
-        if name not in self.dataset_names:
-            raise self._unknown("dataset", name, self.dataset_names)
-        if name == "Digits":  # each domain is a dataset of its own, in the folder of its name
-            kinds = {code: getattr(self._datasets, code) for code in DIGITS}
-            patterns = {code: kind.image_list for code, kind in kinds.items()}
-        else:
-            patterns = dict(getattr(self._datasets, name).image_list)
-            if name == "VisDA2017":
-                for code, other in VISDA_CODES:
-                    patterns[code] = patterns[other] = patterns.get(code) or patterns[other]
-            kinds = dict.fromkeys(patterns, getattr(self._datasets, name))
-        root_of = {code: code for code in patterns if name == "Digits"}
-        return DatasetTable(
-            list(next(iter(kinds.values())).CLASSES),
-            {code: _splits(pattern) for code, pattern in patterns.items()},
-            {c: [str(Path(root_of.get(c, ""), entry[0])) for entry in kinds[c].download_list] for c in patterns},
-            root_of,
-            first_label=int(name == "PACS"),
-        )
 
     def backbone_names(self) -> list[str]:
         """The toolkit's own networks: ResNets, and in ``tllib`` the digit networks."""
@@ -138,7 +90,7 @@ class Toolkit:
     def create_backbone(self, name: str) -> Any:
         """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights."""
         if name not in self.backbone_names():
-            raise self._unknown(f"network of {self.name}", name, self.backbone_names())
+            raise self._unknown(name)
         return getattr(self._networks, name)(pretrained=False)
 
     def image_classifier(
@@ -178,8 +130,8 @@ class Toolkit:
         """The margin disparity discrepancy, to be minimised (Zhang et al., ICML 2019)."""
         return AdversarialLoss(self._mdd.ClassificationMarginDisparityDiscrepancy(margin), sign=-1.0)
 
-    def _unknown(self, kind: str, name: str, known: Any) -> UserError:
-        return unknown_name(kind, name, known)
+    def _unknown(self, name: str) -> UserError:
+        return unknown_name(f"network of {self.name}", name, self.backbone_names())
 
     def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
         return module.ImageClassifier(*sizes, pool_layer=AveragePool() if pool else nn.Identity(), finetune=finetune)
@@ -192,14 +144,13 @@ class Dalib(Toolkit):
     """The same from ``dalib``, where it differs."""
 
     name, losses = "dalib", "dalib.adaptation"
-    dataset_names = ("DomainNet", "Office31", "OfficeHome", "VisDA2017")
 
     def mdd(self, margin: float = 4.0) -> AdversarialLoss:
         return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
 
-    def _unknown(self, kind: str, name: str, known: Any) -> UserError:
-        if name not in (*Toolkit.dataset_names, *DIGIT_NETWORKS):
-            return super()._unknown(kind, name, known)
+    def _unknown(self, name: str) -> UserError:
+        if name not in DIGIT_NETWORKS:
+            return super()._unknown(name)
         install = INSTALL["tllib"]
         return UserError(f"{name} is in tllib but not in dalib, the toolkit found here. Install it: {install}")
 
@@ -263,11 +214,3 @@ def find(name: str | None = None) -> Toolkit:
             f"{one_line(error)}). If it is another program's, rename it; else install what it misses, or reinstall it: "
             f"{INSTALL[found]}"
         ) from error
-
-
-def _splits(image_list: str | dict[str, str]) -> dict[str, str]:
-    if isinstance(image_list, dict):
-        return dict(image_list)
-    if image_list.endswith(".txt"):
-        return {"all": image_list.format("all")}  # PACS has a place for the split
-    return {split: f"image_list/{image_list}_{split}.txt" for split in ("train", "test")}  # DomainNet
