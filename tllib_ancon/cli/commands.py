@@ -82,7 +82,7 @@ class Command:
         optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too
         if missing := [flags.shown(name) for name in flags.needed if name not in optional and not given.get(name)]:
             needed = f"the following arguments are required: {', '.join(missing)}"
-            raise UserError(f"{needed}; tllib-ancon {args.chosen} --help tells its arguments")
+            raise UserError(f"{needed}; tllib-ancon {args.chosen} --help lists them")
         try:
             return self.owner(**given)
         except UserError:
@@ -124,6 +124,7 @@ def pretrain(config: PretrainConfig) -> None:
     result = pretrain(config)
     if devices.is_main():
         say(f"{summary(result)}; model in {config.log}")
+        say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint {config.log}")
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -158,6 +159,10 @@ def assess(config: AssessConfig) -> None:
     out = {name: new_file(file, setting=name) for name, file in files.items() if file}
     found = assess(config=config)
     print(found)
+    if config.questions:
+        say(f"next: write labels into {config.questions}, then repeat the command with --answers {config.questions}")
+    elif not config.answers:
+        say("next: repeat the command with --questions FILE, which lists images to label")
     if "json" in out:
         written = {name: value for name, value in vars(found).items() if name != "source"}
         write_bytes(out["json"], (json.dumps(written, indent=2) + "\n").encode())
@@ -207,6 +212,8 @@ def check(config: CheckConfig) -> int:
         say(f"{config.data} must lie in {config.root} as {', '.join(found.needed)}")
         print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
     print("incomplete" if found.problems else "complete")
+    if not found.problems:
+        say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint FILE")
     if config.json_file:
         content = {"root": config.root, "data": config.data, **asdict(found)}
         write_bytes(Path(config.json_file), (json.dumps(content, indent=2) + "\n").encode())

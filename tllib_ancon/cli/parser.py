@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; {self.prog} --help tells its arguments")
+        raise UserError(f"{message}; {self.prog} --help lists them")
 
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
         """The arguments in these words; what has no flag may stand after flags, too."""
