@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -52,31 +51,26 @@ class BenchmarkConfig(EngineConfig):
     """print the command of each run, in an order in which they can be made, and run nothing"""
 
 
-class Benchmark(Command):
-    """The command that makes the runs of a plan."""
+def benchmark(config: BenchmarkConfig) -> int:
+    from tllib_ancon.training.inputs import open_images
 
-    def run(self, args: argparse.Namespace) -> int:
-        from tllib_ancon.training.inputs import open_images
-
-        config: BenchmarkConfig = self.configured(args)
-        for method in config.methods:
-            methods.settings(method)
-        plan = plans.load(config.table).select(config.methods, config.pairs, config.seeds)
-        out = Path(config.out or f"runs/{Path(config.table).stem}")
-        runs = plan.runs(config.root, out)
-        for run in {run.settings.get("method"): run for run in runs}.values():
-            run.config  # noqa: B018 - it is checked on construction
-        if config.print_commands:
-            print(*(showable(shlex.join(["tllib-ancon", *run.words])) for run in runs), sep="\n")
-            return 0
-        with started(config) as engine:
-            codes = {code for pair in plan.pairs for code in plan.domains(pair) if code is not None}
-            for code in sorted(codes):
-                open_images(runs[0].config, [code])
-            if not config.dry_run:
-                return execute(plan, config.root, runs, out, engine)
-            say(*summary(plan, runs, out))
-            return 0
+    for method in config.methods:
+        methods.settings(method)
+    plan = plans.load(config.table).select(config.methods, config.pairs, config.seeds)
+    out = Path(config.out or f"runs/{Path(config.table).stem}")
+    runs = plan.runs(config.root, out)
+    for run in {run.settings.get("method"): run for run in runs}.values():
+        run.config  # noqa: B018 - it is checked on construction
+    if config.print_commands:
+        print(*(showable(shlex.join(["tllib-ancon", *run.words])) for run in runs), sep="\n")
+        return 0
+    with started(config) as engine:
+        for code in sorted({code for pair in plan.pairs for code in plan.domains(pair) if code is not None}):
+            open_images(runs[0].config, [code])
+        if not config.dry_run:
+            return execute(plan, config.root, runs, out, engine)
+    say(*summary(plan, runs, out))
+    return 0
 
 
 def started(config: EngineConfig) -> AbstractContextManager[Any]:
@@ -107,11 +101,7 @@ def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
 
 def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) -> int:
     def record(failures: Sequence[Failure]) -> None:
-        content = {
-            "table": plan.extends or plan.table,
-            "root": root,
-            "failures": [asdict(failure) for failure in failures],
-        }
+        content = {"table": plan.extends or plan.table, "root": root, "failures": list(map(asdict, failures))}
         write_bytes(out / RECORD, (json.dumps(content, indent=2) + "\n").encode())
 
     out.mkdir(parents=True, exist_ok=True)
@@ -127,4 +117,4 @@ def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) 
     return 1 if failures else 0
 
 
-COMMAND = Benchmark(BenchmarkConfig, lambda config: None, ("table", "root"), ("table", "root"))
+COMMAND = Command(BenchmarkConfig, benchmark, ("table", "root"), ("table", "root"))

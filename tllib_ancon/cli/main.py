@@ -60,7 +60,6 @@ AGAIN = "give the same command again"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal. Of many processes that a launcher started, one prints."""
-    args = None
     with sigterm_raises(next=AGAIN) as ignore_sigterm:
         try:
             try:
@@ -115,18 +114,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def versions() -> list[str]:
     """Lines for a fault report: versions of libraries, device and threads."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import distributions
 
     import torch
 
-    lines = [f"python {platform.python_version()} on {platform.platform()}"]
-    for name in ("torch", "torchvision", "timm", "tllib", "dalib", "transformers", "accelerate", "numpy", "pillow"):
-        try:
-            lines.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            lines.append(f"{name} is not installed")
+    installed = {distribution.name.lower(): distribution.version for distribution in distributions()}
+    names = ("torch", "torchvision", "timm", "tllib", "dalib", "transformers", "accelerate", "numpy", "pillow")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    return [*lines, f"device {device}, {torch.get_num_threads()} threads"]
+    return [
+        f"python {platform.python_version()} on {platform.platform()}",
+        *(f"{name} {installed.get(name, 'is not installed')}" for name in names),
+        f"device {device}, {torch.get_num_threads()} threads",
+    ]
 
 
 def parser_of(name: str) -> Parser:

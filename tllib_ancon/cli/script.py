@@ -163,12 +163,8 @@ def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
     if given["start"] == "best":
         say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
     owners = (DataConfig, ModelConfig, ImageConfig, RunConfig)
-    names = {name for owner in owners for name in settings_of(owner)} - {
-        "log",
-        "scale",
-        "scratch",
-        "pretrained_weights",
-    }
+    names = {name for owner in owners for name in settings_of(owner)}
+    names -= {"log", "scale", "scratch", "pretrained_weights"}
     taken = {name: value for name, value in script.items() if name in names and value is not None}
     domains = {name: (taken[name],) for name in ("source", "target") if isinstance(taken.get(name), str)}
     config = AdaptConfig(**{**taken, **domains, **given}, checkpoint=str(checkpoint), log=str(log / SECOND))
