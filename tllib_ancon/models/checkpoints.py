@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.errors import UserError, one_line, reading
 from tllib_ancon.models.classifier import BottleneckClassifier
 
 MCD_PARTS = {"G", "F1", "F2"}
@@ -27,7 +27,6 @@ timm does, the exponential moving average of the weights is taken where there is
 COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 """Last words of names that hold no weights: batches seen by batch-norm, and what profilers leave behind."""
 
-MOST_LISTED, MOST_CHARACTERS = 6, 100
 SAVE = "torch.save(model.state_dict(), FILE)"
 
 WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
@@ -89,13 +88,17 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
         content = {f"{part}.{name}": state[name] for part, state in entries.items() for name in state}
     state = dict(next(filter(_is_state_dict, (content, *map(entries.get, ENTRIES))), {}))
     if not state:
-        what = f"a dict with the entries {some_names(entries)}" if entries else f"a {type(content).__name__}"
+        what = (
+            f"a dict with the entries {one_line(', '.join(map(str, entries)))}"
+            if entries
+            else f"a {type(content).__name__}"
+        )
         raise UserError(f"checkpoint {path} is not a plain state dict but {what}; save the weights alone: {SAVE}")
     for name, tensor in state.items():
         odd = tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided or tensor.is_complex()
         if odd or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
             raise UserError(
-                f"checkpoint {path}: its tensor {name[:MOST_CHARACTERS]} {tuple(tensor.shape)} is sparse, quantised, "
+                f"checkpoint {path}: its tensor {one_line(name)} {tuple(tensor.shape)} is sparse, quantised, "
                 f"complex or without all its numbers; save plain tensors, {SAVE}"
             )
     return state
@@ -131,7 +134,7 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
     for name, tensor in state.items():
         if name not in expected:
             if not name.startswith(ignore) and not name.endswith(COUNTERS):
-                problems.append(f"{name[:MOST_CHARACTERS]} is not part of the network")
+                problems.append(f"{name} is not part of the network")
         elif tensor.shape != expected[name].shape:
             problems.append(f"{name} has shape {tuple(tensor.shape)}, the network {tuple(expected[name].shape)}")
         elif expected[name].is_floating_point() and not tensor.is_floating_point():
@@ -139,18 +142,8 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
         else:
             expected[name] = tensor  # keeps the versions of the network's modules
     if problems:
-        raise UserError(f"{source} does not fit the network: {_first(problems, '; ', ', and')}")
+        raise UserError(f"{source} does not fit the network: {one_line('; '.join(problems))}")
     network.load_state_dict(expected)
-
-
-def some_names(entries: Mapping[Any, Any]) -> str:
-    """The first names of a mapping, and how many more there are."""
-    return _first([str(name)[:MOST_CHARACTERS] for name in entries], ", ", " and")
-
-
-def _first(texts: list[str], between: str, last: str) -> str:
-    more = f"{last} {len(texts) - MOST_LISTED} more" if len(texts) > MOST_LISTED else ""
-    return between.join(texts[:MOST_LISTED]) + more
 
 
 def recognize(state: Mapping[str, Tensor]) -> Layout | None:

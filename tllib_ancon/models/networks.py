@@ -29,7 +29,6 @@ from tllib_ancon.models.checkpoints import (
     rebuild_model,
     recognize,
     require_classes,
-    some_names,
     without_prefix,
 )
 from tllib_ancon.models.classifier import (
@@ -135,7 +134,7 @@ def load(
             classifier = rebuild_model(layout, backbone, num_classes, pool, not scratch)
         elif library_of(arch)[0] is None:
             raise UserError(
-                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {some_names(state)}). Known for "
+                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}). Known for "
                 f"{arch} are those of TLLib's image classification scripts, of dalib, of the AnCon authors and of this "
                 "package"
             )
