@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.certification import STAKES, WEIGHTS, Interval
+from tllib_ancon.certification import Interval, log_wealth
 from tllib_ancon.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -186,9 +186,8 @@ def _fewest_right(right: Floats, confidences: Floats, delta: float) -> int:
     def is_kept(number: int) -> bool:
         price = (number - before) / left - least
         with np.errstate(divide="ignore", invalid="ignore"):
-            returns = np.where(price > 0, (values - least) / price - 1, 0.0)
-        wealth = np.log1p(STAKES[:, None] * returns).cumsum(1) + np.log(WEIGHTS)[:, None]
-        return bool((np.logaddexp.reduce(wealth) < math.log(2 / delta)).all())
+            gains = np.where(price > 0, (values - least) / price - 1, 0.0)
+        return bool((log_wealth(gains) < math.log(2 / delta)).all())
 
     first = int(right.sum())  # fewer are impossible
     return first + bisect.bisect_left(range(first, total - count + first), True, key=is_kept)

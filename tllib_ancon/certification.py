@@ -228,11 +228,11 @@ class DisagreementTest:
     def _against(self, outcomes: Outcomes, bound: float) -> Floats:
         """log e-values against "the total is at most ``bound``" after each of the outcomes (..., T)."""
         if self.disagreements is None:
-            return _log_wealth(outcomes, (1 + bound / self._scale) / 2)
+            return log_wealth(_gains(outcomes, (1 + bound / self._scale) / 2))
         after = outcomes.cumsum(axis=-1, dtype=np.int64)
         left = self.disagreements - np.arange(outcomes.shape[-1])
         prices = 0.5 + (bound - after + outcomes) / (2 * left)
-        log_e = _log_wealth(outcomes, prices.clip(0, 1))
+        log_e = log_wealth(_gains(outcomes, prices.clip(0, 1)))
         log_e[after - (left - 1) > bound] = math.inf
         return log_e
 
@@ -248,14 +248,18 @@ class DisagreementTest:
         return max(first - 1, least) if self.disagreements is None else first
 
 
-def _log_wealth(outcomes: Outcomes, prices: Floats | float) -> Floats:
-    """log of the wealth of all bettors together after each outcome (..., T); prices broadcast to the outcomes."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        returns = np.where(outcomes == -1, 0.0, (1 + outcomes) / 2 / prices)
-    wealth = np.full(outcomes.shape, -math.inf)
+def log_wealth(gains: Floats) -> Floats:
+    """log of the wealth of all bettors together after each label (..., T), from what a stake of 1 gains by it."""
+    wealth = np.full(gains.shape, -math.inf)
     for stake, weight in zip(STAKES, WEIGHTS, strict=True):
-        np.logaddexp(wealth, math.log(weight) + np.log1p(stake * (returns - 1)).cumsum(axis=-1), out=wealth)
+        np.logaddexp(wealth, math.log(weight) + np.log1p(stake * gains).cumsum(axis=-1), out=wealth)
     return wealth
+
+
+def _gains(outcomes: Outcomes, prices: Floats | float) -> Floats:
+    """What a stake of 1 gains by each outcome (..., T); prices broadcast to the outcomes."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(outcomes == -1, 0.0, (1 + outcomes) / 2 / prices) - 1
 
 
 def _first_at(curves: Floats, level: float, never: int) -> NDArray[np.int64]:
@@ -302,19 +306,10 @@ def stopping_times(
         - outcomes: in the order in which they are drawn, values -1, 0, 1.
 
     Shape: outcomes (S, T) integer, T ≤ M; the fields of the output (S,).
-
-    Raises:
-        UserError: other values or shapes; as :class:`DisagreementTest`.
     """
     test = DisagreementTest(delta, margin, disagreements=disagreements, images=images, side=side)
-    streams = np.asarray(outcomes)
-    if streams.ndim != 2 or not np.isin(streams, (-1, 0, 1)).all():
-        raise UserError("outcomes are a matrix of -1, 0 and 1: a row per stream, a column per label")
-    if disagreements is not None and streams.shape[1] > disagreements:
-        raise UserError(
-            f"the streams have {streams.shape[1]} labels; at most {disagreements} disagreements can have one"
-        )
-    streams, total, level = streams.astype(np.int8), streams.shape[1], math.log(test.threshold)
+    streams = np.asarray(outcomes, dtype=np.int8)
+    total, level = streams.shape[1], math.log(test.threshold)
     labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
     for undecided in np.array_split(np.arange(len(streams)), math.ceil(streams.size / LABELS_AT_ONCE) or 1):
         length = FIRST_LABELS
@@ -336,11 +331,8 @@ def labels_needed(
     decisive: float = 1.0,
     outcomes: Sequence[int] = (),
     side: Side = "both",
-    quantiles: tuple[float, ...] = (0.5, 0.9),
-    orders: int = 200,
-    seed: int = 0,
-) -> tuple[int | None, ...]:
-    """Labels until "better" if the adapted model truly is, from simulated random orders of the disagreements.
+) -> tuple[int | None, int | None]:
+    """Labels until "better" if the adapted model truly is, from 200 simulated random orders of the disagreements.
 
     Args:
         favouring (float): share of the decisive disagreements on which the adapted model is right, in [0, 1]. The
@@ -351,26 +343,17 @@ def labels_needed(
         decisive (float): share of the disagreements on which one of the two is right, in [0, 1]. Default: 1
         outcomes: of the labels so far, which every simulated order begins with; of the other disagreements as many are
             right, wrong and neither as then are missing. Default: none
-        quantiles: of the number of labels over the orders. Default: the median and the 90th percentile
-        orders (int): simulated orders. Default: 200
-        seed (int): of the orders. Default: 0
 
-    Outputs: for each quantile the number of labels, or None where "better" does not come.
-
-    Raises:
-        UserError: a share out of range; as :class:`DisagreementTest`.
+    Outputs: the median over the orders and the 90th percentile, or None where "better" does not come.
     """
-    for name, share in (("favouring", favouring), ("decisive", decisive)):
-        if not 0 <= share <= 1:
-            raise UserError(f"`{name}` is a share, at least 0 and at most 1, got {share}")
     seen, left = np.array(outcomes, dtype=np.int8), disagreements - len(outcomes)
     right, total = round(favouring * decisive * disagreements), round(decisive * disagreements)
     right_left = min(max(right - int((seen == 1).sum()), 0), left)
     wrong_left = min(max(total - right - int((seen == -1).sum()), 0), left - right_left)
     rest = np.repeat(np.array([1, -1, 0], dtype=np.int8), [right_left, wrong_left, left - right_left - wrong_left])
-    orders_of_rest = np.random.default_rng(seed).permuted(np.tile(rest, (orders, 1)), axis=1)
-    streams = np.hstack([np.tile(seen, (orders, 1)), orders_of_rest])
+    orders = np.random.default_rng(0).permuted(np.tile(rest, (200, 1)), axis=1)
+    streams = np.hstack([np.tile(seen, (200, 1)), orders])
     ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images, side=side)
     labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
-    found = np.quantile(labels, quantiles, method="inverted_cdf")
-    return tuple(None if math.isinf(number) else int(number) for number in found)
+    median, ninetieth = np.quantile(labels, (0.5, 0.9), method="inverted_cdf")
+    return None if math.isinf(median) else int(median), None if math.isinf(ninetieth) else int(ninetieth)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmarks import parser, run
 from tllib_ancon.errors import UserError
-from tllib_ancon.report.formats import to_markdown
+from tllib_ancon.report.formats import rendered
 from tllib_ancon.report.paired import paired_table
 from tllib_ancon.report.runs import PLACE, ROW
 from tllib_ancon.report.tables import ACCURACY, RowKey, measured
@@ -32,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> None:
     table = paired_table(runs, to(args.to, measured(runs, ACCURACY)) if args.to else None)
     if table is None:
         raise UserError("no two runs have the same pair, seed and start: there is nothing to compare")
-    print(to_markdown(table))
+    print(rendered("table.md", table=table))
 
 
 def to(reference: str, rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.report.fabricated import frame_of, write_run
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import page
+from tllib_ancon.report.formats import rendered
 from tllib_ancon.report.tables import ACCURACY, table
 from tllib_ancon.text import markdown
 
@@ -43,8 +43,8 @@ def wide(tmp_path: Path) -> str:
     for number in range(14):
         write_run(tmp_path, "ancon", f"Domain{number}-D")
     runs = frame_of(tmp_path)
-    title = "A report with a title of some length for a narrow screen"
-    return page(title, ["a remark"], [table(ACCURACY, runs)], figures(runs, [])[0])
+    content = {"remarks": ["a remark"], "tables": [table(ACCURACY, runs)], "pictures": figures(runs, [])[0]}
+    return rendered("page.html", title="A report with a title of some length for a narrow screen", **content)
 
 
 def test_nothing_is_loaded_from_elsewhere(wide: str) -> None:

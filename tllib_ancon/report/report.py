@@ -18,7 +18,7 @@ from tllib_ancon.paper.local import RECORD
 from tllib_ancon.paper.plan import Plan
 from tllib_ancon.report import tables
 from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import markdown, page
+from tllib_ancon.report.formats import rendered
 from tllib_ancon.report.paired import paired_table
 from tllib_ancon.report.runs import AdaptedRun, frame, read_runs, refuse_mixed_settings, runs_csv, some
 from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
@@ -42,17 +42,14 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     made = _tables(found, plan, varied)
     pictures, not_shown = figures(found, varied)
     remarks = [*_remarks(found, plan, records), *left_out, *not_shown]
-    texts = {
-        "report.md": markdown(title, remarks, made),
-        "runs.csv": runs_csv(found, varied),
-        "report.html": page(title, remarks, made, pictures),
-    }
-    files = {name: text.encode() for name, text in texts.items()}
+    content = {"title": title, "remarks": remarks, "tables": made, "pictures": pictures}
+    text, page = (rendered(template, **content) for template in ("report.md", "page.html"))
+    files = {"report.md": text.encode(), "runs.csv": runs_csv(found, varied).encode(), "report.html": page.encode()}
     out.mkdir(parents=True, exist_ok=True)
-    for name, content in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
-        write_bytes(out / name, content)
+    for name, written in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
+        write_bytes(out / name, written)
     where = f"{_counted(len(made), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
-    return f"{texts['report.md']}\n{terminal(where)}"
+    return f"{text}\n{terminal(where)}"
 
 
 def _counted(number: int, what: str) -> str:

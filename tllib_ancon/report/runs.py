@@ -22,7 +22,7 @@ from tllib_ancon.training.run import CONFIG, METRICS, NOT_SETTINGS, RESULT
 
 IDENTITY = (
     *("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights", "record_every"),
-    *("save_epochs", "save_logits", "save_predictions", "inputs"),
+    *("save_predictions", "inputs"),
 )
 """What tells runs of one table apart, where their files lie, or what of them is kept."""
 
@@ -194,8 +194,6 @@ def _read(path: Path) -> list[AdaptedRun]:
         return []
     with reading(path, "a finished adaptation"):
         result, metrics, source = read_json(path / RESULT), read_metrics(path), _source(config["checkpoint"], path)
-        if [line["epoch"] for line in metrics] != list(range((result.get("last") or result["start"])["epoch"] + 1)):
-            raise UserError(f"{path / METRICS} does not hold each epoch of the run once; make the run again")
         images = (config.get("inputs") or {}).get("images")  # of a Python call
         domains = {name: showable("+".join(config[name] or [])) for name in ("source", "target")}
         images = showable("+".join(images)) if isinstance(images, dict) else "images"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean
@@ -51,9 +51,6 @@ class Line:
     @property
     def name(self) -> str:
         return self.label + KINDS[self.kind]
-
-    def row(self, columns: Iterable[str]) -> list[Cell | None]:
-        return list(map(self.cells.get, columns))
 
 
 @dataclass(frozen=True)
