@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from tllib_ancon.certifying.session import Session, in_words
@@ -28,14 +28,13 @@ try:
     from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.requests import Request
-    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
     from starlette.routing import Mount, Route
 except ImportError:
     raise UserError("the page needs starlette and uvicorn: pip install starlette uvicorn") from None
 
 HOST = "127.0.0.1"
 PORT = 8765
-FILES = {"": ("page.html", "html"), "page.css": ("page.css", "css"), "page.js": ("page.js", "javascript")}
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -86,8 +85,7 @@ def create_app(session: Session, token: str, finish: Callable[[], None]) -> Star
         return response
 
     async def file(request: Request) -> Response:
-        name, kind = FILES[request.url.path.rpartition("/")[2]]
-        return Response(files(__package__).joinpath(name).read_bytes(), media_type=f"text/{kind}")
+        return FileResponse(Path(__file__).with_name(request.url.path.rpartition("/")[2] or "page.html"))
 
     async def state(request: Request) -> Response:
         return JSONResponse(state_of(session))
@@ -125,7 +123,7 @@ def create_app(session: Session, token: str, finish: Callable[[], None]) -> Star
         return JSONResponse({}, background=BackgroundTask(finish))
 
     routes = [
-        *(Route(f"/{name}", file) for name in FILES),
+        *(Route(f"/{name}", file) for name in ("", "page.css", "page.js")),
         Route("/state", state),
         Route("/image/{number:int}", image),
         Route("/answer", changing(session.answer), methods=["POST"]),

@@ -30,10 +30,12 @@ from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.predictor import Predictor
-from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, SOURCE, RunDirectory
+from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.saved import read_arrays, write_arrays
 from tllib_ancon.training.teaching import Labels, certifying, names_of
 
+CHOSEN = ("root", "batch_size", "workers", "threads", "quiet")
+"""Settings that stand for those of the run."""
 ANSWERS = "answers.jsonl"
 FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
@@ -155,23 +157,24 @@ class ModelPair:
         self.config, self.given, self.transform = config, model or config.model, transform
         if images is not None:
             self.everything = images
-        stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of one stage, or of two
-        kept = {stage: stage.config() for stage in stages if (stage.path / "config.json").is_file()}
-        found = next((stage for stage, settings in kept.items() if settings.get("command") == "adapt"), None)
-        if found is None:
-            raise UserError(f"{config.run} holds no adaptation; give the run directory of adapt, run or script")
-        self.directory, recorded, run = found, kept[found], f"the run in {found.path}"
-        if not found.finished:
+        stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of `adapt`, or of `script`
+        kept = ((stage, stage.config()) for stage in stages if (stage.path / CONFIG).is_file())
+        found = [(stage, settings) for stage, settings in kept if settings.get("command") == "adapt"]
+        if not found:
+            raise UserError(f"{config.run} holds no adaptation; give the run directory of adapt or script")
+        self.directory, recorded = found[0]
+        run = f"the run in {self.directory.path}"
+        if not self.directory.finished:
             raise UserError(f"{run} is not finished; give its command again first")
         if images is None and recorded.get("root") is None and config.root is None:
             raise UserError(f"{run} does not know where its images are; give their folder as `root`")
-        self.start = inputs.find_model(config.checkpoint or _start(found, recorded), self.given)
+        self.start = inputs.find_model(config.checkpoint or _start(self.directory, recorded), self.given)
+        start = self.start.checkpoint
         taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
-        given = {name: getattr(config, name) for name in ("root", "batch_size", "workers", "threads", "quiet")}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        taken |= {name: getattr(config, name) for name in CHOSEN if getattr(config, name) is not None}
         taken["views"] = 1 if recorded.get("no_hflip") else recorded.get("views")  # of the adaptation, for both models
-        self.settings = PredictConfig(**{**taken, **chosen, "override": True, "checkpoint": self.start.checkpoint})
-        self.checkpoints = {"start": self.start.checkpoint, "adapted": str(found.checkpoints / BEST)}
+        self.settings = PredictConfig(**{**taken, "override": True, "checkpoint": start})
+        self.checkpoints = {"start": start, "adapted": str(self.directory.checkpoints / BEST)}
         self._num_classes, self._recorded = len(recorded["inputs"]["classes"]), recorded
 
     @cached_property

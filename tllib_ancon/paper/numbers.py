@@ -42,17 +42,19 @@ def tables() -> list[str]:
 
 def published(table: str) -> list[Row]:
     """The rows that the paper prints in one of :func:`tables`, in its order."""
-    if table not in _TABLES:
-        raise unknown_name("table of the paper", table, _TABLES)
-    return _rows(table)
+    return _rows(_known(table, _TABLES))
 
 
 def other(table: str) -> list[Row]:
     """Rows published by other projects for the setting of one of :func:`tables`, or for ``digits``; none where no rows
     are kept. Their protocols differ (selection on labels, splits, passes over the data); see each ``source``."""
-    if table not in {*_TABLES, "digits"}:
-        raise unknown_name("table", table, {*_TABLES, "digits"})
-    return _rows(f"other_{table}")
+    return _rows(f"other_{_known(table, (*_TABLES, 'digits'))}")
+
+
+def _known(table: str, tables: tuple[str, ...]) -> str:
+    if table not in tables:
+        raise unknown_name("table of the paper", table, tables)
+    return table
 
 
 def _rows(name: str) -> list[Row]:
