@@ -88,11 +88,8 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
         content = {f"{part}.{name}": state[name] for part, state in entries.items() for name in state}
     state = dict(next(filter(_is_state_dict, (content, *map(entries.get, ENTRIES))), {}))
     if not state:
-        what = (
-            f"a dict with the entries {one_line(', '.join(map(str, entries)))}"
-            if entries
-            else f"a {type(content).__name__}"
-        )
+        names = one_line(", ".join(map(str, entries)))
+        what = f"a dict with the entries {names}" if names else f"a {type(content).__name__}"
         raise UserError(f"checkpoint {path} is not a plain state dict but {what}; save the weights alone: {SAVE}")
     for name, tensor in state.items():
         odd = tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided or tensor.is_complex()
