@@ -134,8 +134,8 @@ def load(
             classifier = rebuild_model(layout, backbone, num_classes, pool, not scratch)
         elif library_of(arch)[0] is None:
             raise UserError(
-                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}); for "
-                f"{arch} give one of TLLib's image classification scripts, dalib, the AnCon authors or this package"
+                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}); "
+                f"for {arch} give one of TLLib's image classification scripts, dalib, the AnCon authors or this package"
             )
         else:
             network = create_network(arch, num_classes, options=arch_options)
