@@ -7,6 +7,7 @@ import copy
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from tllib_ancon.training.online import Online, online
 
 BATCH, SEVERITY = 200, 5
 METHODS = ("source", "adabn", "tent", "eta", "roid", "ancon-auto")
-MODES = ("episodic", "continual")
+MODES = ("continual", "episodic")
 STATELESS = METHODS[:2]
 """Methods to which a reset changes nothing: measured once."""
 COLUMNS = ["network", "images", "mode", "method", "corruption", "accuracy", "seconds"]
@@ -44,8 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
         source = load(next(args.folder.glob(f"{network}-*.th"))).to(memory_format=torch.channels_last)
         if args.speed:
             print(f"{network}: online(method='tent') takes {ratio(source, images, args.speed):.3f} of a plain loop")
-        for method in args.methods:
-            for mode in MODES[:1] if method in STATELESS else MODES:
+        for mode, method in product(MODES, args.methods):
+            if mode == "continual" or method not in STATELESS:
                 measure(args, network, source, method, mode, images, labels)
     print(table(pandas.read_csv(args.out / "online.csv")))
     return 0
@@ -60,7 +61,7 @@ def measure(
     key = {"network": network, "images": len(images), "mode": mode, "method": method}
     mine = np.logical_and.reduce([rows[name] == value for name, value in key.items()])
     known = set(rows[mine].corruption)
-    if mode == "continual" and 0 < len(known) < len(CORRUPTIONS):
+    if mode == "continual" and method not in STATELESS and len(known) < len(CORRUPTIONS):
         rows[~mine].to_csv(path, index=False)
         known = set()
     model = source if method == "source" else online(source, method=method)
@@ -134,7 +135,7 @@ def table(rows: pandas.DataFrame) -> str:
     cells = {key: f"{row['mean']:.1f} ± {row['sem']:.1f}" for key, row in found.iterrows() if row["count"] == 15}
     made = []
     for network, images, mode in dict.fromkeys((one[0], one[1], mode) for one in cells for mode in MODES):
-        of_mode = {method: "episodic" if method in STATELESS else mode for method in METHODS}
+        of_mode = {method: "continual" if method in STATELESS else mode for method in METHODS}
         values = [cells.get((network, images, of_mode[method], method), "–") for method in METHODS]
         made.append([f"{network}, {images:,} images, {mode}", *values])
     return markdown(["network and stream", *METHODS], made, numbers=True)

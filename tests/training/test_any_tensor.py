@@ -1,5 +1,6 @@
 """Inputs that are not images, and models with one logit."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 import tllib_ancon
 from tllib_ancon.cli.main import main
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
 
 QUICK = {"epochs": 3, "workers": 0, "threads": 1, "quiet": True, "batch_size": 64}
@@ -119,17 +121,60 @@ def test_a_line_says_that_nothing_augments(capsys: pytest.CaptureFixture[str]) -
     assert "no augmentation" in capsys.readouterr().err
 
 
-def test_a_file_of_arrays_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / "x.npy", digits()[1])
+def test_a_file_of_arrays_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, shifted, labels = digits()
+    for folder, rows in (("source", features), ("target", shifted)):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "x.npy", rows)
+        np.save(tmp_path / folder / "y.npy", labels)
     torch.save(trained().state_dict(), tmp_path / "model.pth")
     (tmp_path / "networks_of_test.py").write_text("from tests.training.test_any_tensor import trained as build\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    model = ["--checkpoint", "model.pth", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
-    assert main(["adapt", "x.npy", "-d", "Arrays", *model, "--epochs", "1", "--log", "run"]) == 0
-    words = ["x.npy", "-d", "Arrays", "--checkpoint", "run", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
-    assert main(["predict", *words, "--out", "out.csv"]) == 0
-    assert len((tmp_path / "out.csv").read_text().splitlines()) == len(digits()[1]) + 1
+    common = ["target/x.npy", "-d", "Arrays", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
+    assert main(["adapt", *common, "--checkpoint", "model.pth", "--epochs", "1", "--log", "run"]) == 0
+    assert main(["predict", *common, "--checkpoint", "run", "--out", "out.csv"]) == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == len(shifted) + 1
+    capsys.readouterr()
+    assert (
+        main(["evaluate", *common, "-t", ".", "--checkpoint", "run", "--also", "source/x.npy", "--json", "scores.json"])
+        == 0
+    )
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    before, after = scores["source_accuracy"]["before"], scores["source_accuracy"]["after"]
+    assert before > 95 > after
+    shown = f"accuracy on the source: {before:.2f} % before adaptation, {after:.2f} % after"
+    assert shown in capsys.readouterr().out
+    source = as_domain(features, labels=labels)
+    found = tllib_ancon.assess(trained(), shifted, checkpoint="run", source=source, batch_size=64)
+    assert found.source_accuracy == scores["source_accuracy"]
+    assert shown in str(found)
+
+
+def test_class_frequencies_come_with_an_interval_once_there_are_labels() -> None:
+    _, shifted, labels = digits()
+    kept = np.flatnonzero((labels < 3) | (np.arange(len(labels)) % 4 == 0))
+    model, shifted, labels = trained(), shifted[kept], labels[kept]
+    found = tllib_ancon.assess(model, shifted, batch_size=64)
+    predicted = tllib_ancon.predict(model, shifted).class_prior
+    np.testing.assert_allclose(found.class_prior, predicted, atol=1e-6)
+    assert found.class_prior_interval is None
+    answered = tllib_ancon.assess(model, shifted, answers=labels, batch_size=64)
+    truth = np.bincount(labels, minlength=10) / len(labels)
+    np.testing.assert_allclose(answered.class_prior, truth, atol=1e-9)
+    np.testing.assert_allclose(answered.class_prior_interval, np.stack([truth, truth], 1), atol=1e-9)
+
+
+def test_agreement_without_batch_norm_is_of_two_views() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4 * 36, 3))
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    settings = {"image_size": 8, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
+    found = tllib_ancon.assess(network, pixels, **settings)
+    one, other = (tllib_ancon.predict(network, pixels[:, :, ::step], **settings).labels for step in (1, -1))
+    assert found.indicators["agreement"] == pytest.approx((one == other).mean())
 
 
 @pytest.mark.parametrize(

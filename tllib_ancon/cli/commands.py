@@ -165,7 +165,7 @@ def assess(config: AssessConfig) -> None:
         say("next: repeat the command with --questions FILE, which lists images to label")
     if "json" in out:
         written = {name: value for name, value in vars(found).items() if name != "source"}
-        write_bytes(out["json"], (json.dumps(written, indent=2) + "\n").encode())
+        write_bytes(out["json"], (json.dumps(written, indent=2, default=list) + "\n").encode())
 
 
 def certify(config: CertifyConfig) -> None:
@@ -228,6 +228,9 @@ class EvaluateConfig(PredictConfig):
 
     per_class_eval: bool = False
     """show the accuracy of each class, too"""
+    also: Annotated[str | None, Flag(metavar="SOURCE")] = None
+    """labelled images of the source, whose accuracy is shown before and after adaptation: a folder of class folders, or
+    with --data the name of a domain"""
     json_file: Annotated[str | None, Flag(metavar="FILE")] = Field(None, alias="json")
     """JSON file to write the numbers to"""
 
@@ -238,7 +241,7 @@ def evaluate(config: EvaluateConfig) -> None:
 
     if config.json_file:
         new_file(config.json_file, setting="json")
-    scores, classes = evaluate(config)
+    scores, classes = evaluate(config, config.also)
     devices.on_main(show)(scores, classes if config.per_class_eval else (), config.json_file)
 
 
@@ -253,6 +256,10 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
     for name in CRITERIA:
         if name in scores:
             print(f"{name:<20} {scores[name]:.4f}")
+    if "source_accuracy" in scores:
+        from tllib_ancon.training.evaluate import source_line
+
+        print(source_line(scores["source_accuracy"]))
     for name, accuracy in zip(classes, scores.get("per_class_accuracy", ()), strict=False):
         say(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
     if file:

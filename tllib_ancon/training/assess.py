@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import scores_under_dropout
+from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
-from tllib_ancon.training.inference import Predictions, predict_domain
+from tllib_ancon.training.inference import Predictions, View, predict_domain
 from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
@@ -48,6 +51,10 @@ class Assessment(Shown):
         labels: answers that counted
         images: N
         source: statistics of the source's features, for another call's ``source``
+        class_prior: (K,) estimated frequency of each class. Without labels: its fraction of the predicted classes
+        class_prior_interval: (K, 2), lower and upper end for each class, valid as ``interval``; None without labels
+        source_accuracy: accuracy in % on the source ``after`` adaptation, and ``before`` if the model is a run's; None
+            unless ``source`` has labels
     """
 
     accuracy: float | None
@@ -57,6 +64,9 @@ class Assessment(Shown):
     labels: int
     images: int
     source: SourceStatistics | None
+    class_prior: NDArray[np.float64]
+    class_prior_interval: NDArray[np.float64] | None
+    source_accuracy: Mapping[str, float] | None = None
 
     def __repr__(self) -> str:
         first = f"{UNRELIABLE}, {self.images:,} images"
@@ -64,7 +74,8 @@ class Assessment(Shown):
             lower, upper = (100 * end for end in self.interval)
             first = f"accuracy {100 * self.accuracy:.1f} %, between {lower:.1f} and {upper:.1f} %, "
             first += f"from {self.labels:,} labels of {self.images:,} images"
-        return "\n".join([first, *assessing.in_words(self.indicators, self.labels_needed)])
+        lost = [] if self.source_accuracy is None else [source_line(self.source_accuracy)]
+        return "\n".join([first, *assessing.in_words(self.indicators, self.labels_needed), *lost])
 
 
 def assess(
@@ -105,7 +116,11 @@ def assess(
         of_source = source if source is not None or start is None else start.statistics
         if source is None and config.source:
             source = inputs.open_images(config, config.source, classes=classes)
+        lost = None
         if source is not None and not isinstance(source, SourceStatistics):
+            labelled = _labelled(source, classes)
+            if labelled is not None:
+                lost = source_accuracy(Predictor(config, model, evaluation_transform), labelled)
             of_source = passes.statistics(as_domain(source, labels=False))
         names = names_of(target, str(images if isinstance(images, str | Path) else config.root))
         given = config.answers if answers is None else answers
@@ -117,7 +132,17 @@ def assess(
         if config.questions is not None:
             rows = [COLUMNS, *([names[position], ""] for position in order)]
             write_bytes(Path(config.questions), csv_text(rows).encode())
-        return _assessed(passes, target, of_source, None if answered is None else answered[order])
+        return replace(
+            _assessed(passes, target, of_source, None if answered is None else answered[order]), source_accuracy=lost
+        )
+
+
+def _labelled(source: Any, classes: Sequence[str] | None) -> Domain | None:
+    """The images of a source if they have labels: a labelled domain, or a folder of the class folders."""
+    if isinstance(source, Domain):
+        return source if source.labels is not None else None
+    is_folder = isinstance(source, str | os.PathLike) and os.path.isdir(source)
+    return as_domain(source, classes=classes) if is_folder and classes and {*classes} <= {*os.listdir(source)} else None
 
 
 def passes_of(
@@ -150,9 +175,9 @@ class Passes:
         images = UnlabelledImages(domain, self.transform)
         return ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
 
-    def predictions(self, domain: Domain, network: nn.Module | None = None) -> Predictions:
+    def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Predictions:
         """In the loader's order."""
-        found = predict_domain(network or self.classifier, self.loader(domain), devices.device(), len(domain))
+        found = predict_domain(network or self.classifier, self.loader(domain), devices.device(), len(domain), view)
         if not found.logits.isfinite().all():
             raise UserError("the model's logits are not finite: its weights are damaged. Give another checkpoint")
         return found
@@ -180,7 +205,11 @@ def _assessed(
     found |= scores_under_dropout(predictions, classifier.head)
     if has_statistics(classifier):
         found["agreement"] = assessing.agreement(classes, passes.mixed(target))
+    elif not target.holds_tensors:  # without batch-norm by another view
+        other = passes.predictions(target, view=mirror).logits.argmax(1).cpu().numpy()
+        found["agreement"] = assessing.agreement(classes, other)
     labels, accuracy, interval = 0, None, None
+    prior, ends = np.bincount(classes, minlength=logits.shape[1]) / count, None
     if answers is not None:
         labels = int(np.argmax(np.append(answers, -1) < 0))
         if labels < FEWEST_ANSWERS:
@@ -189,6 +218,11 @@ def _assessed(
                 "`questions=FILE` writes the images to label, in that order"
             )
         right = (answers == classes)[:labels]
-        accuracy, interval = assessing.labelled_accuracy(right, softmax(logits, 1).max(1), delta)
+        probabilities = softmax(logits, 1)
+        accuracy, interval = assessing.labelled_accuracy(right, probabilities.max(1), delta)
+        each = [
+            assessing.labelled_accuracy(answers[:labels] == k, probabilities[:, k], delta) for k in range(len(prior))
+        ]
+        prior, ends = (np.array(values) for values in zip(*each, strict=True))
     needed = assessing.labels_needed(0.5 if accuracy is None else accuracy, count, delta)
-    return Assessment(accuracy, interval, found, needed, labels, count, source)
+    return Assessment(accuracy, interval, found, needed, labels, count, source, prior, ends)

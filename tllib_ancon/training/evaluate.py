@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tllib_ancon import evaluation, selection
 from tllib_ancon.config import PredictConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.tensors import ARRAYS
+from tllib_ancon.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.run import SOURCE, RunDirectory
 
 
-def evaluate(config: PredictConfig) -> tuple[dict[str, Any], Sequence[str]]:
+def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
     """Score a model: the number of ``images``, the label-free scores, and with labels accuracy and calibration.
+    ``also`` names labelled images of the source, for :func:`source_accuracy`.
 
     Returns: the scores, and the names of the classes
 
@@ -29,4 +35,35 @@ def evaluate(config: PredictConfig) -> tuple[dict[str, Any], Sequence[str]]:
         scores: dict[str, Any] = {"images": len(images), **selection.score_all(logits.softmax(1))}
         if images.labels is not None:
             scores |= evaluation.summarize(logits, torch.from_numpy(images.labels), images.num_classes)
+        if also is not None:
+            scores["source_accuracy"] = source_accuracy(predictor, also)
         return scores, images.classes
+
+
+def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, float]:
+    """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``.
+
+    A text is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset.
+    """
+    config = predictor.config
+    if isinstance(source, str):
+        is_root = config.data in (None, ARRAYS)
+        own = config.replace(root=source) if is_root else config
+        source = inputs.open_images(own, () if is_root else (source,), "test", predictor.classes)
+    source = inputs.with_classes(source, predictor.network.num_classes, predictor.start)
+    if source.labels is None:
+        raise UserError(f"the source {source.name} has no labels, and its accuracy needs them; pass labelled images")
+    predictors, start = {"after": predictor}, predictor.start
+    if start is not None and start.run is not None:
+        kept = RunDirectory(start.run).checkpoints / SOURCE
+        first = str(kept) if kept.is_file() else (start.recorded or {}).get("checkpoint")
+        if first is not None:
+            predictors = {"before": Predictor(config, start=replace(start, checkpoint=first)), **predictors}
+    found = {name: each.logits(source).argmax(1) == source.labels for name, each in predictors.items()}
+    return {name: 100 * float(right.mean()) for name, right in found.items()}
+
+
+def source_line(accuracy: Mapping[str, float]) -> str:
+    """The accuracies of :func:`source_accuracy` in words."""
+    before = f"{accuracy['before']:.2f} % before adaptation, " if "before" in accuracy else ""
+    return f"accuracy on the source: {before}{accuracy['after']:.2f} %{' after' if before else ''}"

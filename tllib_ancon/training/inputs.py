@@ -204,7 +204,7 @@ def unlabelled_images(config: PredictConfig) -> Domain:
     """The images of a list or of a folder, or one image; no label is read."""
     root = Path(str(config.root))
     if config.data == ARRAYS:
-        return open_arrays(root).without_labels()
+        return open_arrays(root)
     if config.data is not None and not root.is_file():
         raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     if root.is_file() and not root.name.lower().endswith(SUFFIXES):
