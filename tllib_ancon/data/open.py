@@ -32,7 +32,7 @@ from tllib_ancon.data.tensors import ARRAYS, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.errors import UserError, reading, unknown_name
 
-NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, *LAYERED, *TLLIB, ARRAYS, f"{HUGGING_FACE}NAME_OR_PATH")
+NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, ARRAYS, *LAYERED, *TLLIB, f"{HUGGING_FACE}NAME_OR_PATH")
 
 
 def open_domain(
