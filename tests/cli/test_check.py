@@ -112,18 +112,6 @@ def test_class_orders_that_differ(check: Check, tmp_path: Path) -> None:
     assert (status, "has other class folders than" in said) == (1, True)
 
 
-def test_what_is_not_there(check: Check, tmp_path: Path) -> None:
-    for data, hint in {
-        "ImageList": "TLLib's layout is one `path label` a line",
-        "ImageFolder": "expected a folder a class",
-        "Folder": "no image here",
-        "ImageNetC": "corruption/severity/class/*",
-        "CorruptedImages": "corruption/severity/class/*",
-    }.items():
-        status, said = check(data)
-        assert (status, hint in said) == (1, True), said
-
-
 def test_a_hugging_face_dataset(check: Check, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
     pictures(tmp_path, "web")

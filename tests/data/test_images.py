@@ -65,11 +65,6 @@ def half(path: Path) -> None:
             Image.new("F", (4, 4), float("nan")).save,
             r"a\.tif: cannot be decoded \(it holds values from .* save it with 8 bits",
         ),
-        (
-            "a.tif",
-            Image.new("F", (4, 4), float("inf")).save,
-            r"a\.tif: cannot be decoded \(it holds values from .* save it with 8 bits",
-        ),
         ("a.png", Image.new("L", (200, 200)).save, r"a\.png: cannot be decoded .*limit"),
         ("a.png", os.mkdir, r"a\.png cannot be read as an image \(Is a directory"),
     ],

@@ -88,12 +88,7 @@ def python(root: Path) -> Domain:
     return as_domain(Pairs(), labels=[number // 4 for number in range(COUNT)], classes=CLASSES)
 
 
-def python_folder(root: Path) -> Domain:
-    write(root)
-    return as_domain(root)
-
-
-KINDS = [image_list, image_folder, corrupted, folder, hugging_face, python, python_folder]
+KINDS = [image_list, image_folder, corrupted, folder, hugging_face, python]
 of_all = pytest.mark.parametrize("opened", KINDS)
 
 

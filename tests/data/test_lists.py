@@ -102,11 +102,8 @@ def test_paths_are_those_that_were_given(relative: list[str], root: str, random)
     assert [os.fsdecode(name) for name in domain.images.stored] == relative
     positions = random.choices(range(len(expected)), k=5) if relative else []
     assert domain.subset(positions).paths == [expected[position] for position in positions]
-
-
-def test_paths_hold_any_bytes() -> None:
-    strange = ["/root/a.png", "/rooter/b.png", "/c.png", os.fsdecode(b"/root/caf\xe9.png")]
-    assert Domain.of_files("d", strange, root="/root").paths == strange
+    strange = ["/rooter/b.png", os.fsdecode(b"/data/root/caf\xe9.png")]
+    assert Domain.of_files("d", strange, root=root).paths == strange
 
 
 def labelled(**labels_by_folder: list[int]) -> tuple[list[str], np.ndarray]:

@@ -100,16 +100,6 @@ def test_everything_is_as_before_afterwards(write, capsys, monkeypatch):
     assert "MPLBACKEND" not in os.environ
 
 
-def test_two_scripts_do_not_share_their_utils(write, tmp_path):
-    first = write("def main(args): assert utils.WHERE.endswith('examples/utils.py')")
-    (tmp_path / "other").mkdir()
-    second = tmp_path / "other" / "cdan.py"
-    second.write_text(first.read_text().replace("examples/", "other/"))
-    (tmp_path / "other" / "utils.py").write_text("WHERE = __file__\n")
-    assert [run(first).failure, run(second).failure] == [None, None]
-    assert "utils" not in sys.modules
-
-
 @pytest.mark.parametrize(("code", "status", "failure"), REFUSED["scripts"])
 def test_exit_status(write, capsys, code, status, failure):
     result = run(write(code))
@@ -170,24 +160,6 @@ def test_tllib_is_found_in_the_checkout_of_the_script(write, tmp_path, monkeypat
     result = run(path)
     sys.modules.pop("tllib", None)
     assert result.failure is None
-
-
-@requires_tllib
-def test_tllibs_logger_is_closed_and_the_terminal_is_not(write, capsys):
-    path = write(
-        """
-        from tllib.utils.logger import CompleteLogger
-        def main(args):
-            CompleteLogger(args.log, "test")
-            print("measured")
-        """
-    )
-    result = run(path, "--log", "run")
-    print("after")
-    assert result.log_directory == Path.cwd() / "run"
-    assert capsys.readouterr().out == "measured\nafter\n"
-    (log,) = result.log_directory.glob("test-*.txt")
-    assert log.read_text() == "measured\n"
 
 
 def test_vision_transformers_return_the_class_token(write, monkeypatch):
