@@ -58,7 +58,7 @@ class DisagreementTest:
 
     .. math:: H_{\mathrm{better}}: \Delta \le \mathrm{margin} \qquad H_{\mathrm{worse}}: \Delta \ge -\mathrm{margin}
 
-    and says "better" or "worse" when the first or the second is rejected. The evidence against a hypothesis is the
+    and returns "better" or "worse" when the first or the second is rejected. The evidence against a hypothesis is the
     wealth of bettors who bet against it at odds that are fair or worse if it is true. With :math:`z = (1 + y) / 2`,
 
     .. math:: E_t = \sum_j w_j \prod_{s \le t} \Big( 1 - \theta_j + \theta_j \frac{z_s}{\eta_s} \Big),
@@ -170,7 +170,7 @@ class DisagreementTest:
     @property
     def verdict(self) -> Verdict:
         """What the labels have decided. It stays, unless later labels prove it false. With all M known it is exact, and
-        "undecided" then says that the difference is within the margin."""
+        "undecided" then means that the difference is within the margin."""
         never = len(self._outcomes)
         better, worse = (int(_first_at(curve, math.log(self.threshold), never)) for curve in self.log_curves)
         decided: list[tuple[int, Verdict]] = sorted([(better, "better"), (worse, "worse")])

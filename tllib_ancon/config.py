@@ -32,7 +32,7 @@ RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
 
 STANDARD_OUTPUT = "-"
-"""The file that stands for standard output."""
+"""The file name of standard output."""
 
 INHERITED = (
     *("arch", "arch_option", "bottleneck_dim", "bottleneck_dropout", "no_pool", "norm_mean", "norm_std"),
@@ -50,7 +50,7 @@ ASSUMED: dict[str, Any] = {
     "resize_size": 224,
     "crop_fraction": 0.875,
 }
-"""What stands for an inherited setting where there is no run to take it from. (``norm_mean`` and ``norm_std`` follow
+"""Defaults of inherited settings, where there is no run to take them from. (``norm_mean`` and ``norm_std`` follow
 the architecture, ``train_resizing`` and ``val_resizing`` the dataset.)"""
 
 OF_THE_NETWORK = ("image_size", "crop_fraction")
@@ -70,7 +70,7 @@ Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
 CriterionOfAnEpoch = Literal["infomax", "corr_c", "mean_entropy"]
 
 CRITERIA_OF_AN_EPOCH: tuple[str, ...] = get_args(CriterionOfAnEpoch)
-"""Those that a run records of every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
+"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
 
 
 class DataConfig(Settings):
@@ -219,14 +219,14 @@ class StartConfig(NetworkConfig):
     photo of a ..."""
 
     def refuse_beside_a_model(self) -> None:
-        """Refuse the settings that say which network it is and from what it starts, where a module is given."""
+        """Raise an error for settings that define the network or its start, where a module is given."""
         for name in ("start", "checkpoint", "model"):
             if getattr(self, name, None) is not None:
                 raise UserError(f"give a model or `{name}`, not both")
         self.refuse_of_a_network()
 
     def refuse_of_a_network(self) -> None:
-        """Refuse the settings that say which network it is, where that is known."""
+        """Raise an error for settings that define the network, where it is known."""
         for name, field in settings_of(ModelConfig).items():
             if getattr(self, name, None) != field.default:
                 raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
@@ -286,15 +286,15 @@ class OptimizationConfig(Settings):
 
 
 class RunConfig(Settings):
-    """Where a run is kept, its seed and what is shown."""
+    """The run directory, its seed and its output."""
 
     FLAG = Flag(group="run")
 
     log: Annotated[str | None, Flag(metavar="DIR", common=True, decides=False)] = None
-    """run directory; by default runs/source or runs/adapted by the command, and in Python none, which keeps
+    """run directory; by default runs/source or runs/adapted by the command, and in Python none, which stores
     nothing on disk"""
     overwrite: Annotated[bool, Flag(decides=False)] = False
-    """replace the run that is in the run directory; if the new run is cut off, the same command continues it"""
+    """replace the run that is in the run directory; if the new run is interrupted, the same command resumes it"""
     seed: Annotated[Seed, Flag(common=True)] = 0
     """seed of every random number"""
     deterministic: bool = False
@@ -559,7 +559,7 @@ class AssessConfig(PredictConfig):
     seed: Seed = 0
     """seed of the order of the images"""
     json_file: Annotated[str | None, Flag(metavar="FILE", group="output")] = Field(None, alias="json")
-    """JSON file to write what was found to"""
+    """JSON file of the results"""
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):

@@ -62,7 +62,7 @@ BAD_INPUT = (UserError, OSError, UnicodeError, RecursionError, OverflowError)
 
 
 def in_words(error: BaseException) -> str:
-    """What one of :data:`BAD_INPUT` says to the user; a data-loader worker wraps it in the text of a traceback."""
+    """The message of one of :data:`BAD_INPUT`; a data-loader worker wraps it in the text of a traceback."""
     text = re.split(r"^[\w.]*Error: ", str(error), flags=re.MULTILINE)[-1]
     if isinstance(error, UserError):
         return text

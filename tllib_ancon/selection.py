@@ -132,7 +132,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
 
     Args:
         scores: one score per epoch; index 0 is the source model where epoch 0 was scored.
-        criterion (str): a name in :data:`CRITERIA`; it says which end is better.
+        criterion (str): a name in :data:`CRITERIA`; it defines which end is better.
 
     Raises:
         UserError: for an unknown name (the nearest one), and if no score is a number

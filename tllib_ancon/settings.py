@@ -33,7 +33,7 @@ class Flag:
 
     Attributes:
         also: another spelling, such as ``-b``
-        metavar: stands for the value in the help text; by default by the type
+        metavar: name of the value in the help text; by default from the type
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued

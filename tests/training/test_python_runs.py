@@ -223,7 +223,7 @@ def test_tensors_and_transforms_of_ones_own(folder: Path, tmp_path: Path, monkey
     again = tllib_ancon.predict(model, images, checkpoint=str(tmp_path / "run"), workers=0)
     expected = tllib_ancon.predict(result.model, images, workers=0)
     np.testing.assert_array_equal(again.probabilities, expected.probabilities)
-    with pytest.raises(UserError, match="nothing says how images are prepared"):
+    with pytest.raises(UserError, match="the preprocessing of this network is unknown"):
         tllib_ancon.predict(model, "photos", checkpoint=str(tmp_path / "run"), workers=0)
     assert result.certify(workers=0).question is not None
 

@@ -1,4 +1,4 @@
-"""The certificate of a run: which of its two models is kept."""
+"""The certificate of a run: which of its two models is better."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def certify(
     side: Side = "better",
     **settings: Any,
 ) -> Session:
-    """Tell by labels of a few images, those on which two models disagree, whether adaptation helped.
+    """Test by labels of a few images, on which two models disagree, whether adaptation helped.
 
     Args:
         source, adapted: the two models, as :func:`tllib_ancon.predict` takes them
@@ -103,7 +103,7 @@ def certify(
             image without one, in place of a user
         classes: names of the K classes. Default: their numbers
         evaluation_transform: as for :func:`tllib_ancon.predict`
-        delta: largest probability of a false verdict, as ``side`` says
+        delta: largest probability of a false verdict, for the verdicts of ``side``
         margin: difference of accuracy that does not matter, as a share of all images
         seed: of the order of the questions
         side: "better" if ``delta`` is of a false "better", and as much of a false "worse"; "both" if of both together

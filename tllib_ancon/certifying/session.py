@@ -32,7 +32,7 @@ Certificate = dict[str, Any]
 
 CHECKSUM = "crc32"
 FAVOURING = (0.6, 0.7, 0.8)
-"""Shares of the decisive disagreements in favour of the adapted model for which it says what "better" would take."""
+"""Fractions of decisive disagreements in favour of the adapted model, for which it reports the labels needed."""
 DECISIVE = (8.5, 10)
 """Prior counts of decisive disagreements and of all disagreements: the ratio of the 105 runs in
 benchmarks/results/certification_grid.md."""
@@ -91,8 +91,7 @@ class AnswerLog:
     answers belong to; an existing file must have the same. ``entries`` are the lines after it that the file had.
 
     The last entry of a line, ``crc32``, is the checksum of the object without it. Files of version 0.1 have no
-    checksums. A last line that is no whole object was cut off by the end of its process and never acknowledged; it is
-    left out.
+    checksums. An incomplete last line was never acknowledged; it is left out.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]):
@@ -110,12 +109,12 @@ class AnswerLog:
         begun = {"side": "both", **entries[0]}  # the only one there was once
         different = [name for name in {**header, **entries[0]} if begun.get(name) != header.get(name)]
         if "predictions" in different:
-            raise UserError(f"{path} holds answers about other predictions; move it away to begin anew")
+            raise UserError(f"{path} holds answers about other predictions; move it away to start again")
         if different:
             name = different[0]
             raise UserError(
                 f"{path} was begun with `{name}` {begun.get(name)}, not {header.get(name)}: its settings cannot "
-                "change once labels are known; give the same, or move the file away to begin anew"
+                "change once labels are known; give the same, or move the file away to start again"
             )
 
     def append(self, entry: dict[str, Any]) -> None:
@@ -125,7 +124,7 @@ class AnswerLog:
         self._lines = lines
 
     def _entry(self, number: int, line: bytes) -> dict[str, Any]:
-        where, advice = f"{self.path}, line {number},", "; restore it from a copy, or move it away to begin anew"
+        where, advice = f"{self.path}, line {number},", "; restore it from a copy, or move it away to start again"
         with reading(where, "an answer", advice):
             entry: dict[str, Any] = dict(json.loads(line.decode(errors="surrogateescape")))
             entry.pop(CHECKSUM, None)
@@ -142,8 +141,8 @@ class AnswerLog:
 
 
 class Question(NamedTuple):
-    """The image whose class is asked, by its position among all N and its name. The classes that the models say come in
-    random order, so that the user does not know which model said which."""
+    """The image whose class is asked, by its position among all N and its name. The predicted classes come in
+    random order, so that the user does not know which model predicts which."""
 
     position: int
     name: str

@@ -187,7 +187,7 @@ class CheckConfig(DataConfig):
     workers: Annotated[Count, Flag("-j")] = 2
     """processes that decode images"""
     json_file: Annotated[str | None, Flag(metavar="FILE")] = Field(None, alias="json")
-    """JSON file to write what was found to"""
+    """JSON file of the results"""
 
 
 def check(config: CheckConfig) -> int:

@@ -20,7 +20,7 @@ from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, rang
 class Flags:
     """The flags of some settings on one parser.
 
-    A flag that is not given leaves no trace in the parsed arguments: what was given can be told from what is a default.
+    A flag that is not given leaves no trace in the parsed arguments: a given value differs from a default.
     """
 
     settings: Mapping[str, FieldInfo]
@@ -101,7 +101,7 @@ def help_text(setting: FieldInfo, needed: bool = False) -> str:
 
 
 def _default(setting: FieldInfo) -> str:
-    """The default in words; empty where the help text tells it."""
+    """The default in words; empty where the help text has it."""
     defaults, default = flag_of(setting).defaults, setting.default
     if defaults is not None and len(set(defaults.values())) > 1:
         by_method = (f"{method} {_shown(value)}" for method, value in defaults.items() if value is not None)

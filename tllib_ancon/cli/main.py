@@ -31,28 +31,28 @@ COMMANDS = {
     "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
     "export": "write the model of a run as ONNX, a torch.export program, or weights in their first layout",
     "assess": "estimate a model's accuracy on images from a few labels, or compute indicators of it without labels",
-    "certify": "tell which of a run's two models is better, from labels of a few images on which they disagree",
-    "check": "tell what the folder of a dataset has and lacks: domains, images that cannot be read, order of classes",
+    "certify": "compare a run's two models by labels of a few images on which they disagree",
+    "check": "check the folder of a dataset: domains, images that cannot be read, order of classes",
     "benchmark": "make the runs of a table of the paper",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
 """Each is in :data:`tllib_ancon.cli.commands.COMMANDS`, or ``COMMAND`` of a module of :mod:`tllib_ancon.cli`."""
 
 EPILOGS = {
-    "pretrain": "An epoch of erm is a pass over the source, unless --iters-per-epoch says otherwise; cdan's and mdd's "
-    "learning rate is lr (1 + gamma step)^-decay.",
+    "pretrain": "An epoch of erm is a pass over the source, unless --iters-per-epoch sets another length; cdan's and "
+    "mdd's learning rate is lr (1 + gamma step)^-decay.",
     "adapt": "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
     "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
     "check": "The exit status is 0 where all is there and 1 where something is missing or wrong.",
-    "script": "The adaptation takes what its flags do not say from the script's arguments. tllib-ancon script PATH "
-    "--method METHOD --help tells the flags of the adaptation that users set first, --help-all every one.",
+    "script": "The adaptation takes other settings from the script's arguments. tllib-ancon script PATH "
+    "--method METHOD --help lists the flags of the adaptation that users set first, --help-all every one.",
     "benchmark": 'To change settings, write a plan: a TOML file with extends = "TABLE" and the tables [common], '
     "[source.erm] and [adapt] as in tllib_ancon/paper/plans.",
 }
 """What stands at the end of a help text."""
 
 IN_MANY_PROCESSES = ("adapt", "pretrain", "evaluate", "predict")
-"""Those that divide their work over processes."""
+"""The commands that divide their work over processes."""
 
 AGAIN = "give the same command again"
 
@@ -95,7 +95,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="tllib-ancon",
         usage="%(prog)s COMMAND [flags]",
         description="Adapt image classifiers to another domain without labels, by Anchored Confidence (AnCon).",
-        epilog="tllib-ancon COMMAND --help tells the flags that users set first, --help-all every flag.",
+        epilog="tllib-ancon COMMAND --help lists the flags that users set first, --help-all every flag.",
     )
     parser.add_argument(
         "--version", action="store_true", help="show the version; with --verbose those of the libraries"

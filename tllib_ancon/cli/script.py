@@ -60,14 +60,14 @@ class Script:
             file = {} if second.config is None else read_file(second.config)
             given = {"overwrite": False, **file, **adaptation_flags().given(second)}
             given["start"] = second.start or given.get("start", "latest")
-            AdaptConfig(**given)  # refused before the script runs
+            AdaptConfig(**given)  # an error before the script runs
             log = log_of(args.script, own)
             arguments = finished_stage(log, args.script, own, given) if log else None
         if arguments is None:
             if log is not None and not given["overwrite"] and (log / SECOND / "config.json").exists():
                 raise UserError(
                     f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
-                    "changed; choose another --log, or pass --overwrite after --method to run both stages anew"
+                    "changed; choose another --log, or pass --overwrite after --method to run both stages again"
                 )
             outcome = run_script(args.script, own)
             if outcome.exit_status != 0:

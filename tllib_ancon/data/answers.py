@@ -1,4 +1,4 @@
-"""A file of answers: what a person said that the class of an image is."""
+"""A file of answers: the classes that a person gave to images."""
 
 from __future__ import annotations
 

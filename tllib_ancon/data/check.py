@@ -25,7 +25,7 @@ IMAGES = {
 
 @dataclass
 class Part:
-    """What was found of one list of a domain, or of its folder."""
+    """The result for one list of a domain, or for its folder."""
 
     domain: str
     place: str  # the list or folder, below the root
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass
 class Checked:
-    """What was found of a dataset."""
+    """The result for a dataset."""
 
     parts: list[Part]
     classes: Sequence[str] = ()  # in the order of the labels

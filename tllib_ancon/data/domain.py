@@ -139,7 +139,7 @@ def class_folders(paths: Sequence[str] | None, given: NDArray[np.int64] | None) 
 
 
 def require_same_order(here: Mapping[str, int], there: Mapping[str, int], name: str, other: str) -> None:
-    """Refuse two domains in which a folder of one name, among their :func:`class_folders`, has two labels."""
+    """Raise an error for a folder among the :func:`class_folders` of two domains that has two labels."""
     differing = [folder for folder in here if there.get(folder, here[folder]) != here[folder]]
     if differing:
         folder = differing[0]

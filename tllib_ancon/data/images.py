@@ -86,7 +86,7 @@ class Images(ABC):
 
     @abstractmethod
     def image(self, position: int) -> Image.Image | Tensor:
-        """One image, RGB; a :class:`UserError` says which one cannot be read, and why."""
+        """One image, RGB; a :class:`UserError` names the one that cannot be read, and why."""
 
     def content(self) -> bytes:
         """What tells them from others that have the same names; nothing for files, whose names are enough."""

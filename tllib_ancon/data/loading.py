@@ -184,10 +184,10 @@ class WorkerPool:
         self.datasets: list[Dataset[Any]] = []
         self.asked: Iterator[tuple[int, list[int]]] = iter(())  # number of a dataset and the keys of each batch
         self._loader: DataLoader[Any] | None = None
-        self._mapped: dict[int, Any] = {}  # memory in which workers laid batches; else mapped anew for each
+        self._mapped: dict[int, Any] = {}  # memory in which workers laid batches; else mapped again for each
 
     def add(self, dataset: Dataset[Any]) -> int:
-        """Register what will be read, and tell its number; workers that run already are started anew."""
+        """Register what will be read, and tell its number; workers that run already are started again."""
         self.datasets.append(dataset)
         self._loader, self._mapped = None, {}
         return len(self.datasets) - 1

@@ -298,7 +298,7 @@ def crop_batch(squares: Tensor, geometries: Sequence[Geometry], size: int) -> Te
     """Crop, resize, shift and flip each square in its own way: (B, C, H, W) uint8 -> (B, C, size, size) uint8.
 
     Row r of an output is the mean of the input's rows by the weights of an antialiased bilinear resize, which are those
-    of torch and Pillow: a triangle around the row's place, cut off at the crop. Its width is the larger of an output
+    of torch and Pillow: a triangle around the row's place, clipped at the crop. Its width is the larger of an output
     and an input pixel. The same holds for columns, so that an output is :math:`W_r X W_c^T`, rounded once where torch
     and Pillow round after each of two passes.
     """

@@ -1,5 +1,6 @@
-"""Checkpoints of TLLib's scripts, dalib, the authors, this package, or any program: out of a file without running its
-code, into a network or an error that names what does not fit."""
+"""Load checkpoints of TLLib's scripts, dalib, the authors, this package, or any program into a network.
+
+No code of a file runs. An error names the tensors that do not fit."""
 
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
     """Load ``state`` into ``network`` completely; ``ignore`` are prefixes of tensors that the network need not have.
-    The error begins with the ``source`` of the tensors and says which are missing, left over, or of another shape or
+    The error begins with the ``source`` of the tensors and lists which are missing, left over, or of another shape or
     kind."""
     expected = network.state_dict()
     problems = [f"{name} is missing" for name in sorted(set(expected) - set(state)) if not name.endswith(COUNTERS)]
@@ -144,7 +145,7 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
 
 
 def recognize(state: Mapping[str, Tensor]) -> Layout | None:
-    """Tell from the names of its tensors what a checkpoint holds; None if its layout is not known."""
+    """The content of a checkpoint by the names of its tensors; None if its layout is not known."""
     wrapper = str(WRAPPERS.match(next(iter(state), ""))[0])  # type: ignore[index]
     tensors: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}}
     for name, tensor in state.items():
@@ -169,7 +170,7 @@ def rebuild_model(
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
 
     The checkpoint's weights are loaded into ``backbone``, where an ImageNet classifier ``fc`` may be missing on either
-    side. There is dropout where the layout tells that the script had it.
+    side. There is dropout where the layout shows that the script had it.
     """
     tensors = dict(layout.tensors)
 
@@ -218,7 +219,7 @@ def _canonical(name: str) -> str:
 
 
 def require_classes(wanted: int | None, name: str, weight: Tensor) -> None:
-    """Refuse a checkpoint of another number of classes, the rows of this weight of its head."""
+    """Raise an error for a checkpoint of another number of classes, the rows of this weight of its head."""
     found, *rest = weight.shape
     if wanted is not None and found != wanted:
         raise UserError(

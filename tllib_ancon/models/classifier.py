@@ -392,6 +392,6 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
         if any(hasattr(module, "peft_config") for module in model.modules()):
             advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
         elif which == "as-given":
-            advice = "all are frozen; let those that should learn require gradients, or pass `adapted=all-but-head`"
+            advice = "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
         raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
     return sum(parameter.requires_grad for parameter in frozen)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tllib_ancon.toolkit.toolkit import Toolkit
 
 IMAGENET = "imagenet"
-"""The checkpoint that stands for an architecture with the ImageNet classifier of its model zoo."""
+"""The name that means an architecture with the ImageNet classifier of its model zoo."""
 
 OWN = "python"
 """The library of a network that no known one builds: its weights alone are kept."""

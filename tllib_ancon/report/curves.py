@@ -1,4 +1,4 @@
-"""Numbers by epoch: accuracy and calibration, or what can be said without labels."""
+"""Numbers by epoch: accuracy and calibration, or scores without labels."""
 
 from __future__ import annotations
 

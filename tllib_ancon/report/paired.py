@@ -22,7 +22,7 @@ COLUMNS |= {"runs above": 0, "runs below": 0, "worst run": 2, "ECE": 4, "standar
 
 NOTES = (
     "mean difference and its standard error over pairs or corruptions, the seeds of each averaged first; where there "
-    "is one alone, over its seeds, which says nothing of others. Below two standard errors a difference is not shown",
+    "is one alone, over its seeds, which others may differ. Below two standard errors a difference is unclear",
     "p: two-sided t-test over the same, alone and by Holm's method, for who looks for the smallest of all rows",
     "runs above and below: single runs, those of every base or start for itself; worst run: the smallest difference",
 )

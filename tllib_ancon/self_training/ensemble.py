@@ -1,4 +1,4 @@
-"""The generalised temporal ensemble f̄: what a sample's earlier, confident predictions said."""
+"""The generalised temporal ensemble f̄ of a sample's earlier, confident predictions."""
 
 from __future__ import annotations
 

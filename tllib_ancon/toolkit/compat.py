@@ -94,7 +94,7 @@ def _numba(module: ModuleType) -> Iterator[None]:
     """LogME imports ``numba.njit``, so every tllib import does; where that fails it runs uncompiled."""
     try:
         import numba  # noqa: F401
-    except ImportError:  # not installed, or it refuses a newer numpy
+    except ImportError:  # not installed, or it fails with a newer numpy
         stand_in = ModuleType("numba")
         stand_in.njit = lambda *args, **options: args[0] if args and callable(args[0]) else lambda function: function
         sys.modules["numba"] = stand_in

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class AdaptationResult(Shown):
-    """The result of an adaptation; ``print`` tells it in a few lines.
+    """The result of an adaptation; ``print`` shows it in a few lines.
 
     Attributes:
         model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its
@@ -76,7 +76,7 @@ class AdaptationResult(Shown):
         return f"{self.config.method}, {self.config.epochs} epochs\n{result_summary(self.summary)}{kept}"
 
     def certify(self, labels: ArrayLike | None = None, **settings: Any) -> Session:
-        """Tell by labels of a few images whether this model is better than its source model.
+        """Compare this model with its source model by labels of a few images.
 
         Args:
             labels: as for :func:`tllib_ancon.certify`. **settings: of :func:`tllib_ancon.certify`, or for a run
@@ -169,8 +169,7 @@ def adapt(
         config: all settings at once.
         **settings: each setting by its name, such as ``method="gce+ancon"`` or ``epochs=10``. See
             :class:`~tllib_ancon.config.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
-            ``log=DIR`` keeps the run in a directory, where the same call continues it after a cut; without it nothing
-            is written
+            ``log=DIR`` stores the run in a directory, where the same call resumes it; without it nothing is written
 
     Returns: the adapted model and the numbers of each epoch
 

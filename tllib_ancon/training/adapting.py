@@ -74,7 +74,7 @@ FEW = 16
 """Images of a target below which a line warns."""
 
 SAMPLE = 1024
-"""Images at most that stand for all where the mixing weight, the class prior and label-free scores are estimated."""
+"""Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""
 
 
 class Adaptation(TrainingLoop):
@@ -352,7 +352,7 @@ def _teaching(
 
 
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
-    """Refuse settings that would change nothing: of batch-norm where no layer of it keeps statistics, and of how
+    """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
     given = [name for name in ("warmup_steps", "teach") if getattr(config, name)]
     given += ["batch_norm"] * (config.batch_norm == "source") + ["views"] * (config.views == 2)

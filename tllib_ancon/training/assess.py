@@ -183,7 +183,7 @@ class Passes:
         return found
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:
-        """The classes that the network says with half of the domain's batch-norm statistics."""
+        """The classes that the network predicts with half of the domain's batch-norm statistics."""
         network = copy.deepcopy(self.classifier).requires_grad_(True)
         with estimated_statistics(network, HALF):
             return self.predictions(domain, network).logits.argmax(1).cpu().numpy()

@@ -58,7 +58,7 @@ def is_main() -> bool:
 
 
 def recorded() -> dict[str, int]:
-    """What ``config.json`` says of a run in many processes: it continues in as many."""
+    """The entries of ``config.json`` for a run in many processes: it continues in as many."""
     return {"processes": processes.world_size()} if processes.world_size() > 1 else {}
 
 
@@ -158,7 +158,7 @@ heap shrinks."""
 def using_processor(threads: int | None) -> Iterator[None]:
     """In this context PyTorch uses this number of CPU threads, by default as before. Their number decides the order of
     sums. Freed memory stays with the process, where glibc manages it: for every batch the system would clear the same
-    pages anew, a third of a MobileNetV2's time."""
+    pages again, a third of a MobileNetV2's time."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     library = ctypes.CDLL(None) if sys.platform == "linux" else None

@@ -98,7 +98,7 @@ def choose_transforms(
     config, known = with_preprocessing(config.replace(**assumed), preprocessing)
     if known is None:
         raise UserError(
-            "nothing says how images are prepared for this network; pass `evaluation_transform`, to adapt also "
+            "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
             "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std`"
         )
     chosen = {entry.name: getattr(config, entry.name, None) for entry in fields(TransformOptions)}
@@ -110,7 +110,7 @@ def choose_transforms(
     if assumed:
         learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"
         shown = f"resized to {size} × {size} pixels, in training {learned}"
-        Progress(config.quiet).line(f"nothing says how this network was shown images: they are {shown}")
+        Progress(config.quiet).line(f"the preprocessing of this network is unknown; images are {shown}")
     train_of = device_augmentation if config.device_augmentation else train_transform
     return config, Transforms(train_of(options), evaluation_transform(options), known, second_view(options))
 
@@ -119,7 +119,7 @@ def with_preprocessing(
     config: SizedConfig, preprocessing: Preprocessing | None
 ) -> tuple[SizedConfig, Preprocessing | None]:
     """The configuration with what is not given of its images, and what the network then expects of them; None where
-    nothing tells mean and standard deviation. Size and resizing come from the network or its run. Otherwise datasets of
+    mean and standard deviation are unknown. Size and resizing come from the network or its run. Otherwise datasets of
     TLLib are resized as TLLib does, and other images keep their ratio."""
     known, resizing = preprocessing or Preprocessing((), ()), default_resizing(config.data)
     sizes = {"image_size": ASSUMED["image_size"], "crop_fraction": None, "val_resizing": resizing, "resize_size": None}
@@ -299,7 +299,7 @@ class TrainedModel:
         """What the run that trained the model kept of its source."""
         if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
             return None
-        with reading(path, "statistics of a source", "; remove it to go on without them"):
+        with reading(path, "statistics of a source", "; remove it to continue without them"):
             read = json.loads(path.read_bytes())
             return SourceStatistics(*(read[field.name] for field in fields(SourceStatistics)))
 
@@ -418,7 +418,7 @@ def _whole(start: TrainedModel, shape: Sequence[int] | None) -> Classifier:
 
 
 def _require_same_classes(start: TrainedModel, domain: Domain) -> None:
-    """Refuse a model of one of our runs whose classes are others than the domain's, or in another order."""
+    """Raise an error for a model of a run whose classes differ from the domain's, or in another order."""
     for label, (there, here) in enumerate(zip(start.classes or (), domain.classes, strict=False)):
         known = start.recorded is not None or there in domain.classes  # else it may be another word for the same
         if str(label) not in (there, here) and there != here and known:

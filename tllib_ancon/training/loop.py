@@ -96,7 +96,7 @@ class TrainingLoop(ABC):
         return self()
 
     def __call__(self) -> dict[str, Any]:
-        """Train, or finish the training that was cut off in this run directory; returns ``result.json``."""
+        """Train, or finish the training that was interrupted in this run directory; returns ``result.json``."""
         with closing(self.run) if self.run else nullcontext():
             with self.interruption:
                 for _ in self.epochs():
@@ -228,7 +228,7 @@ class TrainingLoop(ABC):
         return UserError(f"logits or loss are not finite {when}; {kept}A smaller `lr` usually helps")
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
-        """Go on from the metrics of a run, which another version of this program may have written."""
+        """Continue from the metrics of a run, which another version of this program may have written."""
         assert self.run is not None
         with reading(self.run.path / METRICS, "the metrics of this run", OTHER_VERSION):
             for epoch, line in enumerate(metrics, self.first_epoch):
@@ -282,7 +282,7 @@ def power_decay(
 
 
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
-    """Refuse a batch of one image where batch-norm over features needs the statistics of several."""
+    """Raise an error for a batch of one image where batch-norm over features needs the statistics of several."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
         raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 

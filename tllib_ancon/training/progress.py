@@ -107,7 +107,7 @@ class Progress:
         self.line("".join([first, *(f"{cell:>10}" for cell in cells)]).rstrip())
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Say what to do where no epoch of an adaptation scores above the source model."""
+        """Advise what to do where no epoch of an adaptation scores above the source model."""
         if result.get("better_than_start") is False:
             name = result["criterion"]
             start, best = (result[which][name] for which in ("start", "selected"))

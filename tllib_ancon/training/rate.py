@@ -36,7 +36,7 @@ def fitted_rate(
     Args:
         step_change: τ, the total variation between predictions before and after a step, in (0, 1)
         batches: one or more; of one batch the change on itself counts
-        parameters: those that learn
+        parameters: the trained ones
         loss: batch -> scalar with gradient
         predict: batch -> probabilities (B, K)
 

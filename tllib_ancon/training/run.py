@@ -104,12 +104,12 @@ class RunDirectory:
 
     @on_main
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
-        """Claim the directory for a run with these settings: a new one, one that was cut off here, or a finished one,
+        """Claim the directory for a run with these settings: a new one, an interrupted one, or a finished one,
         which :attr:`finished` tells. Returns what the user should know of it, a line each.
 
         A run without a complete epoch is replaced. Otherwise other settings are an error, and so are missing or changed
-        files. ``overwrite`` starts anew where a run is kept; but a run that the same settings began so, and that was
-        cut off, is continued.
+        files. ``overwrite`` starts again where a run exists; but a run that the same settings began so, and that was
+        interrupted, is resumed.
         """
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
         overwrite = overwrite and not self._overwrites_already(wanted)
@@ -140,7 +140,7 @@ class RunDirectory:
             refuse_other_settings(self.path, recorded, wanted)
             there, now = recorded.get("threads"), wanted["threads"]
             other_threads = (
-                f"warning: this run began with {there} threads of PyTorch and goes on with {now}: its numbers will "
+                f"warning: this run began with {there} threads of PyTorch and continues with {now}: its numbers will "
                 "differ from those of an uninterrupted run, soon by more than the last bits"
             )
             return [] if there in (None, now) else [other_threads]
@@ -260,7 +260,7 @@ class RunDirectory:
         return state
 
     def _overwrites_already(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether a run with these settings overwrote another one here, and was cut off before all was finished."""
+        """Whether a run with these settings overwrote another one here, and was interrupted before all was finished."""
         with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
             same = recorded["versions"] == versions() and not differences(recorded, wanted)
@@ -297,7 +297,7 @@ def versions() -> dict[str, str]:
 
 
 def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to continue the run of a directory with settings that decide other numbers."""
+    """Raise an error if the run of a directory has settings that lead to other numbers."""
     if differing := differences(recorded, wanted):
         shown = list(differing.items())[:MOST_DIFFERENCES]
         listed = "; ".join(f"{name}: {there!r} there, {now!r} now" for name, (there, now) in shown)

@@ -20,7 +20,7 @@ from tllib_ancon.training.devices import collect
 from tllib_ancon.training.files import sha256_of
 
 SEAL = b"sha256:"
-ANEW = "pass `overwrite=True` to start the run anew"
+ANEW = "pass `overwrite=True` to start the run again"
 OTHER_VERSION = f"; did another version of this program write it? Finish the run with that one, or {ANEW}"
 OWN_PARTS = ("method",)
 """Parts that differ from process to process."""

@@ -63,7 +63,7 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
 def taught_labels(
     config: AdaptConfig, images: Domain, answers: ArrayLike | None, recorded: dict[str, Any]
 ) -> Labels | None:
-    """The (N,) labels that teach, -1 for an image without one; what ``config.json`` says of them is added to
+    """The (N,) labels for training, -1 for an image without one; their entries of ``config.json`` are added to
     ``recorded``, which knows what taught the source model. ``answers`` are those of an array, in place of a file's."""
     before, given = recorded.get("taught"), config.answers if answers is None else answers
     if (config.teach is None) != (given is None):
