@@ -17,7 +17,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.left_out import table  # noqa: E402
+from benchmarks.left_out import ablation, table  # noqa: E402
 from benchmarks.tables import markdown  # noqa: E402
 from tllib_ancon.paper import demo  # noqa: E402
 
@@ -129,7 +129,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo_full_rate": lambda: of_seeds("full"),
     "left_out": lambda: table.markdown_of(runs("left_out")),
     "left_out_readme": for_readme,
-    "ablation": lambda: table.markdown_of(runs("ablation")),
+    "ablation": lambda: ablation.accuracies(runs("ablation")),
+    "ablation_parts": lambda: ablation.parts(runs("ablation")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
     "left_out_even": lambda: by_kind("left_out_even"),

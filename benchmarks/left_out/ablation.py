@@ -15,10 +15,12 @@ import pandas as pd
 
 from benchmarks import parser, run
 from benchmarks.left_out.grid import BOUND
-from benchmarks.left_out.table import CELL, HARM
+from benchmarks.left_out.table import CELL, HARM, REFERENCE
 from benchmarks.tables import markdown
 
 WHOLE = "ancon-auto"
+WHOLE_ROW = "+ two views in prediction: `ancon-auto`"
+BOUND_ROW = "upper bound: labels of the target, two folds"
 ROWS = {
     "self-training": ("self-training", "one_view", None),
     "+ mixed statistics": ("self-training + mixed statistics", "one_view", "self-training"),
@@ -26,16 +28,15 @@ ROWS = {
     "+ fitted rate": ("+ fitted rate", "one_view", "+ two views in training"),
     "+ votes": ("+ votes", "one_view", "+ fitted rate"),
     "+ class weights": (WHOLE, "one_view", "+ votes"),
-    "+ two views in prediction: `ancon-auto`": (WHOLE, "last", "+ class weights"),
-    "`ancon-auto` without mixed statistics": ("ancon-auto, target statistics", "last", WHOLE),
-    "`ancon-auto` without two views": ("ancon-auto, one view", "last", WHOLE),
-    "`ancon-auto` without fitted rate": ("ancon-auto, fixed rate", "last", WHOLE),
-    "`ancon-auto` without votes": ("ancon-auto, no votes", "last", WHOLE),
-    "`ancon-auto` without class weights": ("+ votes", "last", WHOLE),
-    "upper bound: the target's labels, two folds": (BOUND, "last", WHOLE),
+    WHOLE_ROW: (WHOLE, "last", "+ class weights"),
+    "`ancon-auto` without mixed statistics": ("ancon-auto, target statistics", "last", WHOLE_ROW),
+    "`ancon-auto` without two views": ("ancon-auto, one view", "last", WHOLE_ROW),
+    "`ancon-auto` without fitted rate": ("ancon-auto, fixed rate", "last", WHOLE_ROW),
+    "`ancon-auto` without votes": ("ancon-auto, no votes", "last", WHOLE_ROW),
+    "`ancon-auto` without class weights": ("+ votes", "last", WHOLE_ROW),
+    BOUND_ROW: (BOUND, "last", WHOLE_ROW),
 }
 """Row -> variant of the grid, column of its accuracy, and the row that it is compared with."""
-WHOLE_ROW = "+ two views in prediction: `ancon-auto`"
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -47,33 +48,38 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def accuracies(runs: pd.DataFrame) -> str:
     """Mean accuracy in percent of each family and of all families."""
-    found = {"source model": runs.drop_duplicates(CELL).set_index(CELL)["start"], **_columns(runs)}
     rows = []
-    for name, accuracy in found.items():
+    for name, accuracy in {"source model": _source(runs), **_columns(runs)}.items():
         means = accuracy.groupby("family", sort=False).mean()
         rows.append((name, *(f"{mean:.1f}" for mean in means), f"{means.mean():.1f}"))
-    return markdown(["", *runs.family.unique(), "mean"], rows)
+    return markdown(["", *runs.family.unique(), "mean"], rows, numbers=True)
 
 
 def parts(runs: pd.DataFrame) -> str:
     """Difference over pairs, closed gap, processor time relative to self-training, and harm."""
-    found, seconds = _columns(runs), runs.groupby("variant").seconds.sum()
-    start = runs.drop_duplicates(CELL).set_index(CELL)["start"]
-    gap = _mean(found[[*ROWS][-1]] - start)
-    rows = []
-    for name, (variant, _, reference) in ROWS.items():
-        own, beside = found[name], "" if reference is None else found[WHOLE_ROW if reference == WHOLE else reference]
-        difference = "" if reference is None else _over_pairs(own - beside)
-        below = own - start
-        closed, cost = _mean(below) / gap, seconds[variant] / seconds["self-training"]
-        harm = f"{int((below < -HARM).sum())} of {len(below)}, {below.min():+.1f}"
-        rows.append((name, difference, f"{closed:.0%}".replace("%", " %"), f"{cost:.2f}", harm))
-    header = ["", "difference to the row above, or to `ancon-auto`", "gap closed", "processor time", "harm, worst"]
-    return markdown(header, rows)
+    found, source, seconds = _columns(runs), _source(runs), runs.groupby("variant").seconds.sum()
+    gap, rows = _mean(found[BOUND_ROW] - source), []
+    for name, (variant, column, reference) in ROWS.items():
+        beside = "" if reference is None else _over_pairs(found[name] - found[reference])
+        start = source if column == "one_view" else _of(runs, variant, "start")
+        below, closed = found[name] - start, 100 * _mean(found[name] - source) / gap
+        cost = "" if variant == BOUND else f"{seconds[variant] / seconds[REFERENCE]:.2f}"
+        rows.append((name, beside, f"{closed:.0f} %", cost, f"{int((below < -HARM).sum())}, {below.min():+.1f}"))
+    header = ["", "difference", "gap closed", "processor time", f"more than {HARM} below the start, worst"]
+    return markdown(header, rows, numbers=True)
+
+
+def _of(runs: pd.DataFrame, variant: str, column: str) -> pd.Series:
+    return runs[runs.variant == variant].set_index(CELL)[column]
+
+
+def _source(runs: pd.DataFrame) -> pd.Series:
+    """Accuracy of the source model by one view."""
+    return _of(runs, REFERENCE, "start")
 
 
 def _columns(runs: pd.DataFrame) -> dict[str, pd.Series]:
-    return {name: runs[runs.variant == variant].set_index(CELL)[column] for name, (variant, column, _) in ROWS.items()}
+    return {name: _of(runs, variant, column) for name, (variant, column, _) in ROWS.items()}
 
 
 def _mean(values: pd.Series) -> float:
