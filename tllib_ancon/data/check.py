@@ -14,14 +14,6 @@ from tllib_ancon.data.lists import IMAGE_LIST, TLLIB
 from tllib_ancon.data.open import NAMES, domains_in, open_domain
 from tllib_ancon.errors import UserError, unknown_name
 
-IMAGES = {
-    "Office31": {"amazon": 2817, "dslr": 498, "webcam": 795},
-    "OfficeHome": {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real_World": 4357},
-    "PACS": {"art_painting_all": 2048, "cartoon_all": 2344, "photo_all": 1670, "sketch_all": 3929},
-    "VisDA2017": {"train": 152_397, "validation": 55_388},
-}
-"""How many images the papers of TLLib's datasets count in a domain, by the name of its list."""
-
 
 @dataclass
 class Part:
@@ -48,7 +40,7 @@ def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: 
     """What the folder of a dataset has and lacks, of these domains or of all; nothing is changed.
 
     Each domain is opened as :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. Compares a
-    domain of TLLib with the numbers in :data:`IMAGES` and TLLib's class order, and other domains with each other.
+    domain of TLLib with the number of images in its paper and TLLib's class order, and other domains with each other.
 
     Raises:
         UserError: a root that is no folder, an unknown dataset, or an unknown domain of a dataset of TLLib
@@ -90,7 +82,7 @@ def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
         if code not in table.lists:
             raise unknown_name(f"domain of {dataset}:", code, table.lists)
         for split, file in table.lists[code].items():
-            place, expected = Path(table.root_of.get(code, ""), file), IMAGES.get(dataset, {}).get(Path(file).stem)
+            place, expected = Path(table.root_of.get(code, ""), file), table.images.get(Path(file).stem)
             name = f"{code} {split}".removesuffix(" all")
             parts.setdefault(place, Part(name, str(place), expected))  # VisDA-2017's domains have two names
     folders = [folder for part in parts.values() for folder in table.folders[part.domain.partition(" ")[0]]]

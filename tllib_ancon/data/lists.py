@@ -33,6 +33,7 @@ class Table:
     folders: dict[str, list[str]]  # code -> what TLLib would download where it is not in the dataset's root
     root_of: dict[str, str] = field(default_factory=dict)  # code -> its root below the dataset's, where that is another
     first_label: int = 0  # the number of the first class in the lists
+    images: dict[str, int] = field(default_factory=dict)  # name of a list -> images that the dataset's paper counts
 
 
 TLLIB = {name: Table(**entry) for name, entry in json.loads(Path(__file__).with_name("tllib.json").read_text()).items()}
