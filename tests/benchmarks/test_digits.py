@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.digits import lists, table, to_tllib
 from tests.benchmarks import recorded
-from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.errors import UserError
@@ -75,17 +74,6 @@ def arrays(number: int, side: int) -> dict[str, np.ndarray]:
     values = np.arange(2 * number, dtype=np.uint8).reshape(2, number, 1, 1) * np.ones((side, side), np.uint8)
     labels = np.sort(np.arange(number) % 10)
     return {"train_x": values[0], "train_y": labels, "test_x": values[1], "test_y": labels}
-
-
-@requires_tllib
-def test_the_layout_is_tllibs(tmp_path: Path) -> None:
-    np.savez(tmp_path / "digits.npz", **arrays(20, 28))
-    source = str(tmp_path / "digits.npz")
-    assert to_tllib.main([str(tmp_path), "--mnist", source, "--usps", source, "--most", "5"]) == 0
-    for code, split in product(("MNIST", "USPS"), ("train", "test")):
-        domain = open_domain(tmp_path, "Digits", [code], split)
-        assert len(domain) == 5
-        assert all(Path(path).is_file() for path in domain.paths)
 
 
 def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path: Path, monkeypatch) -> None:

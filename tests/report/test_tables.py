@@ -205,17 +205,6 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None
     assert "self-training − self-training" not in labels
 
 
-def test_a_composed_method_is_compared_with_its_base_where_both_were_run(tmp_path: Path) -> None:
-    for seed in (0, 1, 2):
-        write_run(tmp_path, "gce", seed=seed, accuracies=(30.0, 50.0))
-        write_run(tmp_path, "gce+elr", seed=seed, accuracies=(30.0, 51.0))
-        write_run(tmp_path, "gce+ancon", seed=seed + 1, accuracies=(30.0, 53.0 + seed))
-    made = paired_table(frame_of(tmp_path))
-    expected = [3.5, ttest_1samp([3, 4], 0).pvalue]
-    assert numbers(made, "gce+ancon − gce", "accuracy", "p") == pytest.approx(expected)
-    assert numbers(made, "gce+ancon − gce+elr", "runs above") == [2]
-
-
 def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> None:
     gains = {"self-training": 0, "ancon": 1, "elr": 4, "gce": 10, "gce+ancon": 13, "gce+elr": 12, "nrc": 7}
     for method, gain in {**gains, "aad+ancon": 0}.items():

@@ -180,39 +180,39 @@ def check_shared(root: str, out: Path) -> None:
     folders in use."""
     probe = out / f".shared-{uuid.uuid4().hex}"
     probe.write_text(probe.name, encoding="utf-8")
-    look = ray.remote(num_cpus=0, max_retries=0)(missing_folder)
+    look = ray.remote(num_cpus=0, max_retries=0)(unfit)
     try:
         answers = []
         for node in nodes(alive=True):
             there = look.options(scheduling_strategy=OnNode(node["NodeID"], soft=False))
-            answers.append((node, there.remote(str(Path.cwd()), root, probe)))
+            answers.append((node, there.remote(__version__, str(Path.cwd()), root, probe)))
         for node, answer in answers:
             name = called(node)
             try:
-                missing, version = ray.get(answer, timeout=ANSWER_WITHIN)
+                why = ray.get(answer, timeout=ANSWER_WITHIN)
             except GetTimeoutError:
                 raise UserError(f"node {name} does not answer in {ANSWER_WITHIN:g} s") from None
             except RayError as error:
                 if node["NodeID"] not in [live["NodeID"] for live in nodes(alive=True)]:
                     continue  # Ray lists a lost node for many seconds
                 raise UserError(f"node {name}: {_last_line(error)}; {SAME}") from error
-            if missing is not None:
-                why = f"does not share the folder {missing}: every node needs the same one at this path"
+            if why is not None:
                 raise UserError(f"node {name} {why}")
-            if version != __version__:
-                raise UserError(f"node {name} has tllib-ancon {version}, this one {__version__}; {SAME}")
     finally:
         probe.unlink()
 
 
-def missing_folder(folder: str, root: str, probe: Path) -> tuple[str | None, str]:
-    """On a node: the first folder that it does not see, and the version of this package."""
+def unfit(version: str, folder: str, root: str, probe: Path) -> str | None:
+    """On a node: why it cannot make the runs of a benchmark that this version of the package began in ``folder``."""
+    if version != __version__:
+        return f"has tllib-ancon {__version__}, this one {version}; {SAME}"
+    shared = "every node needs the same one at this path"
     for needed in (folder, root):
         if not Path(needed).is_dir():
-            return needed, __version__
+            return f"does not share the folder {needed}: {shared}"
         os.chdir(folder)
     seen = probe.is_file() and probe.read_text(encoding="utf-8") == probe.name
-    return None if seen else str(probe.parent), __version__
+    return None if seen else f"does not share the folder {probe.parent}: {shared}"
 
 
 def _last_line(error: Exception) -> str:
