@@ -18,7 +18,7 @@ from tests.end_to_end.killable import wait_for
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper import local
-from tllib_ancon.paper.local import LOG, EngineConfig, Failure, Local, finished, shares, visible_gpus
+from tllib_ancon.paper.local import LOG, EngineConfig, Local, finished, shares, visible_gpus
 from tllib_ancon.paper.plan import Run
 from tllib_ancon.training.files import lock_folder
 
@@ -39,7 +39,7 @@ class Ended:
         return self.returncode
 
 
-def execute(runs: Sequence[Run], out: Path, shares=({},), say=print) -> list[Failure]:
+def execute(runs: Sequence[Run], out: Path, shares=({},), say=print) -> dict[str, str]:
     return Local(shares).execute(runs, ".", out, say)
 
 
@@ -70,7 +70,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path, jobs: int) -> None:
     said: list[str] = []
-    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * jobs, said.append) == []
+    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * jobs, said.append) == {}
     assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
     assert sorted(words[-1] for words in commands[2:]) == ["0", "1", "2", "3"]
     assert sorted(said)[0] == "[1/6] source/a"
@@ -84,21 +84,21 @@ def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / LOG).write_text("of an earlier attempt\n")
     failures = execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * 2)
-    assert failures == [
-        Failure("source/a", "exit status 2: the reason"),
-        Failure("erm/0", "needs source/a, which failed"),
-        Failure("erm/1", "exit status 2: the reason"),
-        Failure("erm/2", "needs source/a, which failed"),
-        Failure("erm/3", "exit status 2: no output"),
-    ]
+    assert failures == {
+        "source/a": "exit status 2: the reason",
+        "erm/0": "needs source/a, which failed",
+        "erm/1": "exit status 2: the reason",
+        "erm/2": "needs source/a, which failed",
+        "erm/3": "exit status 2: no output",
+    }
     assert sorted(words[-1] for words in commands) == ["1", "3", "a", "b"]
     assert "earlier attempt\na traceback" in (tmp_path / "erm/1" / LOG).read_text()
 
 
 def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     settings = {"data": "Office31", "source": ("A",), "root": str(tmp_path / "none"), "log": str(tmp_path / "log")}
-    (failure,) = execute([Run("source/none", "pretrain", settings)], tmp_path)
-    assert "exit status 2: tllib-ancon: error: dataset root" in failure.reason
+    (reason,) = execute([Run("source/none", "pretrain", settings)], tmp_path).values()
+    assert "exit status 2: tllib-ancon: error: dataset root" in reason
 
 
 PARENT = """
@@ -179,8 +179,8 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
 
     monkeypatch.setattr(local, "open", refuse, raising=False)
-    (failure,) = execute(SOURCES[:1], tmp_path)
-    assert failure.reason.startswith(f"{tmp_path / 'source/a' / LOG}: No space left on device")
+    (reason,) = execute(SOURCES[:1], tmp_path).values()
+    assert reason.startswith(f"{tmp_path / 'source/a' / LOG}: No space left on device")
     assert commands == []
 
 
@@ -248,7 +248,7 @@ def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(local.subprocess, "Popen", start)
     engine = Local([{"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": "1"} for gpu in "01"])
     runs = [Run(f"source/{number}", "pretrain", {"root": "."}) for number in range(20)]
-    assert engine.execute(runs, ".", tmp_path, lambda line: None) == []
+    assert engine.execute(runs, ".", tmp_path, lambda line: None) == {}
     assert len(seen) == 20
     assert set(seen) == {"0", "1"}
 

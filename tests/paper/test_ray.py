@@ -24,7 +24,7 @@ from tests.paper.test_local import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper import local
-from tllib_ancon.paper.local import LOG, EngineConfig, Failure, Local, finished
+from tllib_ancon.paper.local import LOG, EngineConfig, Local, finished
 from tllib_ancon.paper.plan import Run
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
@@ -104,7 +104,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
         if len(said) > 1 and line.endswith("on second") and not lost.ident:
             lost.start()
 
-    assert engine.execute(runs, str(data), tmp_path / "ray", lose_the_second_node) == []
+    assert engine.execute(runs, str(data), tmp_path / "ray", lose_the_second_node) == {}
     lost.join()
     assert all(finished(run, tmp_path / "ray") for run in runs)
     cut = next(line for line in said[1:] if line.endswith("on second")).removesuffix(" on second")
@@ -118,7 +118,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
             return Ended(main(command[4:]))
 
     monkeypatch.setattr(local.subprocess, "Popen", start_here)
-    assert Local([{}]).execute(table(data, tmp_path / "local"), str(data), tmp_path / "local", print) == []
+    assert Local([{}]).execute(table(data, tmp_path / "local"), str(data), tmp_path / "local", print) == {}
     for run in runs:
         here, there = (tmp_path / engine / run.name for engine in ("local", "ray"))
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
@@ -139,9 +139,9 @@ def test_what_starts_from_a_failed_run_is_not_tried(engine: Any, data: Path, tmp
     broken = source(data, tmp_path, 0, bottleneck_dim=-1)
     runs, said = [broken, adaptation(data, tmp_path, broken, "ancon")], []
     failures = engine.execute(runs, str(data), tmp_path, said.append)
-    assert failures[0].run == broken.name
-    assert failures[0].reason.startswith("exit status 2: tllib-ancon: error: --bottleneck-dim")
-    assert failures[1] == Failure("erm/bright-dark/ancon-seed0", f"needs {broken.name}, which failed")
+    assert failures.pop("erm/bright-dark/ancon-seed0") == f"needs {broken.name}, which failed"
+    assert [*failures] == [broken.name]
+    assert failures[broken.name].startswith("exit status 2: tllib-ancon: error: --bottleneck-dim")
     assert said == [f"[1/2] {broken.name} on first"]
 
 

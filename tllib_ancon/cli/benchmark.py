@@ -6,9 +6,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +19,7 @@ from tllib_ancon import methods
 from tllib_ancon.cli.commands import Command
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.local import RECORD, EngineConfig, Failure, Local, finished, shares, visible_gpus
+from tllib_ancon.paper.local import RECORD, EngineConfig, Local, finished, shares, visible_gpus
 from tllib_ancon.paper.plan import Plan, Run
 from tllib_ancon.settings import Flag
 from tllib_ancon.text import say, showable
@@ -100,20 +99,21 @@ def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
 
 
 def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) -> int:
-    def record(failures: Sequence[Failure]) -> None:
-        content = {"table": plan.extends or plan.table, "root": root, "failures": list(map(asdict, failures))}
+    def record(failures: Mapping[str, str]) -> None:
+        listed = [{"run": run, "reason": reason} for run, reason in failures.items()]
+        content = {"table": plan.extends or plan.table, "root": root, "failures": listed}
         write_bytes(out / RECORD, (json.dumps(content, indent=2) + "\n").encode())
 
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out):
         say(*summary(plan, runs, out), file=sys.stderr)
-        record([])
+        record({})
         todo = [run for run in runs if not finished(run, out)]
         failures = engine.execute(todo, root, out, partial(say, file=sys.stderr))
         record(failures)
     say(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
-    for failure in failures:
-        say(f"failed: {failure.run}: {failure.reason}", file=sys.stderr)
+    for run, reason in failures.items():
+        say(f"failed: {run}: {reason}", file=sys.stderr)
     return 1 if failures else 0
 
 

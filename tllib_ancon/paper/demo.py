@@ -81,8 +81,8 @@ class Demo:
         """Make every run that is not finished. After a signal (:class:`Interrupted`) the same command continues."""
         say(f"{len(self.runs())} runs on digits that come with the packages, about ten seconds of a core each")
         engine = Local(shares(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
-        if failures := engine.execute(self.runs(), str(self.out / "data"), self.out, say):
-            raise UserError(f"{failures[0].run}: {failures[0].reason}")
+        for run, reason in engine.execute(self.runs(), str(self.out / "data"), self.out, say).items():
+            raise UserError(f"{run}: {reason}")
 
     def directories(self, block: str) -> dict[str, list[RunDirectory]]:
         """Method -> its run directories, one a seed."""

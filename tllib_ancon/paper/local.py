@@ -11,7 +11,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -65,14 +64,6 @@ class EngineConfig(Settings):
         return self
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A run that was not made, and why: the last line that its command printed, or the error that it met."""
-
-    run: str
-    reason: str
-
-
 def finished(run: Run, out: Path) -> bool:
     return (out / run.name / RESULT).is_file()
 
@@ -87,9 +78,10 @@ class Engine(ABC):
     out: Path
     say: Callable[[str], None]
 
-    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
-        """Make the runs on the dataset in the folder ``root``, source models first. SIGTERM and SIGINT are passed to
-        the runs, and raise :class:`Interrupted` when these have ended."""
+    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
+        """Make the runs on the dataset in the folder ``root``, source models first. Returns why runs failed, by their
+        names: the last line that a command printed, or the error that it met. SIGTERM and SIGINT are passed to the
+        runs, and raise :class:`Interrupted` when these have ended."""
         self.out, self.say = out, say
         waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
         running: dict[str, Any] = {}
@@ -117,7 +109,7 @@ class Engine(ABC):
             except BaseException:
                 self.end(list(running.values()))
                 raise
-        return [Failure(run.name, reasons[run.name]) for run in runs if run.name in reasons]
+        return {run.name: reasons[run.name] for run in runs if run.name in reasons}
 
     @abstractmethod
     def start(self, title: str, run: Run) -> Any:

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnN
 
 from tllib_ancon._version import __version__
 from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
-from tllib_ancon.paper.local import Command, Engine, EngineConfig, Environment, Failure, runs_on
+from tllib_ancon.paper.local import Command, Engine, EngineConfig, Environment, runs_on
 from tllib_ancon.paper.plan import Run
 
 LOCAL = "local"
@@ -99,7 +99,7 @@ class OnRay(Engine):
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(make)
         self.variables = {"OMP_NUM_THREADS": str(cpus), **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
 
-    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> list[Failure]:
+    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
         check_shared(root, out)
         here = OnNode(ray.get_runtime_context().get_node_id(), soft=False)
         self.begun = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
