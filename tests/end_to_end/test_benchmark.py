@@ -178,10 +178,10 @@ def test_a_full_disk_keeps_the_record_of_the_runs_before(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def cut_off(*_: object) -> list[local.Failure]:
+    def cut_off(*_: object) -> dict[str, str]:
         assert json.loads(record.read_text())["root"] == str(office_home)
         monkeypatch.setattr(os, "fsync", full)
-        return [local.Failure("run", "reason")]
+        return {"run": "reason"}
 
     monkeypatch.setattr("tllib_ancon.paper.local.Local.execute", cut_off)
     assert main(["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]) == 2
