@@ -37,7 +37,7 @@ for file in sorted(path for path in run.rglob("*") if path.is_file()):
 config = json.loads((run / "config.json").read_text())
 metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 result = json.loads((run / "result.json").read_text())
-print({name: config[name] for name in ("method", "smoothing", "epochs", "seed", "criterion")})
+print({name: config[name] for name in ("method", "epochs", "lr", "seed", "criterion")})
 print("chosen epoch:", result["selected_epoch"], "accuracy:", result["selected"]["accuracy"])
 
 # %%
