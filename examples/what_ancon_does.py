@@ -2,8 +2,8 @@
 What AnCon does
 ===============
 
-For four pictures of a real run, the ones whose pseudo-label and votes disagree most: what the model says now, what the
-confident predictions of earlier epochs said, and the target that AnCon makes of both.
+Four images of a real run, whose pseudo-label and votes disagree most: the present prediction, the votes of earlier
+epochs, and the target that AnCon makes of both.
 """
 
 from pathlib import Path
