@@ -82,7 +82,7 @@ class Demo:
         say(f"{len(self.runs())} runs on digits that come with the packages, about ten seconds of a core each")
         engine = Local(shares(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
         for run, reason in engine.execute(self.runs(), str(self.out / "data"), self.out, say).items():
-            raise UserError(f"{run}: {reason}")
+            raise UserError(f"{run}: {reason}; give the same command again to try it once more")
 
     def directories(self, block: str) -> dict[str, list[RunDirectory]]:
         """Method -> its run directories, one a seed."""
