@@ -10,8 +10,8 @@ import torch
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.training import saved as saved_arrays
-from tllib_ancon.training.saved import FILE, read_predictions
+from tllib_ancon.training import checkpointing
+from tllib_ancon.training.checkpointing import PREDICTIONS, read_predictions
 
 UNIFORM = ("--method", "ancon", "--weighting", "uniform", "-b", "43", "--lr", "3")
 """Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
@@ -60,7 +60,7 @@ def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_con
 ) -> None:
     keep = ("--epochs", "3", *UNIFORM, "--save-predictions")
     with monkeypatch.context() as patch:
-        patch.setattr(saved_arrays, "write_arrays", lambda *_: {}["stop"])
+        patch.setattr(checkpointing, "write_arrays", lambda *_: {}["stop"])
         with pytest.raises(KeyError, match="stop"):
             main(adapt("run", *keep))
     assert main(adapt("run", *keep)) == 0
@@ -87,10 +87,10 @@ def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_vot
 def test_overwriting_without_the_flags_leaves_no_old_file(adapt, refused, tmp_path: Path) -> None:
     run, keep = tmp_path / "run", ("--save-predictions",)
     assert main(adapt("run", *keep)) == 0
-    (run / FILE).write_bytes(b"changed")
+    (run / PREDICTIONS).write_bytes(b"changed")
     assert "is not the file that the run wrote" in refused(adapt("run", *keep))
     assert main(adapt("run", "--epochs", "1", "--overwrite")) == 0
-    assert not (run / FILE).exists()
+    assert not (run / PREDICTIONS).exists()
 
 
 def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_path: Path, capsys) -> None:

@@ -98,7 +98,7 @@ def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Pa
         process.join(60)
     assert all(process.exitcode for process in both)
     errors = "".join((tmp_path / f"{rank}.txt").read_text() for rank in (0, 1))
-    assert errors.count("tllib-ancon: ") == errors.count("001.png: cannot be decoded") == 1
+    assert errors.count("001.png: cannot be decoded") == 1
 
 
 @pytest.mark.parametrize("command", ["demo", "script", "benchmark"])

@@ -117,7 +117,7 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, d
     for number, domain in enumerate((target, relabelled, target.without_labels())):
         run = training(toolkit, method, (source, domain), tmp_path / str(number))
         assert run.loaders[1].dataset.domain.labels is run.target.dataset.domain.labels is None
-        assert ("accuracy" in run()["last"]) == (domain.labels is not None)
+        assert ("accuracy" in run.make({})["last"]) == (domain.labels is not None)
         weights.append(latest(tmp_path / str(number)))
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []
 
@@ -137,7 +137,7 @@ def own_classes(toolkit: Toolkit, name: str, backbone: nn.Module) -> nn.Module: 
 def test_the_toolkit_reads_the_checkpoint_back(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
     """And so does this package, with the same logits."""
     backbone = create_backbone("resnet18", pretrained=False, toolkit=toolkit)
-    training(toolkit, method.replace(epochs=1, iters_per_epoch=1), domains, tmp_path, backbone)()
+    training(toolkit, method.replace(epochs=1, iters_per_epoch=1), domains, tmp_path, backbone).make({})
     state = latest(tmp_path)
     theirs = own_classes(toolkit, method.method, toolkit.create_backbone("resnet18"))
     theirs.load_state_dict(state)

@@ -99,7 +99,6 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
         bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
-    run.begin({})
     few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("options", {})}
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
@@ -136,7 +135,7 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
         return result
 
     adaptation._step = recorded
-    adaptation()
+    adaptation.make({})
     regularizer = adaptation.method.regularizer
     positions = torch.tensor(adaptation.images.shard.positions)
     state = adaptation.method.state_dict()
@@ -155,13 +154,12 @@ def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
     run = RunDirectory(folder)
-    run.begin({})
     options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
     return SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
 
 
 def trained(training: SourceOnly) -> dict[str, Any]:
-    training()
+    training.make({})
     return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
 
@@ -178,7 +176,7 @@ def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
 def statistics(target: Domain, folder: Path) -> list[Tensor]:
     """What AdaBN gives the only batch-norm."""
     adaptation = build(target, folder, BATCH, method="adabn", epochs=1)
-    adaptation()
+    adaptation.make({})
     return list(adaptation.network.bottleneck[1].buffers())[:2]
 
 
@@ -193,7 +191,6 @@ def adversarial(
     if plain:
         without_batches_and_noise(network[0])
     run, transforms = RunDirectory(log), Transforms(contrasting, contrasting)
-    run.begin({})
     return AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
 
 
@@ -206,7 +203,7 @@ def without_batches_and_noise(model: nn.Module) -> None:
 
 def adversarial_state(training: AdversarialTraining) -> dict[str, Any]:
     """Of a run that is finished here."""
-    training()
+    training.make({})
     return {
         "model": dict(training.network.state_dict()),
         "loss": dict(training.adversary.state_dict()),

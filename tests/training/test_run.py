@@ -174,7 +174,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(10), replace(*paths)))
     model, metrics = weights(1), [{"epoch": 0}, {"epoch": 1}]
     run.save_epoch({"parts": {"model": model}}, metrics, True)
-    run.keep_latest(run.checkpoints / "source.pth")
+    run.copy_latest("source.pth")
     run.then(lambda: found.extend(path.name for path in tmp_path.rglob("*.*")))
     model["weight"].fill_(2)
     metrics.append({"epoch": 2})
@@ -187,16 +187,16 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     run.close()
 
 
-@pytest.mark.parametrize("call", ["wait", "last_good", "save_epoch", "finish", "load"])
+@pytest.mark.parametrize("call", ["wait", "save_epoch", "finish", "load"])
 def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeypatch, call: str) -> None:
     epoch = ({"parts": {"model": weights(0)}}, [{"epoch": 0}], True)
-    arguments: dict[str, Any] = {"last_good": [0], "save_epoch": epoch, "finish": [{}], "load": [LATEST]}
+    arguments: dict[str, Any] = {"save_epoch": epoch, "finish": [{}], "load": [LATEST]}
     run = RunDirectory(tmp_path)
     run.begin(CONFIG)
     with monkeypatch.context() as patch:
         after(1, patch, FULL)
         run.save_epoch(*epoch)
-        run.keep_latest(run.checkpoints / "source.pth")
+        run.copy_latest("source.pth")
         with pytest.raises(UserError, match="No space left on device"):
             getattr(run, call)(*arguments.get(call, []))
     run.close()
@@ -232,7 +232,7 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
         run.begin(CONFIG)
         for epoch in range(3):
             save(run, epoch)
-        run.keep_latest(run.checkpoints / "source.pth")
+        run.copy_latest("source.pth")
     if finished:
         train(tmp_path)
     path = tmp_path / name

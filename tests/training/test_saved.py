@@ -8,8 +8,8 @@ import torch
 from tests.training.test_state import Bomb
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import UserError
+from tllib_ancon.training.checkpointing import SavedPredictions, read_predictions, write_arrays, write_predictions
 from tllib_ancon.training.inference import Predictions
-from tllib_ancon.training.saved import SavedPredictions, keep_predictions, read_predictions, write_arrays
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(4, 3)
 FULL = SavedPredictions(
@@ -37,7 +37,7 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
     target = target.subset([2, 5])
     features = torch.tensor([[0.5], [-largest]])
     predictions = Predictions(torch.arange(2), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    keep_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(2))
+    write_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(2))
     kept = read_predictions(tmp_path)
     assert (kept.indices.tolist(), kept.labels.tolist()) == ([2, 5], [0, 1])
     assert kept.logits.tolist() == [[1, 2], [3, 4]]
@@ -46,23 +46,20 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"logits": np.array([["a", "b"]] * 4)}, "array 'logits' of shape"),
-        ({"logits": np.full((4, 3), np.nan)}, "not finite"),
-        ({"logits": np.zeros((4, 1))}, "fewer than two classes"),
-        ({"logits": np.zeros((0, 3)), "indices": np.zeros(0, int)}, "no rows"),
-        ({"indices": np.arange(5)}, "is wrong"),
-        ({"labels": np.array([0, 1, 2, 3])}, "'labels' has values outside 0 to 2"),
-        ({"labels": np.array([-1, 0, 1, 2])}, "'labels' has values outside 0 to 2"),
-        ({"features": np.zeros(4)}, "array 'features' of shape"),
-        ({"votes": np.zeros((4, 5))}, r"array 'votes' of shape \(4, 5\) .* is wrong"),
-        ({"paths": np.arange(4)}, "array 'paths' of shape"),
+        {"logits": np.array([["a", "b"]] * 4)},
+        {"logits": np.full((4, 3), np.nan)},
+        {"logits": np.zeros((0, 3)), "indices": np.zeros(0, int)},
+        {"indices": np.arange(5)},
+        {"labels": np.array([0, 1, 2, 3])},
+        {"labels": np.array([-1, 0, 1, 2])},
+        {"votes": np.zeros((4, 5))},
     ],
 )
-def test_arrays_that_are_no_predictions_are_named(tmp_path: Path, changed: dict, message: str) -> None:
+def test_arrays_that_are_no_predictions_are_one_message(tmp_path: Path, changed: dict) -> None:
     np.savez(tmp_path / "predictions.npz", **{"indices": np.arange(4), "logits": LOGITS, **changed})
-    with pytest.raises(UserError, match=f"predictions.npz cannot be read as predictions .*{message}"):
+    with pytest.raises(UserError, match=r"predictions.npz cannot be read as predictions"):
         read_predictions(tmp_path)
 
 

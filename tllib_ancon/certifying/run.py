@@ -26,12 +26,12 @@ from tllib_ancon.settings import settings_of
 from tllib_ancon.text import csv_text, say
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
+from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
-from tllib_ancon.training.saved import read_arrays, write_arrays
 from tllib_ancon.training.teaching import Labels, certifying, names_of
 
 CHOSEN = ("root", "batch_size", "workers", "threads", "quiet")
@@ -224,8 +224,9 @@ class ModelPair:
         """Write the certificate and the returned model."""
         certificate = session.certificate
         certificate["words"] = in_words(certificate)
-        self.directory.save(CERTIFIED, self.predictor(certificate["returned"]).network.state_dict())
-        certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
+        path = self.directory.checkpoints / CERTIFIED
+        write_weights(path, self.predictor(certificate["returned"]).network.state_dict())
+        certificate["checkpoint"] = str(path)
         write_card(self.directory, self.directory.result(), certificate)
         self.directory.write_json(CERTIFICATE, certificate)
         return certificate

@@ -59,7 +59,8 @@ AGAIN = "give the same command again"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
-    process was lost, 128 plus the number of a signal. Of many processes that a launcher started, one prints."""
+    process was lost, 128 plus the number of a signal. Of many processes that a launcher started, the main one prints
+    the line, and each prints its own bad input."""
     with sigterm_raises(next=AGAIN) as ignore_sigterm:
         try:
             try:
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (Interrupted, KeyboardInterrupt) as stop:
             stop = stop if isinstance(stop, Interrupted) else Interrupted(signal.SIGINT, next=AGAIN)
             message, status = str(stop), 128 + stop.number
-        if not _one_of_many() or importlib.import_module("tllib_ancon.training.devices").reports_for_all():
+        if status == 2 or not _one_of_many() or os.environ["RANK"] == "0":
             say(f"tllib-ancon: {message}", file=sys.stderr)
         return status
 

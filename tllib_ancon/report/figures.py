@@ -20,7 +20,7 @@ from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, 
 from tllib_ancon.report.runs import AdaptedRun, compared_everywhere, label, usual_settings, variant
 from tllib_ancon.report.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
 from tllib_ancon.text import showable
-from tllib_ancon.training.saved import read_predictions
+from tllib_ancon.training.checkpointing import read_predictions
 
 SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
 MOST_PANELS, MOST_CLASSES = 9, 100

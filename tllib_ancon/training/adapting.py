@@ -32,14 +32,13 @@ from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.checkpointing import PREDICTIONS, copy_to_cpu, write_predictions
 from tllib_ancon.training.inference import Predictions, evaluation_loader
 from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS, fitted_rate
 from tllib_ancon.training.run import SOURCE, RunDirectory
-from tllib_ancon.training.saved import FILE, keep_predictions
-from tllib_ancon.training.state import copy_to_cpu
 from tllib_ancon.training.teaching import Labels
 
 
@@ -191,9 +190,6 @@ class Adaptation(TrainingLoop):
             },
         }
 
-    def _change(self, epoch: int) -> dict[str, Any]:
-        return {} if epoch == 0 else self._train_epoch(epoch)
-
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         prepared, passed = self._prepare() if epoch == 1 else ({}, self.passed)
         self.passed = None  # it is large
@@ -319,16 +315,16 @@ class Adaptation(TrainingLoop):
     def _keep(self, scored: Predictions | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
         if self.run is not None and epoch == 0 and self.options.checkpoint is None:
-            self.run.keep_latest(self.run.checkpoints / SOURCE)
+            self.run.copy_latest(SOURCE)
         if self.run is None or not self._keeps_predictions():
             return
         predictions = scored or self._predict_all(epoch)[0]
-        path, own = self.run.path / FILE, self.method.votes(torch.tensor(self.images.shard.padded_positions))
+        path, own = self.run.path / PREDICTIONS, self.method.votes(torch.tensor(self.images.shard.padded_positions))
         votes = None
         if own is not None:  # f̄ of every image; zeros for one that was held out
             votes, adapted = torch.zeros(len(self.target), own.shape[1]), self.images.adapted_indices
             votes[adapted] = processes.interleave(own)[: len(adapted)].cpu()
-        self.run.then(partial(keep_predictions, path, predictions, self.target, votes))
+        self.run.then(partial(write_predictions, path, predictions, self.target, votes))
 
     def _keeps_predictions(self) -> bool:
         return self.options.save_predictions and self._is_best()

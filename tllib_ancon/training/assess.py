@@ -121,12 +121,16 @@ def assess(
             labelled = _labelled(source, classes)
             if labelled is not None:
                 lost = source_accuracy(Predictor(config, model, evaluation_transform), labelled)
-            of_source = passes.statistics(as_domain(source, labels=False))
+            source = as_domain(source, labels=False)
+            if len(source) < FEWEST_IMAGES:
+                raise UserError(f"`source` has {len(source)} images. Pass {FEWEST_IMAGES} or more.")
+            of_source = SourceStatistics.of(passes.predictions(source).features.cpu())
         names = names_of(target, str(images if isinstance(images, str | Path) else config.root))
         given = config.answers if answers is None else answers
         answered = None if given is None else answers_of(given, target, names)
         unseen = certifying((start and start.recorded) or {}, len(target))  # no label of these has taught
-        unseen = np.arange(len(target)) if unseen is None else unseen
+        if unseen is None:
+            unseen = np.arange(len(target))
         target = target.subset(unseen)
         order = unseen[passes.order(target)]
         if config.questions is not None:
@@ -171,27 +175,20 @@ class Passes:
         order: list[int] = np.random.default_rng(self.config.seed).permutation(len(domain)).tolist()
         return order
 
-    def loader(self, domain: Domain) -> ImageLoader:
-        images = UnlabelledImages(domain, self.transform)
-        return ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
-
     def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Predictions:
-        """In the loader's order."""
-        found = predict_domain(network or self.classifier, self.loader(domain), devices.device(), len(domain), view)
+        """In this order."""
+        images = UnlabelledImages(domain, self.transform)
+        loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
+        found = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)
         if not found.logits.isfinite().all():
             raise UserError("the model's logits are not finite: its weights are damaged. Give another checkpoint")
         return found
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:
-        """The classes that the network predicts with half of the domain's batch-norm statistics."""
+        """Predicted classes with half of the domain's batch-norm statistics."""
         network = copy.deepcopy(self.classifier).requires_grad_(True)
         with estimated_statistics(network, HALF):
             return self.predictions(domain, network).logits.argmax(1).cpu().numpy()
-
-    def statistics(self, source: Domain) -> SourceStatistics:
-        if len(source) < FEWEST_IMAGES:
-            raise UserError(f"`source` has {len(source)} images. Pass {FEWEST_IMAGES} or more.")
-        return SourceStatistics.of(self.predictions(source).features.cpu())
 
 
 def _assessed(

@@ -1,4 +1,4 @@
-"""The model card of an adaptation, and the folder that a model hub takes: the model as its own library saves it."""
+"""What a model hub takes: the model card of an adaptation, and the model as its own library saves it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
 
 @on_main
 def write_card(run: RunDirectory, summary: Mapping[str, Any], certificate: Mapping[str, Any] | None = None) -> None:
-    """Write the model card of a finished run with this result into its directory, before ``certificate`` is written
-    there. A card that a user has edited stays."""
+    """Write the model card of a finished run, before ``certificate`` is written there. An edited card stays."""
     card, file = run.path / CARD, run.path / CERTIFICATE
     before = json.loads(file.read_bytes()) if file.is_file() else None
     old, new = (card_of(run.config(), summary, known).encode() for known in (before, certificate or before))
@@ -73,8 +72,7 @@ def write_card(run: RunDirectory, summary: Mapping[str, Any], certificate: Mappi
 
 
 def save(model: nn.Module, card: str, folder: Path) -> None:
-    """Write a model and its card as the model's own library does: transformers, timm, or a class with
-    ``PyTorchModelHubMixin``."""
+    """Write a model and its card as transformers, timm or its class's ``PyTorchModelHubMixin`` does."""
     own = getattr(model, "save_pretrained", None)
     if own is None and not hasattr(model, "pretrained_cfg"):
         raise UserError(

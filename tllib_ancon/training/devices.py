@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,7 +31,7 @@ def device() -> torch.device:
 
 
 def launched() -> int:
-    """How many processes were started for this run; they need not have joined yet."""
+    """How many processes were started for this run, joined or not."""
     return int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else processes.world_size()
 
 
@@ -63,7 +62,7 @@ def recorded() -> dict[str, int]:
 
 
 def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
-    """Decorate a function that the main process calls for all: each gets what it returns, or its refusal."""
+    """Decorate a function that the main process calls for all: each gets what it returns, or its error."""
 
     @functools.wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Outcome:
@@ -93,19 +92,6 @@ def collect(value: Any) -> list[Any]:
     return values or []
 
 
-def reports_for_all() -> bool:
-    """Whether this process is the first to ask, so that one process reports the end of a run."""
-    if launched() == 1:
-        return True
-    try:
-        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        patience = timedelta(seconds=5)
-        store = distributed.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=patience)  # type: ignore[attr-defined]
-        return store.add(f"tllib-ancon has spoken {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", 1) == 1
-    except (KeyError, RuntimeError):  # the process that kept count is gone
-        return True
-
-
 def is_lost_connection(error: BaseException) -> bool:
     """Whether this error of a collective says that another process ended."""
     words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
@@ -122,9 +108,8 @@ def free_memory() -> int:
 
 
 def create_accelerator(mixed_precision: str | None) -> Any:
-    """An ``accelerate.Accelerator``, also after one of another precision in the same process, which it remembers.
-    Without a GPU many processes need to be asked for, and the threads named, or it would choose another number of them
-    and warn."""
+    """An ``accelerate.Accelerator``, also after one of another precision in this process. Many processes without a GPU
+    need ``cpu`` and their number of threads, or it would choose another number and warn."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
@@ -137,9 +122,8 @@ def create_accelerator(mixed_precision: str | None) -> Any:
 
 
 def make_reproducible(seed: int, deterministic: bool = False) -> None:
-    """Seed the generators of Python, NumPy (up to 2^32 - 1) and torch on every device; samplers and workers have their
-    own. With ``deterministic`` a GPU uses only algorithms that give the same numbers each time, and an operation
-    without one is an error; a CPU does so anyway."""
+    """Seed the generators of Python, NumPy (up to 2^32 - 1) and torch on every device. With ``deterministic`` a GPU
+    uses only algorithms that give the same numbers each time, and an operation without one is an error."""
     from accelerate.utils import set_seed
 
     set_seed(seed)
@@ -156,13 +140,12 @@ heap shrinks."""
 
 @contextmanager
 def using_processor(threads: int | None) -> Iterator[None]:
-    """In this context PyTorch uses this number of CPU threads, by default as before. Their number decides the order of
-    sums. Freed memory stays with the process, where glibc manages it: for every batch the system would clear the same
-    pages again, a third of a MobileNetV2's time."""
+    """In this context PyTorch uses this number of CPU threads, by default as before, and glibc keeps freed memory.
+    Otherwise clearing the same pages for every batch takes a third of a MobileNetV2's time."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    mallopt = getattr(library, "mallopt", lambda *_: None)
+    mallopt = getattr(library, "mallopt", lambda *_: None)  # other C libraries have none
     mallopt(MOST_MAPPED, 0)
     mallopt(RETURNED_FROM, 2**31 - 1)
     try:

@@ -1,9 +1,8 @@
-"""Files and folders of a run: each whole or absent whenever a process stops, and written by one process at a time."""
+"""Files that are whole or absent whenever a process stops, and folders in which one process writes at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -37,16 +36,10 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
     """The names and values that a JSON file holds, or this line of it."""
     with reading(path, "JSON", advice):
-        content = json.loads(path.read_bytes() if line is None else line, parse_int=_counted)
+        content = json.loads(path.read_bytes() if line is None else line)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold names with values, not {one_line(content)!r}{advice}")
     return content
-
-
-def _counted(digits: str) -> int:
-    if len(digits) > 19:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -101,21 +94,21 @@ def sha256_of(file: BinaryIO) -> str:
 def lock_folder(folder: Path) -> TextIO:
     """Keep other processes from writing in an existing folder, until what this returns is closed.
 
-    It is a POSIX record lock on ``<folder>/.lock``. The system releases it when the process ends, workers do not
-    inherit it, and it works over NFS. The file says who holds or last held it.
+    A POSIX record lock, unlike filelock's, is not inherited by data-loader workers, which may outlive a killed run. The
+    file names the process that holds or last held it.
     """
     file = open(folder / LOCK, "a+")  # noqa: SIM115 (held until it is closed)
     try:
         if fcntl is not None:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        with file:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+        raise UserError(
+            f"{folder} is in use: {holder} is writing there; wait for it, end it, or choose another folder"
+        ) from None
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            with file:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-            raise UserError(
-                f"{folder} is in use: {holder} is writing there; wait for it, end it, or choose another folder"
-            ) from None
         warnings.warn(f"{folder} cannot be locked ({error}): let no two processes write there", stacklevel=2)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}")

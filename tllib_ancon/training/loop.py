@@ -1,4 +1,4 @@
-"""Epochs, steps, checkpoints, and going on after a cut: the training of source models and of adaptation."""
+"""The one training loop: steps, epochs, and resuming after a cut; training of sources and adaptation subclass it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -20,23 +19,22 @@ from tllib_ancon.errors import UserError, reading
 from tllib_ancon.interruption import Interruption
 from tllib_ancon.processes import Shard
 from tllib_ancon.training import devices
+from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, copy_to_cpu, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Predictions, View, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
-from tllib_ancon.training.run import BEST, METRICS, RunDirectory
-from tllib_ancon.training.state import OTHER_VERSION, Stateful, copy_to_cpu, restore_snapshot, take_snapshot
+from tllib_ancon.training.run import BEST, LATEST, METRICS, RunDirectory
 
 Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Loss, logits, and what else is averaged over an epoch."""
 
 
 class TrainingLoop(ABC):
-    """Epochs of steps, each scored and kept in a run, or without one the best model in memory. A subclass says what a
-    step's loss is, what is scored after an epoch, which epoch is the best, and what came out.
+    """Epochs of steps, each scored and stored in a run, or without one the best model in memory.
 
-    The model's call in training mode gives logits and features. Each loader gives a part of a step's batch, and the
-    first to end ends an epoch. ``groups`` are parameters with their learning rates. ``state`` holds what an interrupted
-    run needs besides model, optimiser and schedule. SIGTERM and SIGINT raise ``Interrupted``; the same run continues
-    after the last complete epoch.
+    A subclass defines the loss of a step, the scores after an epoch, the best epoch, and the result. The model's call
+    in training mode returns logits and features. Each loader gives a part of a step's batch; the first to end ends an
+    epoch. ``groups`` are parameters with their learning rates. ``state`` holds what an interrupted run needs besides
+    model, optimiser and schedule. SIGTERM and SIGINT raise ``Interrupted``.
     """
 
     title = "epoch"
@@ -57,6 +55,7 @@ class TrainingLoop(ABC):
     ):
         self.options, self.run, self.progress, self.loaders = options, run, progress, loaders
         self.last_epoch = options.epochs
+        self.steps, self.images_a_step = min(map(len, loaders)), sum(loader.batch_size for loader in loaders)
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         if options.channels_last:
@@ -66,17 +65,13 @@ class TrainingLoop(ABC):
         optimizer = create_optimizer(groups, options, model)
         self.schedule = power_decay(optimizer, options, steps, warmup_steps)  # of a prepared one it sees no steps
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        if isinstance(self.model, DistributedDataParallel):
+        if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
             self.model.broadcast_buffers = False
         self.network: Any = self.accelerator.unwrap_model(self.model)
-        self.parts: dict[str, Stateful] = {
-            "model": self.network,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
-            **({} if self.accelerator.scaler is None else {"scaler": self.accelerator.scaler}),
-            **(state or {}),
-        }
+        learning = {"model": self.network, "optimizer": self.optimizer, "schedule": self.schedule}
+        scaler = {} if self.accelerator.scaler is None else {"scaler": self.accelerator.scaler}
+        self.parts: dict[str, Stateful] = {**learning, **scaler, **(state or {})}
         self.interruption = Interruption()
         self.metrics: list[dict[str, Any]] = []
         self._best: dict[str, Any] = {}
@@ -84,8 +79,7 @@ class TrainingLoop(ABC):
             torch.manual_seed(options.seed + processes.rank())
 
     def make(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
-        """Begin the run of these settings, and make it or finish it; returns ``result.json``, also of one that is
-        finished already."""
+        """Begin or resume the run of these settings; returns ``result.json``, also of a finished run."""
         if self.run is not None:
             for note in self.run.begin(settings, overwrite):
                 self.progress.line(note)
@@ -93,10 +87,6 @@ class TrainingLoop(ABC):
                 self.progress.line(f"{self.run.path} holds this run already, finished")
                 self._take_up(self.run.metrics())
                 return self.result()
-        return self()
-
-    def __call__(self) -> dict[str, Any]:
-        """Train, or finish the training that was interrupted in this run directory; returns ``result.json``."""
         with closing(self.run) if self.run else nullcontext():
             with self.interruption:
                 for _ in self.epochs():
@@ -111,18 +101,17 @@ class TrainingLoop(ABC):
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train and score one epoch for each item. An interrupted run resumes after its last complete epoch."""
-        kept = self.run and self.run.resume()
-        if self.run and kept:
+        if self.run and (kept := self.run.resume()):
             snapshot, metrics = kept
             self._take_up(metrics)
             restore_snapshot(self.parts, snapshot)
             self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
             self._keep()
         else:
-            steps, images = min(map(len, self.loaders)), sum(loader.batch_size for loader in self.loaders)
-            self.progress.line(f"epochs: {self.last_epoch}, of {steps} steps with {images} images")
+            self.progress.line(f"epochs: {self.last_epoch}, of {self.steps} steps with {self.images_a_step} images")
         for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
-            self.metrics.append({"epoch": epoch, **self._change(epoch)})
+            trained = self._train_epoch(epoch) if epoch > 0 else {}  # epoch 0 scores the source model
+            self.metrics.append({"epoch": epoch, **trained})
             scored = self._score(self.metrics[-1])
             if self.run is not None:
                 self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
@@ -142,16 +131,12 @@ class TrainingLoop(ABC):
         """Add the scores of an epoch to the metrics. Returns predictions that :meth:`_keep` may use."""
 
     def _is_best(self) -> bool:
-        """Whether the last epoch's model is the one to keep as ``best.pth``. Here none is."""
+        """Whether the last epoch's model becomes ``best.pth``."""
         return False
 
     @abstractmethod
     def result(self) -> dict[str, Any]:
         """``result.json``, of the metrics."""
-
-    def _change(self, epoch: int) -> dict[str, Any]:
-        """Change the model as this epoch does; returns numbers of it."""
-        return self._train_epoch(epoch)
 
     def _train_mode(self) -> None:
         self.model.train()
@@ -160,8 +145,8 @@ class TrainingLoop(ABC):
         self.optimizer.step()
 
     def _keep(self, scored: Any = None) -> None:  # noqa: B027 (a loop need not)
-        """Keep more of the last epoch than its state; done again, without what :meth:`_score` returned, when the run
-        continues after it."""
+        """Store more of the last epoch than its state. A run that resumes after it calls this again, without the
+        predictions."""
 
     def _load_best(self) -> None:
         self.network.load_state_dict(self._best if self.run is None else self.run.load(BEST))
@@ -172,8 +157,7 @@ class TrainingLoop(ABC):
             loader.sampler.epoch = epoch - 1
         self._train_mode()
         meters = Meters(self.device)
-        steps, images = min(map(len, self.loaders)), sum(loader.batch_size for loader in self.loaders)
-        with self.progress.bar(f"{self.title} {epoch}/{self.options.epochs}", steps) as bar:
+        with self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}", self.steps) as bar:
             batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
             for step, batch in enumerate(batches, start=1):
                 try:
@@ -181,15 +165,14 @@ class TrainingLoop(ABC):
                 except FloatingPointError:
                     raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
                 bar.update()
-                if step % self.options.print_freq == 0 or step == steps:
-                    self.progress.step(bar, step, meters.read(images))
+                if step % self.options.print_freq == 0 or step == self.steps:
+                    self.progress.step(bar, step, meters.read(self.images_a_step))
                     if bad_step := meters.first_bad_step():
                         raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)
-        return meters.read(images)
+        return meters.read(self.images_a_step)
 
     def _step(self, batch: tuple[Any, ...], complete: bool = True) -> Step:
-        """Learn from a batch; the parameters change once the step of the optimiser is complete. (Accelerate's own
-        accumulation is one for all that a process trains.)"""
+        """Learn from a batch; the parameters change once the step of the optimiser is complete."""
         with nullcontext() if complete else self.accelerator.no_sync(self.model):
             loss, logits, diagnostics = self._loss(*batch)
             self.accelerator.backward(loss / self.accumulation_steps if self.accumulation_steps > 1 else loss)
@@ -215,27 +198,28 @@ class TrainingLoop(ABC):
             return predict_domain(self.network, batches, self.device, loader.num_images, view)
 
     def _require_finite(self, logits: Tensor, epoch: int) -> None:
-        if logits.isfinite().all():
-            return
-        if epoch == 0:
-            raise UserError(
-                "the source model's logits are not finite: its weights are damaged. Give another checkpoint"
-            )
-        raise self._divergence(f"after epoch {epoch}", epoch)
+        if not logits.isfinite().all():
+            raise self._divergence(f"after epoch {epoch}", epoch)
 
     def _divergence(self, when: str, epoch: int) -> UserError:
-        kept = self.run.last_good(epoch - 1) if self.run and epoch > self.first_epoch else ""
+        if epoch == 0:
+            return UserError(
+                "the source model's logits are not finite: its weights are damaged. Give another checkpoint"
+            )
+        kept = ""
+        if self.run and epoch > self.first_epoch:
+            self.run.wait()
+            kept = f"{self.run.checkpoints / LATEST} holds the last good model, of epoch {epoch - 1}. "
         return UserError(f"logits or loss are not finite {when}; {kept}A smaller `lr` usually helps")
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
         """Continue from the metrics of a run, which another version of this program may have written."""
         assert self.run is not None
+        self.metrics = metrics
         with reading(self.run.path / METRICS, "the metrics of this run", OTHER_VERSION):
             for epoch, line in enumerate(metrics, self.first_epoch):
-                others = [name for name, value in line.items() if not isinstance(value, int | float | list)]
-                if line["epoch"] != epoch or others:
-                    raise ValueError(f"epoch {epoch} has no number for {', '.join(others) or 'epoch'}")
-            self.metrics = metrics
+                if line["epoch"] != epoch:
+                    raise ValueError(f"epoch {line['epoch']} stands in the place of epoch {epoch}")
             if metrics[-1]["epoch"] > 0:
                 self.result()
 
@@ -243,23 +227,22 @@ class TrainingLoop(ABC):
 def create_optimizer(
     groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, model: nn.Module
 ) -> Optimizer:
-    """SGD with Nesterov momentum (plain without momentum), or AdamW, over parameter groups that carry their own ``lr``.
-    AdamW applies no weight decay to parameters of one dimension, such as biases and those of norms.
+    """SGD with Nesterov momentum (plain without momentum), or AdamW, over parameter groups with their own ``lr``. AdamW
+    applies no weight decay to parameters of one dimension, such as biases.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
-    adam, momentum = options.optimizer == "adamw", options.momentum
-    if adam:
+    momentum = options.momentum
+    shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": options.fused or None}
+    try:
+        if options.optimizer != "adamw":
+            return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
         groups = [
             {**group, "params": [one for one in group["params"] if (one.ndim < 2) is is_flat], "weight_decay": decay}
             for group in groups
             for is_flat, decay in ((False, options.weight_decay), (True, 0.0))
         ]
-    shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": options.fused or None}
-    try:
-        if adam:
-            return AdamW(groups, betas=(momentum, 0.999), **shared)
-        return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
+        return AdamW(groups, betas=(momentum, 0.999), **shared)
     except RuntimeError as error:
         if not options.fused:
             raise
@@ -269,14 +252,12 @@ def create_optimizer(
 def power_decay(
     optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1, warmup_steps: int = 0
 ) -> LambdaLR:
-    """lr · (1 + gamma · step / total_steps)^-decay: SHOT's and the paper's, with gamma 10 and decay 0.75, or without
-    ``total_steps`` that of TLLib's scripts. In the first ``warmup_steps`` that is multiplied by (step + 1) /
-    (warmup_steps + 1)."""
+    """lr · min(1, (step + 1) / (warmup_steps + 1)) · (1 + gamma · step / total_steps)^-decay. SHOT and the paper have a
+    gamma of 10 and a decay of 0.75. TLLib's scripts have no ``total_steps``."""
 
     def factor(step: int) -> float:
-        warmed: float = min(1.0, (step + 1) / (warmup_steps + 1))
         decayed: float = (1 + options.lr_gamma * step / total_steps) ** -options.lr_decay
-        return warmed * decayed
+        return min(1.0, (step + 1) / (warmup_steps + 1)) * decayed
 
     return LambdaLR(optimizer, factor)
 
@@ -290,16 +271,17 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
 def training_loader(
     images: DomainImages, batch_size: int, workers: int | WorkerPool, batches: int | None = None, a_step: int = 1
 ) -> ImageLoader:
-    """A loader with a new random order each epoch, of ``batches`` batches or one pass of whole steps, each of
-    ``a_step`` batches. Each of many processes has images of its own, and all as many."""
+    """A loader with a new random order each epoch, of ``batches`` batches or one pass of steps of ``a_step`` batches.
+    Each of many processes has its own images, all equally many."""
     shard = Shard.of_this_process(len(images))
     steps = len(images) // shard.world_size // (a_step * batch_size)
     if steps == 0:
         needed = f"{f'{a_step} batches' if a_step > 1 else 'one batch'} of {batch_size}"
-        together = f" in each of {shard.world_size} processes" * (shard.world_size > 1)
+        if shard.world_size > 1:
+            needed += f" in each of {shard.world_size} processes"
         raise UserError(
-            f"domain {images.domain.name}: {len(images)} images to train on are fewer than {needed}{together}; pass a "
-            "smaller `batch_size`"
+            f"domain {images.domain.name}: {len(images)} images to train on are fewer than {needed}; pass a smaller "
+            "`batch_size`"
         )
     length = batches * batch_size if batches else steps * a_step * batch_size
     sampler = EpochSampler(shard.positions, len(images), images.seed, length, shard.rank)

@@ -1,4 +1,4 @@
-"""What a training loop measures, and where users see it: a bar, a line an epoch, a tracker."""
+"""What a training loop measures, and where users see it: a bar, a line for each epoch, a tracker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,11 @@ SHOWN = (
     ("images_per_second", "images/s", "{:.0f}", ""),
 )
 """Columns of the table of epochs: the number, its head, its form, and what it means."""
+MEASURES = {
+    "accuracy": "accuracy {:.2f} %",
+    "accuracy_one_view": "{:.2f} % from one view",
+    "ece": "ECE (15 bins) {:.4f}",
+}
 LEARNING = ("loss", "threshold", "votes", "images_per_second")
 """What the epoch before the first step does not have yet."""
 
@@ -75,7 +79,7 @@ class Progress:
         self.quiet = quiet or not is_main()
         self.verbose = verbose
         self.tracker: Any = None
-        self.columns: dict[str, str] = {}
+        self.columns: list[tuple[str, str, str, str]] = []
 
     def bar(self, title: str, steps: int) -> tqdm[Any]:
         return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
@@ -91,30 +95,22 @@ class Progress:
             numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
             self.tracker.log(numbers, step=numbers.pop("epoch"))
         if not self.columns:
-            self._head(title, metrics)
-        cells = [form.format(metrics[name]) if name in metrics else "" for name, form in self.columns.items()]
-        self._row(f"{metrics['epoch']}/{total}".rjust(len(title)), cells)
-
-    def _head(self, title: str, metrics: Mapping[str, Any]) -> None:
-        found = {*metrics, *(LEARNING if metrics["epoch"] == 0 else ())}
-        shown = [column for column in SHOWN if column[0] in found]
-        self.columns = {name: form for name, _, form, _ in shown}
-        for line in textwrap.wrap("; ".join(f"{label}: {told}" for _, label, _, told in shown if told), 100):
-            self.line(line)
-        self._row(title, [label for _, label, _, _ in shown])
-
-    def _row(self, first: str, cells: Iterable[str]) -> None:
-        self.line("".join([first, *(f"{cell:>10}" for cell in cells)]).rstrip())
+            found = {*metrics, *(LEARNING if metrics["epoch"] == 0 else ())}
+            self.columns = [column for column in SHOWN if column[0] in found]
+            meanings = "; ".join(f"{label}: {told}" for _, label, _, told in self.columns if told)
+            for line in (*textwrap.wrap(meanings, 100), _row(title, (label for _, label, _, _ in self.columns))):
+                self.line(line)
+        cells = (form.format(metrics[name]) if name in metrics else "" for name, _, form, _ in self.columns)
+        self.line(_row(f"{metrics['epoch']}/{total}".rjust(len(title)), cells))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Advise what to do where no epoch of an adaptation scores above the source model."""
         if result.get("better_than_start") is False:
             name = result["criterion"]
-            start, best = (result[which][name] for which in ("start", "selected"))
+            scores = f"{name} {result['start'][name]:.4f}, {result['selected'][name]:.4f} at best; {_end(name)}"
             self.line(
-                f"no epoch scores above the source model ({name} {start:.4f}, {best:.4f} at best; {_end(name)}), and "
-                "adapting may have done harm: a smaller learning rate often helps, and some labels tell which "
-                "model is better (tllib-ancon certify)"
+                f"no epoch scores above the source model ({scores}), and adapting may have done harm: a smaller "
+                "learning rate often helps, and some labels tell which model is better (tllib-ancon certify)"
             )
         if self.tracker is not None:
             self.tracker.finish()
@@ -124,25 +120,24 @@ class Progress:
             tqdm.write(terminal(text), file=sys.stderr)
 
 
+def _row(first: str, cells: Iterable[str]) -> str:
+    return "".join([first, *(f"{cell:>10}" for cell in cells)]).rstrip()
+
+
 def result_summary(result: Mapping[str, Any]) -> str:
     """The lines that an adaptation ends with, from its ``result.json``: indicators, the source model, the adapted model
     and how many predictions changed. Accuracy and ECE are shown if the target has labels."""
     name, held_out = result["criterion"], result["held_out"]
     start, adapted, last = result["start"], result["selected"], result["last"]
-    has_score = name in selection.CRITERIA
-    measures = {
-        "accuracy": "accuracy {:.2f} %",
-        "accuracy_one_view": "{:.2f} % from one view",
-        "ece": "ECE (15 bins) {:.4f}",
-    }
-    lines = assessing.before_adapting(result)
-    if has_score:
-        measures = {name: name + " {:.4f}", **measures}
+    lines, chosen, measures = assessing.before_adapting(result), "last", MEASURES
+    if name in selection.CRITERIA:
+        chosen, measures = f"selected by {name}", {name: name + " {:.4f}", **MEASURES}
         scored = f"the {held_out} held-out images" if held_out else "the target images"
         lines.append(f"{name} of {scored}: {_end(name)}")
-    chosen = f"selected by {name}" if has_score else "last"
-    titles = [("source model (epoch 0)", start), (f"adapted model (epoch {adapted['epoch']}, {chosen})", adapted)]
-    for title, metrics in (*titles, *([] if last == adapted else [(f"last epoch ({last['epoch']})", last)])):
+    titles = {"source model (epoch 0)": start, f"adapted model (epoch {adapted['epoch']}, {chosen})": adapted}
+    if last != adapted:
+        titles[f"last epoch ({last['epoch']})"] = last
+    for title, metrics in titles.items():
         measured = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
         lines.append(f"{title}: {', '.join(measured)}".removesuffix(": "))
     if "changed" in adapted:
@@ -158,22 +153,16 @@ def _end(criterion: str) -> str:
     return "higher is better" if selection.CRITERIA[criterion].sign > 0 else "lower is better"
 
 
-PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
-
-
 def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
-    """A tracker of Accelerate, which keeps its files in ``track/`` of the run directory."""
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+    """A tracker of Accelerate, which writes its files to ``track/`` of the run directory."""
+    from accelerate import tracking
 
-    if not any(find_spec(package) for package in PACKAGES[name]):
+    if name not in map(str, tracking.get_available_trackers()):
         raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
-    folder, plain = run / "track", int | float | str | bool
+    folder = run / "track"
     folder.mkdir(parents=True, exist_ok=True)
-    place: dict[str, Any] = {"dir": str(folder)} if name == "wandb" else {"logging_dir": folder}
-    found = LOGGER_TYPE_TO_CLASS[name](run.name, **place)
-    if hasattr(found, "start"):  # not in older versions of Accelerate
-        found.start()
-    found.store_init_configuration(
-        {name: value if isinstance(value, plain) else str(value) for name, value in settings.items()}
-    )
+    found = tracking.LOGGER_TYPE_TO_CLASS[name](run.name, **{"dir" if name == "wandb" else "logging_dir": str(folder)})
+    getattr(found, "start", lambda: None)()  # older versions of Accelerate start it at once
+    plain = int | float | str | bool
+    found.store_init_configuration({key: one if isinstance(one, plain) else str(one) for key, one in settings.items()})
     return found

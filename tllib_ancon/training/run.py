@@ -1,4 +1,4 @@
-"""A run: TLLib's folder plus configuration, metrics, result and the state to continue from; or memory alone."""
+"""The run directory: which files a run writes, in which order, and what it needs to resume."""
 
 from __future__ import annotations
 
@@ -19,14 +19,24 @@ from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import REMOVED, UserError, reading
 from tllib_ancon.settings import flag_of, settings_of
 from tllib_ancon.training import files
+from tllib_ancon.training.checkpointing import (
+    ANEW,
+    PREDICTIONS,
+    copy_to_cpu,
+    read_sealed,
+    read_weights,
+    write_sealed,
+    write_weights,
+)
 from tllib_ancon.training.devices import is_main, on_main
-from tllib_ancon.training.saved import FILE as PREDICTIONS
-from tllib_ancon.training.state import ANEW, copy_to_cpu, read_sealed, write_sealed
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED, CARD, STATISTICS = "certificate.json", "certified.pth", "README.md", "source.json"
+OF_AN_EPOCH = (METRICS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", STATE)
+OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS, STATISTICS)
+"""The files whose checksums a finished run stores, where it has them."""
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
@@ -41,27 +51,23 @@ _read = partial(files.read_json, advice=f"; {ANEW}")
 
 
 class RunDirectory:
-    """A run in a folder, which the same settings continue after a cut.
+    """A run in a folder; the same settings resume it after a cut.
 
     A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch, :meth:`finish`
     at the end and :meth:`close` whatever happened. What cannot be written is an error of the next call.
 
-    It holds ``config.json`` (every resolved argument, versions), ``metrics.jsonl`` (a line an epoch),
-    ``predictions.npz`` on request, ``checkpoints/`` and ``visualize/``. ``result.json`` is written last and marks a
-    finished run.
+    ``config.json`` holds every resolved setting, ``metrics.jsonl`` a line an epoch. ``result.json`` is written last and
+    marks a finished run. A copy of an epoch on the host is written while the next epoch is trained. An epoch counts
+    once ``checkpoints/state.pth`` is written, which holds the state of every process. The files that follow from it are
+    written after it, and by :meth:`resume` again. So they agree after any kill.
 
-    A copy of an epoch on the host is written while the next epoch is trained; what reads the files here waits for it.
-    An epoch counts once ``checkpoints/state.pth`` is written, which holds the state of every process. ``latest.pth``,
-    ``best.pth`` and ``metrics.jsonl`` follow, and :meth:`resume` writes them again. So they agree after any kill.
-
-    Of many processes the main process alone reads and writes; each of them calls the same methods, and gets what it
-    read, or the error that it met.
+    Of many processes each calls the same methods. The main process alone reads and writes; the others get what it read,
+    or its error.
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
-        self._folders = (self.checkpoints, self.path / "visualize")
         self._lock: TextIO | None = None
         self._best_sha256: str | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
@@ -75,7 +81,7 @@ class RunDirectory:
         return self._has(RESULT)
 
     def config(self) -> dict[str, Any]:
-        """The recorded configuration; an error if the folder has none."""
+        """The recorded configuration."""
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         recorded = _read(self.path / CONFIG)
@@ -104,48 +110,49 @@ class RunDirectory:
 
     @on_main
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
-        """Claim the directory for a run with these settings: a new one, an interrupted one, or a finished one,
-        which :attr:`finished` tells. Returns what the user should know of it, a line each.
+        """Claim the directory for a run with these settings: a new, an interrupted or a finished one. Returns warnings.
 
         A run without a complete epoch is replaced. Otherwise other settings are an error, and so are missing or changed
-        files. ``overwrite`` starts again where a run exists; but a run that the same settings began so, and that was
-        interrupted, is resumed.
+        files. ``overwrite`` starts anew, but resumes a run that the same settings began with ``overwrite``.
         """
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
         overwrite = overwrite and not self._overwrites_already(wanted)
         if self._has(RESULT) and not overwrite:
             refuse_other_settings(self.path, self.config(), wanted)
-            self._verify_result()
+            digests = _read(self.path / RESULT).get("sha256")
+            if not isinstance(digests, dict) or METRICS not in digests:
+                raise UserError(f"{self.path / RESULT} holds no result of a run of this program; {ANEW}")
+            self._verify(digests)
             with contextlib.suppress(OSError):
                 self.discard_state()
             return []
         self.path.mkdir(parents=True, exist_ok=True)
         self.claim()
-        for unfinished in (path for folder in (self.path, *self._folders) for path in folder.glob("*" + files.PARTIAL)):
-            unfinished.unlink()
-        for folder in self._folders:
+        for folder in (self.checkpoints, self.path / "visualize"):
             folder.mkdir(exist_ok=True)
+        for unfinished in (*self.path.glob("*" + files.PARTIAL), *self.path.glob("*/*" + files.PARTIAL)):
+            unfinished.unlink()
         if overwrite:
             self.clear()
-        known = not overwrite and self._has(CONFIG)
-        needed, recorded = (STATE, self.config()) if known else (CONFIG, {})
-        of_a_run = (METRICS, *(f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST)), STATE)
-        present = [name for name in of_a_run if (self.path / name).exists()]
+        recorded = {} if overwrite else self.known()
+        needed = STATE if recorded else CONFIG
+        present = [name for name in OF_AN_EPOCH if self._has(name)]
         if present and not self._has(needed):
             raise UserError(
                 f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
                 f"or no run of this program. Copy all of it, choose another `log`, or {ANEW}"
             )
-        if known and present:
-            refuse_other_settings(self.path, recorded, wanted)
-            there, now = recorded.get("threads"), wanted["threads"]
-            other_threads = (
-                f"warning: this run began with {there} threads of PyTorch and continues with {now}: its numbers will "
-                "differ from those of an uninterrupted run, soon by more than the last bits"
-            )
-            return [] if there in (None, now) else [other_threads]
-        self.write_json(CONFIG, {**wanted, "versions": versions()})
-        return []
+        if not present:
+            self.write_json(CONFIG, {**wanted, "versions": versions()})
+            return []
+        refuse_other_settings(self.path, recorded, wanted)
+        there, now = recorded.get("threads", wanted["threads"]), wanted["threads"]
+        if there == now:
+            return []
+        return [
+            f"warning: this run began with {there} threads of PyTorch and continues with {now}: its numbers will "
+            "differ from those of an uninterrupted run, soon by more than the last bits"
+        ]
 
     @on_main
     def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
@@ -156,33 +163,31 @@ class RunDirectory:
             state = self._read_state()
             self._best_sha256 = state["best"]
             self._write_what_follows(state)
-            *earlier, last = state["metrics"]
-            return state["snapshot"], [*earlier, {"epoch": last["epoch"], **last}]
+            return state["snapshot"], state["metrics"]
 
     @on_main
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
-        """Keep an epoch; it returns once the epoch before is written and this one is copied. ``metrics`` are of all
-        epochs so far, ``selected`` says that this model is the best so far, and the snapshot's part ``model`` is the
-        checkpoint."""
+        """Store an epoch: ``metrics`` of all epochs so far, and whether its model is ``selected`` as the best so far.
+        Returns once the epoch before is written and this one is copied."""
         self._written.result()
         state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._best_sha256}
         copied: dict[str, Any] = copy_to_cpu(state)
 
         def write() -> None:
-            files.write_whole(self.path / STATE, lambda file: write_sealed(file, copied))
+            write_sealed(self.path / STATE, copied)
             self._write_what_follows(copied)
 
         self.then(write)
 
     def then(self, write: Callable[[], object]) -> None:
-        """Write something in the main process, after all that is to be written already; after an error nothing more."""
+        """Write something in the main process, after everything before it; after an error nothing more."""
         if is_main():
             before = self._written
             self._written = self._writer.submit(lambda: (before.result(), write()))
 
-    def keep_latest(self, path: Path) -> None:
-        """Keep a copy of ``latest.pth``, the model of the last epoch that was given to :meth:`save_epoch`."""
-        self.then(lambda: files.copy_whole(self.checkpoints / LATEST, path))
+    def copy_latest(self, name: str) -> None:
+        """Copy ``latest.pth`` of the epoch that was given to :meth:`save_epoch`, once it is written."""
+        self.then(lambda: files.copy_whole(self.checkpoints / LATEST, self.checkpoints / name))
 
     @on_main
     def wait(self) -> None:
@@ -190,22 +195,15 @@ class RunDirectory:
 
     @on_main
     def load(self, name: str) -> dict[str, Any]:
-        """The weights of a checkpoint that was kept, such as ``best.pth``; no code of a file is run."""
+        """The weights of a checkpoint, such as ``best.pth``."""
         self._written.result()
-        with open(self.checkpoints / name, "rb") as file:
-            weights: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        return weights
-
-    def last_good(self, epoch: int) -> str:
-        """Where the model of the last epoch is kept, as a part of a message."""
-        self._written.result()
-        return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
+        return read_weights(self.checkpoints / name)
 
     @on_main
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
         self._written.result()
-        digests = {name: files.sha256(self.path / name) for name in sorted(self._outputs()) if self._has(name)}
+        digests = {name: files.sha256(self.path / name) for name in sorted(OUTPUTS) if self._has(name)}
         self.write_json(RESULT, {**result, "sha256": digests})
         self.discard_state()
         self.close()
@@ -218,21 +216,16 @@ class RunDirectory:
             self._lock = None
 
     def clear(self) -> None:
-        """Remove what an earlier run of ours left here, and nothing else; the state last, so that no other file can
-        outlive it unnoticed."""
+        """Remove the files of an earlier run and no others; the state last, so that no other file can outlive it."""
         if not self.path.is_dir():
             return
         self.claim()
-        names = (RESULT, CERTIFICATE, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *self._outputs())
-        for name in names:
+        for name in (RESULT, CERTIFICATE, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *OUTPUTS):
             (self.path / name).unlink(missing_ok=True)
         self.discard_state()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         files.write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
-
-    def save(self, name: str, weights: Mapping[str, Any]) -> None:
-        files.write_whole(self.checkpoints / name, lambda file: torch.save(dict(weights), file))
 
     def discard_state(self) -> None:
         (self.path / STATE).unlink(missing_ok=True)
@@ -240,14 +233,9 @@ class RunDirectory:
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()
 
-    def _outputs(self) -> list[str]:
-        """The files that a finished run answers for, where it has them."""
-        weights = [f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE)]
-        return [METRICS, PREDICTIONS, STATISTICS, *weights]
-
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         """The files that an epoch's state decides."""
-        self.save(LATEST, state["snapshot"]["parts"]["model"])
+        write_weights(self.checkpoints / LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
             files.copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
             self._best_sha256 = files.sha256(self.checkpoints / BEST)
@@ -263,20 +251,14 @@ class RunDirectory:
         """Whether a run with these settings overwrote another one here, and was interrupted before all was finished."""
         with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
+            self._read_state()
             same = recorded["versions"] == versions() and not differences(recorded, wanted)
-            if recorded["overwrite"] and same and not self._has(RESULT):
-                self._read_state()
-                return True
+            return bool(recorded["overwrite"]) and same and not self._has(RESULT)
         return False
 
-    def _verify_result(self) -> None:
-        digests = _read(self.path / RESULT).get("sha256")
-        if not isinstance(digests, dict) or METRICS not in digests:
-            raise UserError(f"{self.path / RESULT} holds no result of a run of this program; {ANEW}")
-        self._verify(digests)
-
     def _verify(self, digests: Mapping[str, str]) -> None:
-        for path, digest in ((self.path / name, digest) for name, digest in digests.items()):
+        for name, digest in digests.items():
+            path = self.path / name
             if not path.is_file() or files.sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
                 raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
@@ -299,13 +281,13 @@ def versions() -> dict[str, str]:
 def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise an error if the run of a directory has settings that lead to other numbers."""
     if differing := differences(recorded, wanted):
-        shown = list(differing.items())[:MOST_DIFFERENCES]
-        listed = "; ".join(f"{name}: {there!r} there, {now!r} now" for name, (there, now) in shown)
-        more = f"; and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
+        shown = [f"{name}: {there!r} there, {now!r} now" for name, (there, now) in differing.items()]
+        if len(shown) > MOST_DIFFERENCES:
+            shown[MOST_DIFFERENCES:] = [f"and {len(shown) - MOST_DIFFERENCES} more"]
         longer = "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
         raise UserError(
-            f"run directory {path} holds a run with other settings ({listed}{more}); choose another `log`, or {ANEW}"
-            + longer * ("epochs" in differing)
+            f"run directory {path} holds a run with other settings ({'; '.join(shown)}); choose another `log`, or "
+            f"{ANEW}{longer if 'epochs' in differing else ''}"
         )
 
 
@@ -315,15 +297,19 @@ def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[
         dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
         for config in (recorded, wanted)
     )
-    unused = {name for name, value in there.items() if name in REMOVED and value in (*UNUSED, now.get(name))}
-    names = (name for name in {**there, **now} if name not in unused)
-    return {name: (there.get(name), now.get(name)) for name in names if there.get(name) != now.get(name)}
+    return {
+        name: (there.get(name), now.get(name))
+        for name in {**there, **now}
+        if there.get(name) != now.get(name) and not (name in REMOVED and there.get(name) in UNUSED)
+    }
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict | list):
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _leaves(f"{name}.{key}", part)
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", part)
+    else:
         yield name, value
-        return
-    parts = {f".{key}": part for key, part in value.items()} if isinstance(value, dict) else {}
-    for key, part in (parts or {f"[{number}]": part for number, part in enumerate(value)}).items():
-        yield from _leaves(name + key, part)

@@ -1,7 +1,7 @@
-"""Labels that a user gave of target images: some teach, the others certify, and no image does both.
+"""Labels that a user gave of target images: some train the model, the others certify it, and no image does both.
 
-The run's seed draws the images that may train the model, before any label is read. So a longer file of answers changes
-no image's role. The images that certify are the others, and a certificate speaks of these alone.
+The run's seed draws the images that train, before any label is read. So a longer file of answers changes no image's
+role.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ def names_of(images: Domain, root: str | None) -> list[str]:
 
 
 def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
-    """The class of each image, (N,), of a file or an array; -1 for one without an answer, K for one whose class nobody
-    can tell."""
+    """The class of each image, (N,), of a file or an array; -1 without an answer, K if nobody can tell the class."""
     if isinstance(given, str | Path):
         answers = np.full(len(images), -1)
         for position, answer in read_answers(Path(given), names, images.classes).items():
-            answers[position] = answer if isinstance(answer, int) else images.num_classes  # which no model says
+            answers[position] = answer if isinstance(answer, int) else images.num_classes
         return answers
     answers = np.asarray(given)
     if answers.shape != (len(images),) or answers.dtype.kind not in "iu" or answers.max() >= images.num_classes:
@@ -63,8 +62,8 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
 def taught_labels(
     config: AdaptConfig, images: Domain, answers: ArrayLike | None, recorded: dict[str, Any]
 ) -> Labels | None:
-    """The (N,) labels for training, -1 for an image without one; their entries of ``config.json`` are added to
-    ``recorded``, which knows what taught the source model. ``answers`` are those of an array, in place of a file's."""
+    """The (N,) labels that train the model, -1 for none. ``recorded``, which has those of the source model, gets their
+    record. ``answers`` is an array in place of the file."""
     before, given = recorded.get("taught"), config.answers if answers is None else answers
     if (config.teach is None) != (given is None):
         raise UserError("`teach` and `answers` go together: labels of some images, and the share of them that teaches")
