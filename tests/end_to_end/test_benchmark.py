@@ -1,10 +1,8 @@
 """``benchmark`` and ``report`` on generated pictures in the layouts of the paper's datasets."""
 
 import contextlib
-import errno
 import json
 import multiprocessing
-import os
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -116,10 +114,8 @@ def test_officehome(office_home: Path, tmp_path: Path, in_this_process, capsys, 
 
 def test_visda_by_class(tmp_path: Path) -> None:
     root, out = write_visda(tmp_path / "visda", images=36), tmp_path / "runs"
-    assert (
-        main(["benchmark", tiny(tmp_path, "visda"), str(root), "--methods", "ancon", "--seeds", "0", "--out", str(out)])
-        == 0
-    )
+    few = ["--methods", "ancon", "--seeds", "0", "--out", str(out)]
+    assert main(["benchmark", tiny(tmp_path, "visda"), str(root), *few]) == 0
     assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
     found = rows(tmp_path / "report", "accuracy by class in %")
     assert found["ancon (paper)"]["truck"] == "16.35"
@@ -165,25 +161,3 @@ def test_another_benchmark_in_the_same_folder_is_refused(office_home: Path, tmp_
     assert f"{tmp_path} is in use: process {other.pid} on " in shown
     here.send(None)
     other.join()
-
-
-def test_a_full_disk_keeps_the_record_of_the_runs_before(
-    office_home: Path, tmp_path: Path, monkeypatch, capsys
-) -> None:
-    record = tmp_path / "runs" / "benchmark.json"
-    record.parent.mkdir()
-    record.write_text('{"table": "officehome", "failures": []}')
-    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(record.parent)]
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def cut_off(*_: object) -> dict[str, str]:
-        assert json.loads(record.read_text())["root"] == str(office_home)
-        monkeypatch.setattr(os, "fsync", full)
-        return {"run": "reason"}
-
-    monkeypatch.setattr("tllib_ancon.paper.local.Local.execute", cut_off)
-    assert main(["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]) == 2
-    assert f"{record} could not be written" in capsys.readouterr().err
-    assert json.loads(record.read_text())["failures"] == []

@@ -45,16 +45,7 @@ def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(
     found: dict[str, torch.Tensor] = {}
 
     def adapted(choice: str, log: Path) -> torch.Tensor:
-        more = (
-            "--epochs",
-            "3",
-            "-b",
-            "8",
-            "--lr",
-            "0.1",
-            *(() if "--method" in choice else ("--method", "ancon")),
-            *choice.split(),
-        )
+        more = f"--epochs 3 -b 8 --lr 0.1 --method ancon {choice}".split()
         assert main(adapt_arguments(domains, source / "checkpoints" / "best.pth", log, *more)) == 0
         return torch.load(log / "checkpoints" / "latest.pth", weights_only=True)["bottleneck.0.weight"]
 

@@ -9,7 +9,7 @@ import torch
 
 import tllib_ancon
 from tests.domains_on_disk import small_arguments
-from tests.training.test_state import Bomb
+from tests.training.test_checkpointing import Bomb
 from tllib_ancon.cli.main import COMMANDS, parser_of
 
 READ_FLAGS = {

@@ -12,7 +12,9 @@ import pytest
 from huggingface_hub import ModelCard
 from PIL import Image
 
+from tests.certify.serving import served
 from tests.report.fabricated import write_run
+from tllib_ancon.certifying.session import Comparison, Session
 from tllib_ancon.cli.main import main
 from tllib_ancon.text import LONGEST
 
@@ -84,10 +86,8 @@ def world(request, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list
     network = ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--image-size", "16", "--resize-size", "16"]
     few = ["--epochs", "1", "--skip-corrupt", "--log"]
     assert main(["pretrain", *data, "-s", domain, "-b", "8", "--quiet", *network, *few, str(folder / "source")]) == 0
-    assert (
-        main(["adapt", *data, "-t", domain, "-b", "8", *start(folder), "--save-predictions", *few, str(folder / "run")])
-        == 0
-    )
+    more = ["-b", "8", "--save-predictions", *few, str(folder / "run")]
+    assert main(["adapt", *data, "-t", domain, *start(folder), *more]) == 0
     return folder, data, ["-t", domain]
 
 
@@ -100,6 +100,8 @@ COMMANDS = {
     "evaluate": "--skip-corrupt --per-class-eval --json {out}/scores.json",
     "predict": "--probabilities --out {out}/out.csv",
     "predict, as text": "--probabilities --out -",
+    "predict, as arrays": "--probabilities --out {out}/out.npz",
+    "predict, as a table": "--probabilities --out {out}/out.parquet",
     "check": "--json {out}/check.json",
 }
 
@@ -123,7 +125,16 @@ def test_the_commands_on_a_run(world, tmp_path: Path, capsys) -> None:
     opening = [*data, *target, "--skip-corrupt"]
     questions = ["--questions", str(tmp_path / "assess.csv"), "--json", str(tmp_path / "assess.json")]
     assert main(["assess", str(folder / "run"), *opening, *questions]) == 0
-    assert main(["certify", str(folder / "run"), "--no-page", "--questions", str(tmp_path / "certify.csv")]) == 0
+    asked = tmp_path / "certify.csv"
+    certify = ["certify", str(folder / "run"), "--no-page"]
+    assert main([*certify, "--questions", str(asked)]) == 0
+    with open(asked, newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert len(rows) > 1
+    with open(asked, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *([name, "1"] for name, _ in rows)])
+    assert main([*certify, "--answers", str(asked)]) == 0
+    assert len((folder / "run" / "answers.jsonl").read_bytes().splitlines()) > 1
     assert main(["report", str(folder / "run"), "--out", str(tmp_path / "report")]) == 0
     assert main(["export", str(folder / "run"), "--out", str(tmp_path / "model.pth"), "--format", "state-dict"]) == 0
     assert_safe("".join(capsys.readouterr()))
@@ -172,3 +183,10 @@ def test_a_long_value_makes_no_long_line(flag: str, tmp_path: Path, capsys) -> N
     (line,) = capsys.readouterr().err.splitlines()
     assert len(line) < LONGEST + 100
     assert line.startswith("tllib-ancon: error: ")
+
+
+def test_the_page() -> None:
+    comparison = Comparison(np.array([0, 1]), np.array([1, 0]), ["a", "b\udcff"], ["=x", "\udcff"])
+    with served(Session(comparison)) as page:
+        assert {option["text"] for option in json.loads(page.get("state")[1])["options"]} >= {"=x", r"\udcff"}
+        assert page.get("answer", method="POST", body="[" * 100_000)[0].status == 400

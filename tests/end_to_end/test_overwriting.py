@@ -1,17 +1,18 @@
 """``--overwrite`` starts anew; the same command, cut off, goes on with what it began, by any threads."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
+from tllib_ancon.errors import Interrupted
 from tllib_ancon.paper import demo
-from tllib_ancon.training.pretrain import SourceOnly
+from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
 
@@ -45,26 +46,21 @@ def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(a
 
 
 def test_a_demo_with_overwrite_makes_every_run_again(tmp_path: Path, monkeypatch) -> None:
-    made: list[str] = []
-
-    numbers = {"accuracy": 50.0, "ece": 0.1, "epoch": 0}
+    made: list[bool] = []
 
     def run_all(self: demo.Demo, say: object) -> None:
-        for directory in (RunDirectory(self.out / run.name) for run in self.runs()):
-            if directory.finished:
-                continue
-            made.append(directory.path.name)
-            directory.begin({"name": directory.path.name})
-            directory.save_epoch({"parts": {"model": {}}}, [numbers], True)
-            directory.finish({"start": numbers, "selected": numbers})
+        made[:] = [not RunDirectory(self.out / run.name).finished for run in self.runs()]
+        raise Interrupted(signal.SIGINT)
 
     monkeypatch.setattr(demo.Demo, "run", run_all)
     monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
-    monkeypatch.setattr("tllib_ancon.cli.commands.draw_curves", lambda metrics, path: None)
+    for run in demo.Demo(tmp_path, (0,), 1, 1, 1, ("",)).runs():
+        (tmp_path / run.name).mkdir(parents=True)
+        (tmp_path / run.name / "result.json").write_text("{}")
     words = ["demo", "--out", str(tmp_path), "--seeds", "0"]
-    for more, times in (([], 1), ([], 1), (["--overwrite"], 2)):
-        assert main([*words, *more]) == 0
-        assert len(made) == times * (1 + len(demo.METHODS))
+    for more, anew in (([], False), (["--overwrite"], True)):
+        assert main([*words, *more]) == 128 + signal.SIGINT
+        assert set(made) == {anew}
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])
@@ -78,28 +74,17 @@ def test_a_run_does_not_write_over_its_start(adapt, tmp_path, refused, name: str
     assert main(adapt("next", checkpoint=start)) == 0
 
 
-@pytest.mark.parametrize("command", ["adapt", "pretrain"])
-def test_threads_are_recorded_and_others_are_said(
-    adapt, domains: Path, tmp_path: Path, monkeypatch, capsys, command: str
-) -> None:
-    before, run = torch.get_num_threads(), tmp_path / "run"
-    training = ["pretrain", *small_arguments(domains), "--epochs", "2", "--log", str(run)]
-    words = [word for word in (adapt() if command == "adapt" else training) if word != "--quiet"]
-    cut_in_the_second_epoch(monkeypatch, words, *([SourceOnly] if command == "pretrain" else []))
+def test_threads_are_recorded_and_others_are_said(adapt, tmp_path: Path, monkeypatch, capsys) -> None:
+    before, run, seen = torch.get_num_threads(), tmp_path / "run", []
+    words = [word for word in adapt() if word != "--quiet"]
+    cut_in_the_second_epoch(monkeypatch, words)
     assert json.loads((run / "config.json").read_text())["threads"] == before
     capsys.readouterr()
+    train = Adaptation._train_epoch
+    monkeypatch.setattr(Adaptation, "_train_epoch", lambda *args: seen.append(torch.get_num_threads()) or train(*args))
     assert main([*words, "--threads", str(before + 1)]) == 0
+    assert seen == [before + 1]
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
     assert f"warning: this run began with {before} threads of PyTorch and continues with {before + 1}" in line
     assert torch.get_num_threads() == before
     assert json.loads((run / "config.json").read_text())["threads"] == before
-
-
-def test_threads_are_those_that_were_asked_for(domains: Path, tmp_path: Path, monkeypatch) -> None:
-    seen: list[int] = []
-    train = SourceOnly._train_epoch
-    monkeypatch.setattr(SourceOnly, "_train_epoch", lambda *args: seen.append(torch.get_num_threads()) or train(*args))
-    words = ["pretrain", *small_arguments(domains), "--epochs", "1", "--threads", "3", "--log", str(tmp_path / "run")]
-    assert main(words) == 0
-    assert seen == [3]
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["threads"] == 3

@@ -87,18 +87,15 @@ def test_predictions_are_those_of_the_model_whose_modes_stay(images: TensorDatas
     assert predictions.paths is None
 
 
-class Items(Dataset):
-    """The same images as other items."""
+class Items(TensorDataset):
+    """Tensors as other items."""
 
     def __init__(self, images: TensorDataset, form: Callable[[Tensor, Tensor], Any]):
-        self.images = images
+        super().__init__(*images.tensors)
         self.form = form
 
-    def __len__(self) -> int:
-        return len(self.images)
-
     def __getitem__(self, index: int) -> Any:
-        return self.form(*self.images[index])
+        return self.form(*super().__getitem__(index))
 
 
 @pytest.mark.parametrize(
@@ -147,29 +144,7 @@ def test_every_way_in_makes_the_same_run(folders: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(squashed.probabilities, expected.probabilities, atol=1e-6)
 
 
-def test_a_folder_of_images_and_the_answers(folders: Path) -> None:
-    result = tllib_ancon.adapt(residual(), folders / "dark", image_size=SIDE, **QUICK)
-    assert "accuracy" in result.metrics[0]
-    predictions = tllib_ancon.predict(result.model, folders / "dark", image_size=SIDE, workers=0)
-    assert predictions.probabilities.shape == (48, CLASSES)
-    np.testing.assert_allclose(predictions.probabilities.sum(1), 1, atol=1e-5)
-    assert all(Path(path).is_file() for path in predictions.paths)
-
-
-class TwoOutputs(nn.Module):
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return images, images
-
-
-class NoHead(nn.Module):
-    """Logits out of a convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Conv2d(3, CLASSES, 3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.encoder(images).mean((2, 3))
+HEADLESS = nn.Sequential(nn.Conv2d(3, CLASSES, SIDE), nn.Flatten())
 
 
 class Endless(Dataset):
@@ -184,7 +159,6 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
     ("changed", "message"),
     [
         *REFUSED["adaptations"],
-        ({"model": TwoOutputs()}, "logits"),
         ({"model": nn.Flatten(0)}, "logits"),
         ({"model": nn.Sequential(sequential(), nn.Linear(CLASSES, 1))}, "return the two logits (0, z)"),
         ({"images": Endless()}, "length"),
@@ -195,7 +169,7 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
         ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
-        ({"method": "nrc", "model": NoHead()}, "no Linear layer as its head"),
+        ({"method": "nrc", "model": HEADLESS}, "no Linear layer as its head"),
         ({"start": "latest"}, "give a model or `start`, not both"),
     ],
 )
@@ -229,9 +203,9 @@ def test_weights_of_another_type_come_back_in_it(images: TensorDataset, kind: to
 
 
 def test_a_model_without_a_head_can_do_without_features(images: TensorDataset, capsys) -> None:
-    assert tllib_ancon.adapt(NoHead(), images, **QUICK, adapted="all").selected_epoch == 1
+    assert tllib_ancon.adapt(HEADLESS, images, **QUICK, adapted="all").selected_epoch == 1
     assert capsys.readouterr().err == ""
-    assert tllib_ancon.adapt(NoHead(), images, **{**QUICK, "quiet": False}).selected_epoch == 1
+    assert tllib_ancon.adapt(HEADLESS, images, **{**QUICK, "quiet": False}).selected_epoch == 1
     assert "ends in no Linear layer that could be its head; all of it learns" in capsys.readouterr().err
 
 
@@ -254,14 +228,3 @@ def test_a_network_that_nothing_is_known_of_sees_whole_images(
     assert torch.equal(torch.cat(seen[False])[-8:], whole)
     only_shifted = bool(torch.isin(torch.cat(seen[True]), torch.cat([whole.flatten(), torch.zeros(1)])).all())
     assert only_shifted == (side < 64)
-
-
-def test_the_adapted_model_of_a_run_knows_its_images(folders: Path, tmp_path: Path) -> None:
-    words = ["pretrain", str(folders), "-d", "ImageFolder", "-s", "bright", "-a", "small_cnn", "--scratch", "-b", "16"]
-    assert main([*words, "-j", "0", "--image-size", "16", "--epochs", "1", "--quiet", "--log", str(tmp_path)]) == 0
-    result = tllib_ancon.adapt(tmp_path, folders / "dark", **{**QUICK, "batch_size": 16})
-    assert result.config.image_size == 16
-    alone, told = (
-        tllib_ancon.predict(result.model, folders / "dark", workers=0, **size) for size in ({}, {"image_size": 16})
-    )
-    np.testing.assert_array_equal(alone.probabilities, told.probabilities)

@@ -23,14 +23,8 @@ from tllib_ancon.training.pretrain import AdversarialTraining, create_network
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import RunDirectory
 
-TRANSFORM = TransformOptions(
-    train_resizing="res.",
-    val_resizing="res.",
-    resize_size=16,
-    horizontal_flip=False,
-    norm_mean=(0.5,) * 3,
-    norm_std=(0.5,) * 3,
-)
+NORMALISED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "horizontal_flip": False}
+TRANSFORM = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=16, **NORMALISED)
 SMALL = {"epochs": 2, "iters_per_epoch": 3, "batch_size": 4, "bottleneck_dim": 8, "trade_off": 0.7, "workers": 0}
 CDAN, MDD = (PretrainConfig(method=method, **SMALL) for method in ("cdan", "mdd"))
 RANDOMIZED = PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_dim=16, entropy=True)
@@ -55,7 +49,6 @@ def training(
     backbone = backbone or create_backbone("small_cnn")
     network = create_network(toolkit, backbone, 3, options)
     run = RunDirectory(log)
-    run.begin({})
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
     return AdversarialTraining(network, *domains, options, run, transforms, Progress(quiet=True))
 
@@ -100,7 +93,7 @@ def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method,
     torch.manual_seed(1)  # of MDD's dropout
     expected = naive_training(run, method)
     torch.manual_seed(1)
-    result = run()
+    result = run.make({})
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest.pth"}
     torch.testing.assert_close(latest(tmp_path), dict(expected), rtol=1e-4, atol=1e-5)
     assert (result["checkpoint"], result["last"]["epoch"]) == ("latest.pth", 2)

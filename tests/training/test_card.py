@@ -1,17 +1,14 @@
 """The model card beside a result, and the way to a model hub."""
 
-import base64
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import timm
 import torch
-from huggingface_hub import ModelCard, PyTorchModelHubMixin
+from huggingface_hub import HfApi, ModelCard, PyTorchModelHubMixin
 from torch import Tensor, nn
 
 from tests.training.small import adapt, network
@@ -31,64 +28,20 @@ class Mixed(nn.Module, PyTorchModelHubMixin):
         return self.layers(images)
 
 
-class Hub(HTTPServer):
-    """The part of a hub that a repository and a commit need; it remembers the files of the last commit."""
+def test_a_pushed_model_is_read_by_its_own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def upload(hub: HfApi, repo_id: str, folder_path: str, commit_message: str) -> str:
+        shutil.copytree(folder_path, tmp_path / "pushed")
+        return f"{hub.endpoint}/{repo_id}: {commit_message}"
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
-
-
-class Answer(BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append(self.path)
-        repository = f"http://127.0.0.1:{self.server.server_port}/me/adapted"
-        told: dict[str, Any] = {"url": repository, "commitUrl": f"{repository}/commit/1", "commitOid": "1"}
-        if self.path.endswith("/preupload/main"):
-            names = [file["path"] for file in json.loads(body)["files"]]
-            told = {"files": [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]}
-        elif self.path.endswith("/commit/main"):
-            entries = [json.loads(line)["value"] for line in body.splitlines()]
-            self.server.files = {entry["path"]: base64.b64decode(entry["content"]) for entry in entries[1:]}
-        self.reply(told)
-
-    def do_GET(self) -> None:
-        self.reply({"id": "me/adapted", "sha": "0", "siblings": []})
-
-    def reply(self, told: dict[str, Any]) -> None:
-        content = json.dumps(told).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub()
-    threading.Thread(target=hub.serve_forever, daemon=True).start()
-    yield hub
-    hub.shutdown()
-
-
-def test_a_pushed_model_is_read_by_its_own_library(hub: Hub, tmp_path: Path) -> None:
+    monkeypatch.setattr(HfApi, "create_repo", lambda hub, name, **_: SimpleNamespace(repo_id=f"{hub.token}/{name}"))
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
     result = adapt(Mixed(5), log=tmp_path / "run", epochs=1)
-    address = f"http://127.0.0.1:{hub.server_port}"
-    assert result.push_to_hub("me/adapted", token="hf_x", endpoint=address)
-    assert hub.asked[0] == "/api/repos/create"
-    assert sorted(hub.files) == ["README.md", "config.json", "model.safetensors"]
-    assert hub.files["README.md"] == (tmp_path / "run" / "README.md").read_bytes()
-    for name, content in hub.files.items():
-        (tmp_path / name).write_bytes(content)
-    again = Mixed.from_pretrained(tmp_path)
+    commit = result.push_to_hub("adapted", token="me", endpoint="http://hub")
+    assert commit == "http://hub/me/adapted: Adapted by tllib-ancon, ancon"
+    pushed = sorted((tmp_path / "pushed").iterdir())
+    assert [path.name for path in pushed] == ["README.md", "config.json", "model.safetensors"]
+    assert pushed[0].read_bytes() == (tmp_path / "run" / "README.md").read_bytes()
+    again = Mixed.from_pretrained(tmp_path / "pushed")
     assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in result.model.state_dict().items())
 
 

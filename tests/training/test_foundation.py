@@ -25,25 +25,19 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 VIT = {**TINY, "image_size": 32, "patch_size": 8, "num_labels": 3}
 STAGES = {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "num_labels": 3, "image_size": 32}
 SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "patch_size": 4, "image_size": 32}
-MODELS: dict[str, tuple[str, dict[str, Any], str, int]] = {
-    "ViT": ("ViT", VIT, "classifier", 16),
-    "Dinov2": (
-        "Dinov2",
-        {**VIT, "mlp_ratio": 1},
-        "classifier",
-        32,
-    ),  # the token of the class and the mean of the others
-    "ConvNext": ("ConvNext", STAGES, "classifier", 8),
-    "Siglip": ("Siglip", {"vision_config": VIT, "text_config": TINY, "num_labels": 3}, "classifier", 16),
-    "Swin": ("Swin", {**SWIN, "num_labels": 3}, "classifier", 16),
+MODELS: dict[str, tuple[dict[str, Any], int]] = {
+    "ViT": (VIT, 16),
+    "Dinov2": ({**VIT, "mlp_ratio": 1}, 32),  # the token of the class and the mean of the others
+    "ConvNext": (STAGES, 8),
+    "Siglip": ({"vision_config": VIT, "text_config": TINY, "num_labels": 3}, 16),
+    "Swin": ({**SWIN, "num_labels": 3}, 16),
 }
 
 
 def transformer(kind: str = "ViT") -> Any:
-    name, settings, _, _ = MODELS[kind]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**settings)
-    return getattr(transformers, f"{name}ForImageClassification")(config).eval()
+    config = getattr(transformers, f"{kind}Config")(**MODELS[kind][0])
+    return getattr(transformers, f"{kind}ForImageClassification")(config).eval()
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +51,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", ["ancon", "shot", "nrc"])
 def test_a_classifier_of_transformers_is_adapted_with_its_head_frozen(kind: str, method: str, photos: Path) -> None:
     model = transformer(kind)
-    _, _, head, width = MODELS[kind]
     images = torch.randn(12, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found = as_classifier(model, probe=images[:2])
-    assert (found.head_name, found.features_dim, found.num_classes) == (head, width, 3)
+    assert (found.head_name, found.features_dim, found.num_classes) == ("classifier", MODELS[kind][1], 3)
     found.release()
     result = tllib_ancon.adapt(model, list(images), method=method, **QUICK, **(NEIGHBOURS if method == "nrc" else {}))
     assert type(result.model) is type(model)
     changed = differences(model.state_dict(), result.model.state_dict())
     assert changed
-    assert not any(head in line for line in changed)
+    assert not any("classifier" in line for line in changed)
     with torch.no_grad():
         expected = result.model(pixel_values=images).logits.softmax(1)
     predicted = tllib_ancon.predict(result.model, list(images), workers=0).probabilities
@@ -114,20 +107,10 @@ def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
     assert (
         "at 32 pixels (mean (0.5, 0.5, 0.5), std (0.5, 0.5, 0.5)); else pass `evaluation_transform=processor`" in told
     )
-    settings = {**MODELS["Siglip"][1], "vision_config": VIT}
-    clip = transformers.CLIPForImageClassification(transformers.CLIPConfig(**settings))
+    clip = transformers.CLIPForImageClassification(transformers.CLIPConfig(**MODELS["Siglip"][0]))
     assert preprocessing_of(clip).mean == (0.48145466, 0.4578275, 0.40821073)
     tllib_ancon.adapt(model, list(torch.zeros(8, 3, 32, 32)), **{**QUICK, "quiet": False})
     assert "assumed" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_half_precision_comes_back(kind: torch.dtype, photos: Path) -> None:
-    model = transformer().to(kind)
-    result = tllib_ancon.adapt(model, photos, **QUICK)
-    assert result.model.dtype == kind
-    assert differences(model.state_dict(), result.model.state_dict())
-    assert tllib_ancon.predict(result.model, photos, workers=0).probabilities.shape == (12, 3)
 
 
 class Wrapped(nn.Module):
@@ -167,15 +150,8 @@ def test_clip_with_the_texts_of_its_classes_is_adapted(photos: Path) -> None:
     text = {"context_length": 4, "vocab_size": 8, "width": 16, "heads": 2, "layers": 1}
     clip = open_clip.CLIP(16, open_clip.CLIPVisionCfg(**vision), open_clip.CLIPTextCfg(**text)).eval()
     texts = clip.encode_text(torch.eye(3, 4, dtype=torch.long))
-    clip.visual.preprocess_cfg = {
-        "size": (32, 32),
-        "mode": "RGB",
-        "mean": (0.1, 0.2, 0.3),
-        "std": (0.4, 0.5, 0.6),
-        "fill_color": 0,
-        "interpolation": "bicubic",
-        "resize_mode": "shortest",
-    }
+    normalised = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "mode": "RGB", "fill_color": 0}
+    clip.visual.preprocess_cfg = {"size": (32, 32), "interpolation": "bicubic", "resize_mode": "shortest", **normalised}
     for model in (clip, transformers.CLIPModel(transformers.CLIPConfig(vision_config=VIT, text_config=TINY))):
         with pytest.raises(UserError, match="gives embeddings of images and texts, no logits"):
             tllib_ancon.adapt(model, photos, **QUICK)

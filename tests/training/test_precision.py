@@ -57,13 +57,6 @@ def test_layout_and_speed_change_the_rounding_alone(tmp_path, plain, options, mo
         assert torch.allclose(tensor, expected[name], rtol=1e-3, atol=1e-4), name
 
 
-def test_channels_last_reaches_the_convolutions(tmp_path: Path) -> None:
-    weights = (
-        layer.weight for layer in adapt(tmp_path, channels_last=True).network.modules() if hasattr(layer, "stride")
-    )
-    assert any(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights if weight.ndim == 4)
-
-
 def test_fused_is_the_fused_kernel_and_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_kernel(*_, **__) -> None:
         raise RuntimeError("`fused=True` requires all the params to be on supported devices")

@@ -1,7 +1,6 @@
 """Runs of models that were given as Python objects: every command goes on from their directory."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,7 @@ def build():
 def nothing():
     return 1
 """
-QUICK: dict[str, Any] = {
-    "method": "shot-im",
-    "epochs": 3,
-    "batch_size": 4,
-    "workers": 0,
-    "quiet": True,
-    "lr": 0.3,
-}
+QUICK: dict[str, Any] = {"method": "shot-im", "epochs": 3, "batch_size": 4, "workers": 0, "quiet": True, "lr": 0.3}
 SIZED = {"image_size": 32, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
 
 
@@ -67,12 +59,7 @@ def of_transformers() -> Any:
     return network
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "timm": transformer,
-    "torchvision": headed,
-    "transformers": of_transformers,
-    "own": own,
-}
+NETWORKS = {"timm": transformer, "torchvision": headed, "transformers": of_transformers, "own": own}
 
 
 def sizes(name: str) -> dict[str, Any]:
@@ -97,12 +84,8 @@ def made(request: pytest.FixtureRequest, folder: Path) -> tuple[str, nn.Module, 
     torch.manual_seed(0)
     model = NETWORKS[request.param]()
     photos = sorted(map(str, (folder / "photos").iterdir())) if request.param == "torchvision" else folder / "photos"
-    log = str(folder / request.param)
-    return (
-        request.param,
-        model,
-        tllib_ancon.adapt(model, photos, labels=LABELS, **QUICK, **sizes(request.param), log=log),
-    )
+    given = {**QUICK, **sizes(request.param), "log": str(folder / request.param)}
+    return request.param, model, tllib_ancon.adapt(model, photos, labels=LABELS, **given)
 
 
 @pytest.fixture

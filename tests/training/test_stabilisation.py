@@ -2,7 +2,6 @@
 statistics; and what selects an epoch."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +10,12 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
-from tests.training.small import EPOCHS, adapt, network, without
+from tests.training.small import adapt, network
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer, power_decay
-
-
-def distance(one: nn.Module, other: nn.Module) -> float:
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return sum(float((a - b).detach().square().sum()) for a, b in pairs)
 
 
 def test_a_warm_up_rises_to_the_decay() -> None:
@@ -34,29 +28,6 @@ def test_a_warm_up_rises_to_the_decay() -> None:
         schedule.step()
     decay = [(1 + 10 * step / 20) ** -0.75 for step in range(20)]
     assert rates == pytest.approx([min(1, (step + 1) / 5) * decay[step] for step in range(20)])
-
-
-ADAMW = {"optimizer": "adamw"}
-
-
-@pytest.mark.parametrize("settings", [{"batch_norm": "mixed"}, {"batch_norm": "source"}, ADAMW])
-def test_a_run_that_was_cut_off_ends_as_one_that_was_not(tmp_path: Path, settings: dict[str, Any], monkeypatch) -> None:
-    settings = {**settings, "criterion": "last", "warmup_steps": 3}
-    whole, score = adapt(**settings), Adaptation._score
-    for cut in (1, EPOCHS):
-
-        def until(self: Adaptation, metrics: dict[str, Any], cut: int = cut) -> Any:
-            if metrics["epoch"] == cut:
-                raise KeyboardInterrupt
-            return score(self, metrics)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Adaptation, "_score", until)
-            with pytest.raises(KeyboardInterrupt):
-                adapt(**settings, log=str(tmp_path / f"cut{cut}"))
-        again = adapt(**settings, log=str(tmp_path / f"cut{cut}"))
-        assert without(again.metrics) == without(whole.metrics)
-        assert differences(dict(again.model.state_dict()), dict(whole.model.state_dict())) == []
 
 
 def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between() -> None:
@@ -98,13 +69,6 @@ def test_the_source_keeps_more_of_its_statistics_the_less_even_classes_are_and_t
     given = adapt(start, images, batch_norm_share=found.metrics[1]["batch_norm_share"], **settings)
     assert differences(dict(found.model.state_dict()), dict(given.model.state_dict())) == []
     assert "agreement" not in given.summary["assessment"]["indicators"]
-
-
-def test_defaults_follow_the_statistics() -> None:
-    assert AdaptConfig().settle().lr == 0.01
-    assert AdaptConfig(batch_norm="source").settle().lr == 0.001
-    assert AdaptConfig(batch_norm="source", lr=0.02).settle().lr == 0.02
-    assert AdaptConfig(batch_norm="mixed", batch_norm_share=0.1).batch_norm_share == 0.1
 
 
 WITHOUT_BATCH_NORM = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))

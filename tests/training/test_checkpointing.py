@@ -1,25 +1,35 @@
-"""What a run continues from, and the seal that tells damage."""
+"""What a run stores: its state, the seal that detects damage, and its predictions."""
 
+import copy
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.end_to_end.killable import differences
 from tests.training.small import adapt
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.checkpointing import (
     SEAL,
+    SavedPredictions,
     copy_to_cpu,
+    read_predictions,
     read_sealed,
     restore_snapshot,
     take_snapshot,
+    write_arrays,
+    write_predictions,
     write_sealed,
 )
+from tllib_ancon.training.inference import Predictions
 from tllib_ancon.training.run import RunDirectory
 
 
@@ -28,13 +38,20 @@ def parts(width: int = 2) -> dict[str, Any]:
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=width, momentum=0.9)}
 
 
-def test_a_snapshot_puts_parts_and_random_numbers_back() -> None:
-    kept, new = parts(), parts()
-    snapshot = take_snapshot(kept)
-    drawn = torch.rand(3)
-    restore_snapshot(new, snapshot)
-    assert torch.equal(torch.rand(3), drawn)
-    assert torch.equal(new["model"].weight, kept["model"].weight)
+def test_a_copied_snapshot_puts_everything_back_whatever_was_trained_and_drawn_since() -> None:
+    trained = parts()
+    trained["model"](torch.ones(1, 2)).sum().backward()
+    trained["optimizer"].step()
+    copied = copy_to_cpu(take_snapshot(trained))
+    same = copy.deepcopy(copied)
+    trained["optimizer"].step()
+    drawn = torch.rand(3), random.random(), np.random.rand()
+    assert differences(copied, copy_to_cpu(take_snapshot(trained)))
+    assert differences(copied, same) == []
+    restore_snapshot(new := parts(), copied)
+    assert differences(copy_to_cpu(take_snapshot(new)), same) == []
+    assert torch.equal(torch.rand(3), drawn[0])
+    assert (random.random(), np.random.rand()) == drawn[1:]
 
 
 @pytest.mark.parametrize(
@@ -54,23 +71,6 @@ def test_a_part_that_does_not_fit_is_named(part: str, state: object) -> None:
     snapshot["parts"][part] = state
     with pytest.raises(UserError, match=rf"cannot be read as its {part} \(.*overwrite"):
         restore_snapshot(parts(), snapshot)
-
-
-def test_a_copy_is_not_changed_by_what_is_trained_on() -> None:
-    trained = parts()
-    trained["model"](torch.ones(1, 2)).sum().backward()
-    trained["optimizer"].step()
-    copied = copy_to_cpu(take_snapshot(trained))
-    weight = trained["model"].weight.detach().clone()
-    momentum = trained["optimizer"].state[trained["model"].weight]["momentum_buffer"].clone()
-    trained["optimizer"].param_groups[0]["lr"] = 7
-    trained["optimizer"].step()
-    assert not torch.equal(trained["model"].weight, weight)
-    new = parts()
-    restore_snapshot(new, copied)
-    assert torch.equal(new["model"].weight, weight)
-    assert torch.equal(new["optimizer"].state[new["model"].weight]["momentum_buffer"], momentum)
-    assert new["optimizer"].param_groups[0]["lr"] == 2
 
 
 def test_a_copy_keeps_ties_versions_and_layouts() -> None:
@@ -174,3 +174,68 @@ def test_any_damage_is_found(state: Path, data: st.DataObject) -> None:
         resume(state)
     state.write_bytes(whole)
     assert whole.count(SEAL) == 1
+
+
+LOGITS = np.arange(12, dtype=np.float32).reshape(4, 3)
+FULL = SavedPredictions(
+    indices=np.arange(4),
+    logits=LOGITS,
+    labels=np.array([0, 1, 2, 0]),
+    features=np.ones((4, 2), np.float16),
+    votes=np.full((4, 3), 65535, np.uint16),
+    paths=np.array(["a.png", "ü/\udcff.png", "c", "d"]),
+)
+
+
+def test_what_is_written_is_read_to_the_last_bit(tmp_path: Path) -> None:
+    assert read_predictions(tmp_path) is None
+    write_arrays(tmp_path / "predictions.npz", vars(FULL))
+    kept = read_predictions(tmp_path)
+    for name, array in vars(FULL).items():
+        assert getattr(kept, name).dtype == array.dtype
+        np.testing.assert_array_equal(getattr(kept, name), array)
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(65504.0, np.float16), (1e6, np.float32)])
+def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Path, largest: float, kind: type) -> None:
+    target = Domain.of_files("d", ["a.png", "", "b.png", "", "", "c.png"], ["x", "y"], [1, 0, 0, 0, 0, 1])
+    target = target.subset([2, 5])
+    features = torch.tensor([[0.5], [-largest]])
+    predictions = Predictions(torch.arange(2), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    write_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(2))
+    kept = read_predictions(tmp_path)
+    assert (kept.indices.tolist(), kept.labels.tolist()) == ([2, 5], [0, 1])
+    assert kept.logits.tolist() == [[1, 2], [3, 4]]
+    assert (kept.paths.tolist(), kept.votes.tolist()) == (["b.png", "c.png"], [[1, 0], [0, 1]])
+    assert (kept.features.dtype, kept.features.tolist()) == (kind, features.tolist())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"logits": np.array([["a", "b"]] * 4)},
+        {"logits": np.full((4, 3), np.nan)},
+        {"logits": np.zeros((0, 3)), "indices": np.zeros(0, int)},
+        {"indices": np.arange(5)},
+        {"labels": np.array([0, 1, 2, 3])},
+        {"labels": np.array([-1, 0, 1, 2])},
+        {"votes": np.zeros((4, 5))},
+    ],
+)
+def test_arrays_that_are_no_predictions_are_one_message(tmp_path: Path, changed: dict) -> None:
+    np.savez(tmp_path / "predictions.npz", **{"indices": np.arange(4), "logits": LOGITS, **changed})
+    with pytest.raises(UserError, match=r"predictions.npz cannot be read as predictions"):
+        read_predictions(tmp_path)
+
+
+def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path: Path) -> None:
+    path, bomb = tmp_path / "predictions.npz", Bomb(tmp_path / "victim")
+    np.savez(path, logits=LOGITS)
+    with pytest.raises(UserError, match=r"cannot be read as predictions .*'indices'"):
+        read_predictions(tmp_path)
+    np.savez(path, indices=np.array([bomb], dtype=object), logits=np.array([bomb], dtype=object))
+    for content in (path.read_bytes(), pickle.dumps(bomb), b"PK"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read as arrays"):
+            read_predictions(tmp_path)
+    assert not bomb.victim.exists()
