@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon.cli.main import main
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
 REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
@@ -31,3 +34,15 @@ def golden() -> dict[str, np.ndarray]:
     were put in, thresholds, votes, targets, losses and gradients that came out."""
     with np.load(AUTHORS_CODE, allow_pickle=False) as data:
         return {name: data[name] for name in data.files}
+
+
+@pytest.fixture(scope="session")
+def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_domains(tmp_path_factory.mktemp("domains"))
+
+
+@pytest.fixture(scope="session")
+def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    log = tmp_path_factory.mktemp("source") / "run"
+    assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
+    return log / "checkpoints" / "best.pth"

@@ -139,14 +139,11 @@ def source_of(root: Path, classes: int, log: Path) -> Path:
     return log / "checkpoints" / "best.pth"
 
 
-def test_two_classes(copied: Path, tmp_path: Path, adapt) -> None:
-    start = source_of(copied, 2, tmp_path / "source")
+def test_two_classes_are_adapted_and_one_logit_is_refused(copied: Path, tmp_path: Path, adapt, refused) -> None:
+    start = source_of(copied, 2, tmp_path / "two")
     for method in TESTED:
         adapted(adapt(method, "-b", "8", "--method", method, root=copied, checkpoint=start))
-
-
-def test_one_logit_is_refused(copied: Path, tmp_path: Path, adapt, refused) -> None:
-    start = source_of(copied, 1, tmp_path / "source")
+    start = source_of(copied, 1, tmp_path / "one")
     assert "one logit for each image, (B, 1)" in refused(adapt("run", "-b", "8", root=copied, checkpoint=start))
 
 

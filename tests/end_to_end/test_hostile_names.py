@@ -13,43 +13,13 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from tests.certify.serving import served
+from tests.conftest import REFUSED
 from tests.report.fabricated import write_run
 from tllib_ancon.certifying.session import Comparison, Session
 from tllib_ancon.cli.main import main
 from tllib_ancon.text import LONGEST
 
-NAMES = [
-    "\x1b]0;title\x07",
-    "\x1b[31mred",
-    "\x1b]8;;http:evil\x1b\\link",
-    "\x1b]52;c;aGk=\x07",
-    "bell\x07",
-    "line\nFORGED: line",
-    "back\rFORGED",
-    "tab\tend",
-    "\x9b31mC1",
-    "next\x85FORGED",
-    "delete\x7f",
-    "arabic\u061cmark",
-    "zero\u200bwidth",
-    "non\u200cjoiner",
-    "join\u200der",
-    "left\u200emark",
-    "right\u200fmark",
-    "\u202agnp\u202c",
-    "\u202egpj.exe",
-    "line\u2028FORGED",
-    "paragraph\u2029FORGED",
-    "word\u2060joiner",
-    "\u2066isolate\u2069",
-    "\ufeffbom",
-    "no\udcfftext",
-    "<img src=x onerror=alert(1)>",
-    "=cmd|' C'!A0",
-    "@SUM(1)",
-    "![x](javascript:alert(1)) | `c` *d*",
-    "'a': {b: [c, &d *e #f",
-]
+NAMES = REFUSED["hostile names"]
 DOMAIN = "".join(NAMES[number] for number in (0, 3, 5, 8, 18, 24, 25))
 
 

@@ -1,4 +1,4 @@
-"""The command line in two processes, started by torchrun, by accelerate launch, or by the variables that both set."""
+"""The command line in two processes, started by torchrun or by the variables that it sets."""
 
 import json
 import os
@@ -16,16 +16,11 @@ from tllib_ancon.cli.main import main
 
 EPOCHS = 12
 TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port")
-ACCELERATE = (
-    *("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
-    *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"),
-)
 
 
-def launched(launcher: tuple[str, ...], words: list[str]) -> tuple[str, str]:
-    """Output and errors of ``LAUNCHER … tllib-ancon WORDS``; without ``--`` torchrun takes ``--log`` for its own."""
-    module = ("-m", "--", "tllib_ancon") if launcher == TORCHRUN else ("-m", "tllib_ancon")
-    command = [sys.executable, "-m", *launcher, str(free_port()), *module, *words]
+def launched(words: list[str]) -> tuple[str, str]:
+    """Output and errors of ``torchrun … tllib-ancon WORDS``; without ``--`` it takes ``--log`` for its own."""
+    command = [sys.executable, "-m", *TORCHRUN, str(free_port()), "-m", "--", "tllib_ancon", *words]
     on_cpus = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=on_cpus, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -46,7 +41,7 @@ def content(run: Path) -> dict[str, Any]:
 def whole(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A finished run, its output and its errors."""
     log = tmp_path_factory.mktemp("whole") / "run"
-    return log, *launched(TORCHRUN, [word for word in arguments(domains, source_checkpoint, log) if word != "--quiet"])
+    return log, *launched([word for word in arguments(domains, source_checkpoint, log) if word != "--quiet"])
 
 
 def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(

@@ -110,13 +110,8 @@ def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out == first
 
 
-@pytest.mark.parametrize("command", ["adapt", "pretrain"])
-def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(
-    adapt, domains: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = ["pretrain", *small_arguments(domains), *LENGTH, "--log", str(tmp_path / "run")]
-    words = adapt("run", *LENGTH) if command == "adapt" else training
-    save = RunDirectory.save_epoch
+def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(adapt, tmp_path: Path, monkeypatch) -> None:
+    words, save = adapt("run", *LENGTH), RunDirectory.save_epoch
 
     def save_and_signal(self: RunDirectory, snapshot: Any, metrics: list[dict[str, Any]], selected: bool) -> None:
         save(self, snapshot, metrics, selected)

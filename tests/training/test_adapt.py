@@ -14,7 +14,6 @@ from torchvision.models import resnet18
 
 import tllib_ancon
 from tests.conftest import REFUSED
-from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import AdaptConfig
@@ -51,11 +50,6 @@ def images() -> TensorDataset:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator)
     return TensorDataset(pixels, torch.randint(0, CLASSES, (IMAGES,), generator=generator))
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_domains(tmp_path_factory.mktemp("domains"))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -125,21 +119,19 @@ def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_
         tllib_ancon.adapt(model, images, **{**QUICK, "epochs": 2}, log=log)
 
 
-def test_every_way_in_makes_the_same_run(folders: Path, tmp_path: Path) -> None:
+def test_every_way_in_makes_the_same_run(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
     """The command, keywords and a configuration; and the model knows how its images look."""
-    source, words = tmp_path / "source", small_arguments(folders)
-    assert main(["pretrain", *words, "--epochs", "2", "--log", str(source)]) == 0
-    start = str(source / "checkpoints" / "best.pth")
-    command = ["adapt", str(folders), "-d", "ImageList", "-t", "dark", "--checkpoint", start, "--no-hflip", "--quiet"]
+    start = str(source_checkpoint)
+    command = ["adapt", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", start, "--no-hflip", "--quiet"]
     assert main([*command, "-b", "16", "-j", "0", "--epochs", "2", "--log", str(tmp_path / "command")]) == 0
-    given = {"root": str(folders), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
+    given = {"root": str(domains), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
     length = {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
     called = tllib_ancon.adapt(**given, **length, log=tmp_path / "call")
     configured = tllib_ancon.adapt(AdaptConfig(**given, **length))
     kept = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
     for result in (called, configured):
         assert all(torch.equal(tensor, kept[name]) for name, tensor in result.model.state_dict().items())
-    dark = tllib_ancon.data.open_domain(str(folders), "ImageList", ["dark"])
+    dark = tllib_ancon.data.open_domain(str(domains), "ImageList", ["dark"])
     expected, squashed = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
     np.testing.assert_allclose(squashed.probabilities, expected.probabilities, atol=1e-6)
 
@@ -211,13 +203,13 @@ def test_a_model_without_a_head_can_do_without_features(images: TensorDataset, c
 
 @pytest.mark.parametrize(("side", "train"), [(16, "shifted by up to 4 pixels"), (64, "cropped at random")])
 def test_a_network_that_nothing_is_known_of_sees_whole_images(
-    side: int, train: str, folders: Path, capsys: pytest.CaptureFixture[str]
+    side: int, train: str, domains: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pixels = 2 * np.random.default_rng(0).integers(1, 128, (8, side, side, 3), dtype=np.uint8)
     seen: dict[bool, list[Tensor]] = {True: [], False: []}
     model = sequential()
     with pytest.raises(UserError, match="pass `evaluation_transform`, to adapt also `train_transform`"):
-        tllib_ancon.adapt(model, folders / "dark", **QUICK)
+        tllib_ancon.adapt(model, domains / "dark", **QUICK)
     model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].clone()))
     given = {"image_size": side, "norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
     tllib_ancon.adapt(model, list(pixels), **{**QUICK, "quiet": False}, **given)

@@ -15,7 +15,7 @@ from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
-from tllib_ancon.models.checkpoints import load_state_dict, rebuild_model, recognize
+from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.toolkit.toolkit import Toolkit
 from tllib_ancon.training.inputs import Transforms
@@ -29,7 +29,6 @@ SMALL = {"epochs": 2, "iters_per_epoch": 3, "batch_size": 4, "bottleneck_dim": 8
 CDAN, MDD = (PretrainConfig(method=method, **SMALL) for method in ("cdan", "mdd"))
 RANDOMIZED = PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_dim=16, entropy=True)
 METHODS = pytest.mark.parametrize("method", [CDAN, MDD, RANDOMIZED], ids=["cdan", "mdd", "randomized"])
-TWO = pytest.mark.parametrize("method", [CDAN, MDD], ids=["cdan", "mdd"])
 
 
 @pytest.fixture(scope="module")
@@ -113,28 +112,3 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, d
         assert ("accuracy" in run.make({})["last"]) == (domain.labels is not None)
         weights.append(latest(tmp_path / str(number)))
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []
-
-
-def own_classes(toolkit: Toolkit, name: str, backbone: nn.Module) -> nn.Module:  # noqa: F811
-    """The classifier as the toolkit's own scripts build it."""
-    if toolkit.name == "dalib":
-        from dalib.adaptation import cdan, mdd
-    else:
-        from tllib.alignment import cdan, mdd
-    if name == "cdan":
-        return cdan.ImageClassifier(backbone, 3, bottleneck_dim=8)
-    return mdd.ImageClassifier(backbone, 3, bottleneck_dim=8, width=8)
-
-
-@TWO
-def test_the_toolkit_reads_the_checkpoint_back(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
-    """And so does this package, with the same logits."""
-    backbone = create_backbone("resnet18", pretrained=False, toolkit=toolkit)
-    training(toolkit, method.replace(epochs=1, iters_per_epoch=1), domains, tmp_path, backbone).make({})
-    state = latest(tmp_path)
-    theirs = own_classes(toolkit, method.method, toolkit.create_backbone("resnet18"))
-    theirs.load_state_dict(state)
-    ours = rebuild_model(recognize(state), create_backbone("resnet18", pretrained=False), 3).eval()
-    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    logits = theirs.eval()(images)
-    torch.testing.assert_close(ours(images), logits[0] if isinstance(logits, tuple) else logits)

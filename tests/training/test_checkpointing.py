@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.end_to_end.killable import differences
-from tests.training.small import adapt
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.checkpointing import (
@@ -22,7 +21,6 @@ from tllib_ancon.training.checkpointing import (
     SavedPredictions,
     copy_to_cpu,
     read_predictions,
-    read_sealed,
     restore_snapshot,
     take_snapshot,
     write_arrays,
@@ -142,21 +140,6 @@ def test_other_entries_under_a_right_checksum_are_one_message(state: Path, forei
     write_sealed(state, foreign)
     with pytest.raises(UserError, match=r"state\.pth cannot be read as the state of a run .*overwrite"):
         resume(state)
-
-
-@pytest.mark.parametrize("wrong", [[], [{"loss": 1}], [{"epoch": 0}, {"epoch": 7}]])
-def test_metrics_of_other_epochs_under_a_right_checksum_are_one_message(
-    tmp_path: Path, wrong: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, path = str(tmp_path), tmp_path / "checkpoints" / "state.pth"
-    with monkeypatch.context() as patch:
-        patch.setattr(RunDirectory, "finish", lambda *_: None)
-        adapt(epochs=1, log=log)
-    state = read_sealed(path)
-    state["metrics"] = wrong
-    write_sealed(path, state)
-    with pytest.raises(UserError, match=r"metrics\.jsonl cannot be read as the metrics of this run .*overwrite"):
-        adapt(epochs=1, log=log)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
@@ -32,11 +32,11 @@ def test_belief_matching() -> None:
     torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
 
 
-def test_the_flags_reach_the_loss(tmp_path: Path) -> None:
-    root, losses = write_domains(tmp_path), set()
+def test_the_flags_reach_the_loss(domains: Path, tmp_path: Path) -> None:
+    losses = set()
     flags = ("", "--label-smoothing 0.1", "--loss belief-matching --belief-coefficient 0.01")
     for number, more in enumerate(flags):
         log = tmp_path / str(number)
-        assert main(["pretrain", *small_arguments(root), "--epochs", "1", "--log", str(log), *more.split()]) == 0
+        assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(log), *more.split()]) == 0
         losses.add(json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"])
     assert len(losses) == len(flags)

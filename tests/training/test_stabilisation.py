@@ -1,5 +1,4 @@
-"""Weights near the source model's: restoration, the mean of the last epochs, the warm-up, and batch-norm by other
-statistics; and what selects an epoch."""
+"""The optimiser, its warm-up, batch-norm by other statistics, and what selects an epoch."""
 
 import copy
 from typing import Any
@@ -11,11 +10,65 @@ from torch import nn
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tests.training.small import adapt, network
-from tllib_ancon.config import AdaptConfig
+from tests.training.test_frozen import transformer
+from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimated_statistics
+from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer, power_decay
+
+LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
+BOTH = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "expected"),
+    [
+        (LAYERS, {}, ("adamw", 2e-4)),
+        (LAYERS, {"optimizer": "sgd"}, ("sgd", 0.01)),
+        (LAYERS, {"lr": 0.02}, ("adamw", 0.02)),
+        (BOTH, {}, ("sgd", 0.01)),
+        (network(), {}, ("sgd", 0.01)),
+        (network(), {"batch_norm": "source"}, ("sgd", 0.001)),
+        (network(), {"optimizer": "adamw", "batch_norm": "source"}, ("adamw", 2e-4)),
+    ],
+    ids=str,
+)
+def test_the_network_decides_what_was_not_given(model: nn.Module, settings: dict, expected: tuple) -> None:
+    config = adapt(model, epochs=1, **settings).config
+    assert (config.optimizer, config.lr) == expected
+
+
+def test_a_source_model_learns_by_sgd_unless_it_is_asked_for() -> None:
+    assert (PretrainConfig().optimizer, PretrainConfig().lr) == ("sgd", 0.01)
+    assert PretrainConfig(optimizer="adamw").lr == 2e-4
+    assert PretrainConfig(optimizer="adamw", lr=0.1).lr == 0.1
+
+
+def rates(model: nn.Module, **settings: Any) -> dict[str, tuple[float, float]]:
+    """Name of a parameter of the model -> its rate and weight decay."""
+    classifier, config = as_classifier(model, probe=torch.zeros(2, 3, 16, 16)), AdaptConfig(**settings)
+    optimizer = create_optimizer(classifier.get_parameters(1.0), config, classifier)
+    found = {p: (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    return {name: found[parameter] for name, parameter in model.named_parameters()}
+
+
+def test_adamw_decays_no_norm_and_no_bias() -> None:
+    found = rates(transformer(), optimizer="adamw", weight_decay=0.3)
+    for name, (_, decay) in found.items():
+        assert decay == (0.0 if "norm" in name or name.endswith("bias") else 0.3), name
+    assert {decay for _, decay in rates(transformer(), weight_decay=0.3).values()} == {0.3}
+
+
+def test_usual_sgd_has_tllibs_groups() -> None:
+    model = network()
+    classifier = as_classifier(model, probe=torch.zeros(2, 3, 4, 4))
+    groups = create_optimizer(classifier.get_parameters(0.01), AdaptConfig(), classifier).param_groups
+    assert [(len(group["params"]), group["lr"], group["weight_decay"]) for group in groups] == [
+        (4, 0.001, 1e-3),
+        (2, 0.01, 1e-3),
+    ]
 
 
 def test_a_warm_up_rises_to_the_decay() -> None:
@@ -71,15 +124,14 @@ def test_the_source_keeps_more_of_its_statistics_the_less_even_classes_are_and_t
     assert "agreement" not in given.summary["assessment"]["indicators"]
 
 
-WITHOUT_BATCH_NORM = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
 ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
 REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
     *(
-        (WITHOUT_BATCH_NORM, {name: value, "epochs": 1}, f"`{name}={value}` is about .* this network has no batch-norm")
+        (LAYERS, {name: value, "epochs": 1}, f"`{name}={value}` is about .* this network has no batch-norm")
         for name, value in (("batch_norm", "source"), ("method", "adabn"))
     ),
-    (WITHOUT_BATCH_NORM, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
+    (LAYERS, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
     (ONE_LAYER, {}, "no parameter to train with `adapted=all-but-head`"),
 ]
 
@@ -91,7 +143,7 @@ def test_what_is_refused(model: nn.Module | None, settings: dict[str, Any], mess
 
 
 def test_what_is_not_refused() -> None:
-    adapt(WITHOUT_BATCH_NORM, epochs=1, batch_norm="mixed")
+    adapt(LAYERS, epochs=1, batch_norm="mixed")
     adapt(method="adabn", epochs=1, batch_norm="mixed")
 
 

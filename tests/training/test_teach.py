@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tllib_ancon
-from tests.domains_on_disk import CLASSES, small_arguments, write_domains
+from tests.domains_on_disk import CLASSES, small_arguments
 from tests.end_to_end.killable import differences
 from tests.training.small import adapt
 from tllib_ancon.cli.main import main
@@ -82,18 +82,16 @@ def test_bad_input(settings: dict[str, Any], message: str) -> None:
         adapt(images=IMAGES, labels=False, **{"answers": LABELS, "teach": 0.5, **settings})
 
 
-def test_one_stream_of_labels_teaches_and_certifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, file = write_domains(tmp_path / "data"), tmp_path / "answers.csv"
-    common = small_arguments(root)
-    assert main(["pretrain", *common, "--epochs", "2", "--log", str(tmp_path / "source")]) == 0
+def test_one_stream_of_labels_teaches_and_certifies(domains: Path, source_checkpoint, tmp_path: Path, capsys) -> None:
+    common, file = small_arguments(domains), tmp_path / "answers.csv"
     order = np.random.default_rng(0).permutation(IMAGES)[:40]  # the order of certify's seed
-    names = [line.split()[0] for line in (root / "image_list" / "dark.txt").read_text().splitlines()]
+    names = [line.split()[0] for line in (domains / "image_list" / "dark.txt").read_text().splitlines()]
     lines = [f"{names[at]},{CLASSES[at % 3]}" for at in order[2:]]
     lines += [f"{names[order[0]]},cannot tell", f"{names[order[1]]},another"]
     file.write_text("path,class\n" + "\n".join(lines))
 
-    def run(log: str, *more: str, start: str = "source") -> int:
-        own = ["--checkpoint", str(tmp_path / start), "--log", str(tmp_path / log), "--epochs", "4", "--lr", "0.3"]
+    def run(log: str, *more: str, start: Path = source_checkpoint) -> int:
+        own = ["--checkpoint", str(start), "--log", str(tmp_path / log), "--epochs", "4", "--lr", "0.3"]
         words = [word for word in common if word not in ("-s", "bright")]
         return main(["adapt", *words, "-t", "dark", *own, *more])
 
@@ -112,9 +110,9 @@ def test_one_stream_of_labels_teaches_and_certifies(tmp_path: Path, capsys: pyte
     assert f"the {len(kept)} images that may not teach certify: of 41 answers " in said
     assert certificate["labels"] > 1 or certificate["settled"]
 
-    assert run("again", *teach, "--seed", "1", start="taught") == 2
+    assert run("again", *teach, "--seed", "1", start=tmp_path / "taught") == 2
     assert "labels taught this source model with --teach 0.5 and --seed 0" in capsys.readouterr().err
-    assert run("after", start="taught") == 0
+    assert run("after", start=tmp_path / "taught") == 0
     assert json.loads((tmp_path / "after" / "config.json").read_text())["taught"] == recorded["taught"]
     for text, message in (
         ("nowhere.png,red", "is none of the 48 images"),

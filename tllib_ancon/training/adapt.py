@@ -222,7 +222,7 @@ def adapt(
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, source)
         config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
-        settings = {"command": "adapt", **config.to_dict(), **devices.recorded(), **recorded}
+        settings = {"command": "adapt", **config.to_dict(), **recorded}
         if config.track is not None and devices.is_main():
             progress.tracker = tracker(config.track, Path(str(config.log)), settings)
         summary = adaptation.make(settings, config.overwrite)

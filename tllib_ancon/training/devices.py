@@ -56,11 +56,6 @@ def is_main() -> bool:
     return processes.rank() == 0
 
 
-def recorded() -> dict[str, int]:
-    """The entries of ``config.json`` for a run in many processes: it continues in as many."""
-    return {"processes": processes.world_size()} if processes.world_size() > 1 else {}
-
-
 def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
     """Decorate a function that the main process calls for all: each gets what it returns, or its error."""
 

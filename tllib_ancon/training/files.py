@@ -36,10 +36,16 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
     """The names and values that a JSON file holds, or this line of it."""
     with reading(path, "JSON", advice):
-        content = json.loads(path.read_bytes() if line is None else line)
+        content = json.loads(path.read_bytes() if line is None else line, parse_int=_counted)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold names with values, not {one_line(content)!r}{advice}")
     return content
+
+
+def _counted(digits: str) -> int:
+    if len(digits) > 19:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

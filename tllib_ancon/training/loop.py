@@ -217,9 +217,6 @@ class TrainingLoop(ABC):
         assert self.run is not None
         self.metrics = metrics
         with reading(self.run.path / METRICS, "the metrics of this run", OTHER_VERSION):
-            for epoch, line in enumerate(metrics, self.first_epoch):
-                if line["epoch"] != epoch:
-                    raise ValueError(f"epoch {line['epoch']} stands in the place of epoch {epoch}")
             if metrics[-1]["epoch"] > 0:
                 self.result()
 

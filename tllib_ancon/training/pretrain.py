@@ -70,7 +70,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
             model = create_network(found, backbone, classes, config)
         domains = [inputs.cached(config, transforms, domain) for domain in domains]
         config = inputs.fastest(config, backbone, {} if config.overwrite else run.known())
-        settings = {"command": "pretrain", **config.to_dict(), **devices.recorded(), **record}
+        settings = {"command": "pretrain", **config.to_dict(), **record}
         return training(model, *domains, config, run, transforms, progress).make(settings, config.overwrite)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import torch
 
+from tllib_ancon import processes
 from tllib_ancon._version import __version__
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.errors import REMOVED, UserError, reading
@@ -115,7 +116,8 @@ class RunDirectory:
         A run without a complete epoch is replaced. Otherwise other settings are an error, and so are missing or changed
         files. ``overwrite`` starts anew, but resumes a run that the same settings began with ``overwrite``.
         """
-        wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads()}))
+        many = {"processes": processes.world_size()} if processes.world_size() > 1 else {}
+        wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads(), **many}))
         overwrite = overwrite and not self._overwrites_already(wanted)
         if self._has(RESULT) and not overwrite:
             refuse_other_settings(self.path, self.config(), wanted)
