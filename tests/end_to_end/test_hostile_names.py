@@ -102,7 +102,7 @@ def test_the_commands_on_a_run(world, tmp_path: Path, capsys) -> None:
         header, *rows = csv.reader(file)
     assert len(rows) > 1
     with open(asked, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *([name, "1"] for name, _ in rows)])
+        csv.writer(file, lineterminator="\n").writerows([header, *([name, "1"] for name, _ in rows)])
     assert main([*certify, "--answers", str(asked)]) == 0
     assert len((folder / "run" / "answers.jsonl").read_bytes().splitlines()) > 1
     assert main(["report", str(folder / "run"), "--out", str(tmp_path / "report")]) == 0

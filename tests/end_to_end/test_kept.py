@@ -11,7 +11,7 @@ from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.training import checkpointing
-from tllib_ancon.training.checkpointing import PREDICTIONS, read_predictions
+from tllib_ancon.training.checkpointing import read_predictions
 
 UNIFORM = ("--method", "ancon", "--weighting", "uniform", "-b", "43", "--lr", "3")
 """Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
@@ -80,15 +80,6 @@ def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_vot
     assert saved.indices.tolist() == [number for number in range(48) if number != 3]
     listed = target.read_text().splitlines()
     assert list(saved.paths) == [str(copied / listed[position]) for position in saved.indices]
-
-
-def test_overwriting_without_the_flags_leaves_no_old_file(adapt, refused, tmp_path: Path) -> None:
-    run, keep = tmp_path / "run", ("--save-predictions",)
-    assert main(adapt("run", *keep)) == 0
-    (run / PREDICTIONS).write_bytes(b"changed")
-    assert "is not the file that the run wrote" in refused(adapt("run", *keep))
-    assert main(adapt("run", "--epochs", "1", "--overwrite")) == 0
-    assert not (run / PREDICTIONS).exists()
 
 
 def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_path: Path, capsys) -> None:

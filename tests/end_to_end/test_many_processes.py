@@ -96,15 +96,10 @@ def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Pa
     assert errors.count("001.png: cannot be decoded") == 1
 
 
-@pytest.mark.parametrize("command", ["demo", "script", "benchmark"])
-def test_commands_of_one_process_refuse_many(command: str, tmp_path: Path, monkeypatch, refused) -> None:
-    words = {
-        "demo": ["--out", str(tmp_path / "out")],
-        "script": ["cdan.py"],
-        "benchmark": ["office31", str(tmp_path), "--out", str(tmp_path / "out")],
-    }
+@pytest.mark.parametrize("words", ["demo --out out", "script cdan.py", "benchmark office31 . --out out"])
+def test_commands_of_one_process_refuse_many(words: str, tmp_path: Path, monkeypatch, refused) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    shown = refused([command, *words[command]])
-    assert f"{command} runs in one process, and 2 were started; use --nproc-per-node 1" in shown
+    assert "runs in one process, and 2 were started; use --nproc-per-node 1" in refused(words.split())
     assert not (tmp_path / "out").exists()

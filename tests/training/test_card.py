@@ -67,9 +67,8 @@ def test_the_card_has_the_numbers_of_the_run_and_its_certificate(tmp_path: Path)
     card = ModelCard.load(page)
     assert f"| accuracy (%) | {start['accuracy']:.2f} | {selected['accuracy']:.2f} |" in card.text
     assert f"| infomax, without labels | {start['infomax']:.4f} | {selected['infomax']:.4f} |" in card.text
-    assert {found.metric_type: found.metric_value for found in card.data.eval_results}["accuracy"] == selected[
-        "accuracy"
-    ]
+    found = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    assert found["accuracy"] == selected["accuracy"]
     assert json.loads(card.text.split("```json")[1].split("```")[0])["lr"] == 0.3
     assert "## Certificate" not in card.text
     session = result.certify(labels, workers=0)

@@ -207,10 +207,12 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeyp
 def test_overwrite_starts_anew_and_leaves_other_files_alone(tmp_path: Path, finished: bool) -> None:
     cut_or_whole(tmp_path, finished)
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "predictions.npz").write_bytes(b"old")
     (tmp_path / "config.json").write_text("{")
     train(tmp_path, {**CONFIG, "lr": 1.0}, overwrite=True)
     assert RunDirectory(tmp_path).config()["lr"] == 1.0
     assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "predictions.npz").exists()
     assert_whole(tmp_path)
 
 

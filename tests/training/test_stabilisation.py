@@ -124,6 +124,7 @@ def test_the_source_keeps_more_of_its_statistics_the_less_even_classes_are_and_t
     assert "agreement" not in given.summary["assessment"]["indicators"]
 
 
+PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
 ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
 REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
@@ -131,7 +132,7 @@ REFUSED_OF_A_NETWORK = [
         (LAYERS, {name: value, "epochs": 1}, f"`{name}={value}` is about .* this network has no batch-norm")
         for name, value in (("batch_norm", "source"), ("method", "adabn"))
     ),
-    (LAYERS, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
+    (PLAIN, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
     (ONE_LAYER, {}, "no parameter to train with `adapted=all-but-head`"),
 ]
 
