@@ -98,13 +98,6 @@ def test_the_commands_on_a_run(world, tmp_path: Path, capsys) -> None:
     asked = tmp_path / "certify.csv"
     certify = ["certify", str(folder / "run"), "--no-page"]
     assert main([*certify, "--questions", str(asked)]) == 0
-    with open(asked, newline="", encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
-    assert len(rows) > 1
-    with open(asked, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *([name, "1"] for name, _ in rows)])
-    assert main([*certify, "--answers", str(asked)]) == 0
-    assert len((folder / "run" / "answers.jsonl").read_bytes().splitlines()) > 1
     assert main(["report", str(folder / "run"), "--out", str(tmp_path / "report")]) == 0
     assert main(["export", str(folder / "run"), "--out", str(tmp_path / "model.pth"), "--format", "state-dict"]) == 0
     assert_safe("".join(capsys.readouterr()))
@@ -113,6 +106,13 @@ def test_the_commands_on_a_run(world, tmp_path: Path, capsys) -> None:
     card = ModelCard.load(folder / "run" / "README.md")
     assert "&lt;img src=x" in card.data.model_name
     assert "&lt;img src=x" in card.text
+    with open(asked, newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert len(rows) > 1
+    with open(asked, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *([name, "1"] for name, _ in rows)])
+    assert main([*certify, "--answers", str(asked)]) == 0
+    assert len((folder / "run" / "answers.jsonl").read_bytes().splitlines()) > 1
 
 
 def check_files(folder: Path) -> None:
