@@ -80,7 +80,8 @@ def test_the_command_prints_and_writes_indicators_without_an_interval(words: lis
     assert main([*words, "--json", str(found)]) == 0
     printed, written = capsys.readouterr().out, json.loads(found.read_text())
     assert promises_nothing(printed)
-    assert set(written) == {"accuracy", "interval", "indicators", "labels_needed", "labels", "images"}
+    from_labels = {"accuracy", "interval", "source_accuracy", "class_prior", "class_prior_interval"}
+    assert set(written) == {*from_labels, "indicators", "labels_needed", "labels", "images"}
     assert written["accuracy"] is written["interval"] is None
     assert (written["images"], written["labels"]) == (60, 0)
     assert 0 < written["labels_needed"] < 60
@@ -96,7 +97,7 @@ def test_the_command_prints_and_writes_indicators_without_an_interval(words: lis
 @pytest.mark.parametrize(("aetta", "contradicts"), [(0.71, True), (0.69, False), (None, False)])
 def test_indicators_that_contradict_each_other_are_reported(aetta: float | None, contradicts: bool) -> None:
     rates = {"agreement": 0.5, "aetta": aetta} if aetta is not None else {"agreement": 0.5}
-    found = Assessment(None, None, {**rates, "class_frequencies": [0.5, 0.5]}, 30, 0, 60, None)
+    found = Assessment(None, None, {**rates, "class_frequencies": [0.5, 0.5]}, 30, 0, 60, None, None, None)
     assert ("\ncontradiction: agreement and aetta differ by 21.0 points\n" in f"{found}") == contradicts
 
 
