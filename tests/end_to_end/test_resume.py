@@ -265,6 +265,6 @@ def test_threads_are_recorded_and_others_are_said(adapt, tmp_path: Path, monkeyp
     assert main([*words, "--threads", str(before + 1)]) == 0
     assert seen == [before + 1]
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
-    assert f"warning: this run began with {before} threads of PyTorch and goes on with {before + 1}" in line
+    assert f"warning: this run began with {before} threads of PyTorch and continues with {before + 1}" in line
     assert torch.get_num_threads() == before
     assert json.loads((run / "config.json").read_text())["threads"] == before
