@@ -89,13 +89,16 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
     refused(root, "leads outside", code=f"../{outside.name}")
 
 
-def test_links_that_lead_nowhere_are_skipped_with_the_reason(root: Path) -> None:
-    folder = root / "dslr" / "bike"
+def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Path, tmp_path_factory) -> None:
+    outside, folder = touch(tmp_path_factory.mktemp("outside"), "c.png"), root / "dslr" / "bike"
     Image.new("RGB", (4, 4)).save(folder / "a.png")
     (folder / "loop.png").symlink_to("loop.png")
+    (folder / "out.png").symlink_to(outside / "c.png")
+    (folder / "round").symlink_to(root / "dslr")
     opened = open_domain(root, "Folder", ["dslr"], skip_corrupt=True)
     assert list(opened.paths) == [str(folder / "a.png")]
-    assert [reason for reason in opened.skipped if "loop.png" in reason]
+    for why in ("loop.png", "out.png leads outside", "round is a link to a folder"):
+        assert [reason for reason in opened.skipped if why in reason]
 
 
 def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root: Path) -> None:

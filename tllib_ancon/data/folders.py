@@ -29,12 +29,14 @@ SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".
 
 class Tree:
     """Folders and images below a root, in torchvision's order. Links are followed; a target outside the root is an
-    error unless ``allow_outside``. Hidden files and folders are left out; ``ignored`` are other files beside images."""
+    error unless ``allow_outside``, and left out with ``skip``. Hidden files and folders are left out; ``ignored`` are
+    other files beside images."""
 
-    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
+    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
             raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
         self.root, self.allow_outside = Path(root), allow_outside
+        self.skip, self.skipped = skip, dict[str, None]()  # why images are left out
         self.ignored: set[str] = set()
         real = os.path.join(os.path.realpath(root), "")
         self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
@@ -59,16 +61,26 @@ class Tree:
         files = [path for path, is_folder in _entries(folder) if not is_folder]
         images = [path for path in files if path.lower().endswith(SUFFIXES)]
         self.ignored.update({*files} - {*images})
-        return list(map(self.require, images))
+        return list(filter(self._taken, images))
+
+    def _taken(self, path: str) -> bool:
+        """Whether the tree holds a path and no link leads around; else an error or, with ``skip``, a reason."""
+        try:
+            if os.path.islink(path) and Path(path).parent.resolve().is_relative_to(os.path.realpath(path)):
+                raise UserError(f"{path} is a link to a folder that it lies in; remove it")
+            self.require(path)
+        except UserError as error:
+            if not self.skip:
+                raise
+            self.skipped[str(error).partition(";")[0]] = None
+            return False
+        return True
 
     def images_below(self, folder: str | Path) -> Iterator[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
         found = [self.require(folder)]
         for place in found:
-            for child in (os.path.join(place, name) for name in self.folders(place)):
-                if os.path.islink(child) and Path(place).resolve().is_relative_to(Path(child).resolve()):
-                    raise UserError(f"{child} is a link to a folder that it lies in; remove it")
-                found.append(self.require(child))
+            found += filter(self._taken, (os.path.join(place, name) for name in self.folders(place)))
         return chain.from_iterable(map(self.images, sorted(found)))
 
     def layers(self) -> list[str]:
@@ -114,7 +126,7 @@ def _domain_of(
         raise UserError(f"{folders}: no image here{ignored and f'; {ignored}'}. Known suffixes: {', '.join(SUFFIXES)}")
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
     domain = Domain.of_files(name, paths, list(classes or ()), labels or None, str(tree.root))
-    return replace(domain, ignored=ignored)
+    return replace(domain, ignored=ignored, skipped=[*tree.skipped])
 
 
 def _counted(ignored: set[str]) -> str:

@@ -73,7 +73,7 @@ def open_domain(
         found = open_splits(name, codes, allow_download)
         domain = of_hugging_face(found, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
     else:
-        tree = Tree(root, allow_outside)
+        tree = Tree(root, allow_outside, skip_corrupt)
         openers: Mapping[str, Callable[[], Domain]] = {
             IMAGE_LIST: partial(open_lists, tree, codes, num_classes),
             IMAGE_FOLDER: partial(open_class_folders, tree, codes, classes),
@@ -109,7 +109,7 @@ def as_domain(
     if isinstance(images, Domain):
         domain = images
     elif isinstance(images, str | os.PathLike):
-        tree = Tree(images, allow_outside)
+        tree = Tree(images, allow_outside, skip_corrupt)
         below = tree.folders(tree.root)
         if below and labels is not False and tree.images(tree.root):
             raise UserError(
