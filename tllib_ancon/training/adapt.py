@@ -79,9 +79,9 @@ class AdaptationResult(Shown):
         """Compare this model with its source model by labels of a few images.
 
         Args:
-            labels: as for :func:`tllib_ancon.certify`. **settings: of :func:`tllib_ancon.certify`, or for a run
-                directory of :class:`~tllib_ancon.config.CertifyConfig`. The directory then stores answers and
-                certificate.
+            labels: as for :func:`tllib_ancon.certify`
+            **settings: of :func:`tllib_ancon.certify`, or for a run directory of
+                :class:`~tllib_ancon.config.CertifyConfig`. The directory then stores answers and certificate
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
