@@ -158,7 +158,7 @@ def one_by_one(square: Tensor, geometry: Geometry, size: int) -> Tensor:
     return F.horizontal_flip(shifted) if flip else shifted
 
 
-@given(st.lists(geometries(), min_size=1, max_size=4), st.sampled_from([1, 7, SIZE, 40]), st.integers(0, 99))
+@given(st.lists(geometries(), min_size=1, max_size=4), st.sampled_from([2, 7, SIZE, 40]), st.integers(0, 99))
 @settings(deadline=None)
 def test_crops_at_once_are_torchvisions_kernels_one_by_one(drawn: list[Geometry], size: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
