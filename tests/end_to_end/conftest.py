@@ -41,8 +41,9 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[list[str]], str]:
     def refused(words: list[str]) -> str:
         capsys.readouterr()
         assert main(words) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert line.startswith("tllib-ancon: error: ")
-        return line
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("tllib-ancon: error: ")
+        return lines[0]
 
     return refused

@@ -94,6 +94,36 @@ def test_the_command_prints_and_writes_indicators_without_an_interval(words: lis
     assert sum(indicators["class_frequencies"]) == pytest.approx(1)
 
 
+@pytest.fixture(scope="module", params=["untrained", "collapsed"])
+def wrong(request, trained: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of an adaptation whose source or last model predicts next to nothing right."""
+    folder = tmp_path_factory.mktemp(request.param)
+    source, how = trained, {"method": "self-training", "lr": 1000.0, "epochs": 2, "criterion": "last"}
+    if request.param == "untrained":
+        source, how = folder / "source", {"method": "ancon-auto", "lr": 1e-9, "epochs": 1}
+        assert main(["pretrain", *small_arguments(root), "--epochs", "1", "--lr", "1e-9", "--log", str(source)]) == 0
+    given = {"log": str(folder / "run"), "batch_size": 20, "workers": 0, "quiet": True, **how}
+    tllib_ancon.adapt(source, root / "dark", **given)
+    return folder / "run"
+
+
+def test_an_untrained_network_and_a_collapsed_one_get_no_interval_and_no_advice(
+    wrong: Path, root: Path, tmp_path: Path, capsys
+) -> None:
+    assert accuracy_on(wrong, root) < 0.5
+    found = tmp_path / "found.json"
+    assert main(["assess", str(wrong), str(root / "dark"), "-j", "0", "--quiet", "--json", str(found)]) == 0
+    assert promises_nothing(capsys.readouterr().out)
+    written = json.loads(found.read_text())
+    assert written["accuracy"] is written["interval"] is None
+    assert main(["report", str(wrong), "--out", str(tmp_path / "report")]) == 0
+    result = json.loads((wrong / "result.json").read_text())
+    assert set(result["assessment"]) == {"indicators", "labels_needed"}
+    report = html.unescape((tmp_path / "report" / "report.html").read_text())
+    for text in (result_summary(result), (wrong / "README.md").read_text(), report):
+        assert promises_nothing(text)
+
+
 @pytest.mark.parametrize(("aetta", "contradicts"), [(0.71, True), (0.69, False), (None, False)])
 def test_indicators_that_contradict_each_other_are_reported(aetta: float | None, contradicts: bool) -> None:
     rates = {"agreement": 0.5, "aetta": aetta} if aetta is not None else {"agreement": 0.5}

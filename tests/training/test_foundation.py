@@ -113,6 +113,15 @@ def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
     assert "assumed" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back(kind: torch.dtype, photos: Path) -> None:
+    model = transformer().to(kind)
+    result = tllib_ancon.adapt(model, photos, **QUICK)
+    assert result.model.dtype == kind
+    assert differences(model.state_dict(), result.model.state_dict())
+    assert tllib_ancon.predict(result.model, photos, workers=0).probabilities.shape == (12, 3)
+
+
 class Wrapped(nn.Module):
     def __init__(self, wrap: Any) -> None:
         super().__init__()
