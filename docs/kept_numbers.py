@@ -62,6 +62,7 @@ def sentences() -> dict[str, list[str]]:
         beside(now, "ancon-auto", "self-training"),
         beside(networks, "ancon-auto", "self-training"),
         beside(now, "ancon-auto", "shot"),
+        beside(runs("ablation_office31"), "ancon-auto", "shot"),
         beside(now, "ancon-auto", "ancon-auto, no votes"),
     ]
     return {
@@ -130,6 +131,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out": lambda: table.markdown_of(runs("left_out")),
     "left_out_readme": for_readme,
     "ablation": lambda: ablation.accuracies(runs("ablation")),
+    "ablation_office31": lambda: table.over_pairs(runs("ablation_office31"), "shot"),
     "ablation_parts": lambda: ablation.parts(runs("ablation")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
