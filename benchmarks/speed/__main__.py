@@ -25,9 +25,7 @@ MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "search": search.measure,
     "images": images.measure,
     "augmentation": images.measure_augmentation,
-    "processes": step.measure_processes,
     "epochs": epochs.measure,
-    "writes": epochs.measure_writes,
     "predictions": predictions.measure,
     "peak": step.measure_peak,
 }

@@ -1,15 +1,11 @@
-"""Whole epochs, with all that is read, trained, scored and kept: ``adapt`` and the usual loop; and the same with an
-epoch's files written before the next epoch begins, while it is trained, or not at all."""
+"""Whole epochs, with all that is read, trained, scored and stored: ``adapt`` and the usual loop."""
 
 from __future__ import annotations
 
 import tempfile
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,33 +34,13 @@ WARMUP = 2
 """Epochs of ``adapt`` that are not counted: the first scores the start model, the second compiles."""
 
 
-class Waiting(nn.Module):
-    """A backbone whose pass takes 50 ms in which the processor waits, as for a GPU.
-
-    An epoch's files take 180 MB, as those of a ResNet-18.
-    """
-
-    out_features = 64
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3 * 8 * 8, self.out_features)
-        self.register_buffer("others", torch.zeros(15_000_000))
-
-    def forward(self, images: Tensor) -> Tensor:
-        time.sleep(0.05)
-        pooled = nn.functional.adaptive_avg_pool2d(images, 8).flatten(1)
-        features: Tensor = self.layer(pooled)
-        return features
-
-
 @dataclass(frozen=True)
 class Scene:
     """What is trained on what.
 
     Attributes:
         title: of network and device
-        arch: the network; without one, :class:`Waiting`
+        arch: the network
         image_size: side of its images in pixels
         num_images: of the target
         batch_size: B
@@ -83,8 +59,6 @@ class Scene:
     def model(self) -> Classifier:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            if not self.arch:
-                return shot_classifier(Waiting(), NUM_CLASSES)
             return shot_classifier(create_backbone(self.arch, pretrained=False), NUM_CLASSES)
 
 
@@ -156,14 +130,6 @@ class UsualLoop:
             (predictions == labels.to(self.device)).float().mean().item()
 
 
-class WrittenAtOnce(RunDirectory):
-    """Writes an epoch before the next one begins."""
-
-    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
-        super().save_epoch(snapshot, metrics, selected)
-        self.wait()
-
-
 def measure(
     root: str | None = None, target: str = "W", workers: int = 2, rounds: int = 4, **_: object
 ) -> Iterator[Row]:
@@ -195,8 +161,8 @@ def measure(
 def compare(scene: Scene, ways: list[Way], domain: Domain, folder: Path, rounds: int, workers: int) -> list[Row]:
     """Seconds of an epoch, an image that it learns from: ``adapt`` holds some out, and scores these and all."""
     usual = UsualLoop(scene, domain, folder, workers)
-    ours = [_adaptation(scene, way, domain, folder, workers, RunDirectory) for way in ways]
-    epochs = {way.name: partial(_train, our, our.epochs(), 1) for way, our in zip(ways, ours, strict=True)}
+    ours = [_adaptation(scene, way, domain, folder, workers) for way in ways]
+    epochs = {way.name: partial(_train, our, our.epochs()) for way, our in zip(ways, ours, strict=True)}
     seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
     theirs = [value / usual.images for value in seconds["usual"]]
     rows = [row(f"epoch of the usual loop, {scene.title}", [1 / value for value in theirs], "images/s")]
@@ -206,51 +172,19 @@ def compare(scene: Scene, ways: list[Way], domain: Domain, folder: Path, rounds:
     return rows
 
 
-def measure_writes(rounds: int = 5, **_: object) -> list[Row]:
-    """A small target of 256 images, decoded before: ResNet-50 at 224² where there is a GPU; else ResNet-18 at 32² on
-    the processor, which then trains and writes, and a network for which the processor waits."""
-    scenes = [
-        Scene("a network on a device of its own", "", 32, 256, 32),
-        Scene("ResNet-18 at 32², CPU", "resnet18", 32, 64, 32),
-    ]
-    if torch.cuda.is_available():
-        scenes = [Scene("ResNet-50 at 224², GPU", "resnet50", 224, 256, 64)]
-    return [row for scene in scenes for row in compare_writes(scene, rounds)]
-
-
-def compare_writes(scene: Scene, rounds: int, epochs: int = 3) -> list[Row]:
-    """Seconds of an epoch, of ``epochs`` a round, the files of the last of which are waited for; all ways in turn."""
-    ways = {"at once": WrittenAtOnce, "meanwhile": RunDirectory, "never": lambda path: None}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        domain, fast = draw_domain(folder, scene.num_images), Way("", options={"device_augmentation": True})
-        adaptations = {way: _adaptation(scene, fast, domain, folder, 0, place) for way, place in ways.items()}
-        candidates = {way: partial(_train, our, our.epochs(), epochs) for way, our in adaptations.items()}
-        seconds = in_turn(candidates, rounds, clock=wall_clock)
-    at_once = [value / epochs for value in seconds["at once"]]
-    return [
-        row(f"epoch, its files written before the next: {scene.title}", at_once, "s"),
-        ratio("  / with its files written while the next is trained", seconds["at once"], seconds["meanwhile"]),
-        ratio("  / without files", seconds["at once"], seconds["never"]),
-    ]
-
-
-def _train(adaptation: Adaptation, epochs: Iterator[object], count: int) -> None:
+def _train(adaptation: Adaptation, epochs: Iterator[object]) -> None:
     with devices.using_processor(None):
-        deque(islice(epochs, count), maxlen=0)
+        next(epochs)
         if adaptation.run is not None:
             adaptation.run.wait()
 
 
-def _adaptation(
-    scene: Scene, way: Way, domain: Domain, folder: Path, workers: int, place: Callable[[Path], RunDirectory | None]
-) -> Adaptation:
-    """An adaptation of more epochs than will be measured, kept in a new run."""
+def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
+    """An adaptation of more epochs than will be measured, stored in a new run directory."""
     model, given = scene.model(), {"epochs": 10**6, "batch_size": scene.batch_size, "workers": workers, "quiet": True}
     options = inputs.fastest(AdaptConfig(**given, **way.options), model, {})
-    run = place(Path(tempfile.mkdtemp(dir=folder)))
-    if run is not None:
-        run.begin({})
+    run = RunDirectory(tempfile.mkdtemp(dir=folder))
+    run.begin({})
     train = (device_augmentation if options.device_augmentation else train_transform)(scene.transforms)
     transforms = Transforms(train, evaluation_transform(scene.transforms))
     labels = np.zeros(len(domain), dtype=int) if way.labelled else None

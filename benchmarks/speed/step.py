@@ -1,21 +1,13 @@
-"""A training step: what AnCon adds to self-training's, how much of the device's arithmetic it reaches, what it costs in
-two processes."""
+"""A training step: what AnCon adds to self-training's, and how much of the device's arithmetic it reaches."""
 
 from __future__ import annotations
 
-import multiprocessing
-import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
-from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
@@ -24,12 +16,9 @@ from tllib_ancon.config import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.training.devices import DATA_PARALLEL
 from tllib_ancon.training.loop import create_optimizer
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10
-STEPS = 10
-"""Of a round in one or two processes."""
 
 
 class TrainingStep:
@@ -139,53 +128,3 @@ def operations(work: Callable[[], object]) -> int:
     with FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())
-
-
-def measure_processes(rounds: int = 15, **_: object) -> list[Row]:
-    """AnCon with the small CNN at 32² on the CPU, a batch of 64 and one thread in each process, joined by gloo.
-
-    Other programs on the machine make the second process wait; processor time tells what a step costs more in two.
-    """
-    spawn, processor = multiprocessing.get_context("spawn"), {"1": list[float](), "2": list[float]()}
-    with ExitStack() as running, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        free.close()
-        teams = {
-            size: [ProcessPoolExecutor(1, spawn, _join, (rank, int(size), address)) for rank in range(int(size))]
-            for size in processor
-        }
-        for member in (*teams["1"], *teams["2"]):
-            running.enter_context(member)
-
-        def steps(size: str) -> None:
-            first, *_ = [future.result() for future in [member.submit(_steps) for member in teams[size]]]
-            processor[size].append(first)
-
-        alone, pair = in_turn({size: partial(steps, size) for size in teams}, rounds, clock=time.perf_counter).values()
-    title = "step of AnCon, small CNN at 32², CPU, 1 process"
-    return [
-        row(title, [STEPS * BATCH / value for value in alone], "images/s"),
-        ratio("images/s of 2 processes / of 1, batch 64 each", [2 * value for value in alone], pair),
-        ratio("processor time of a step, each of 2 processes / 1", processor["2"][1:], processor["1"][1:]),
-    ]
-
-
-def _join(rank: int, size: int, address: str) -> None:
-    """Make this process a member of those that train together."""
-    global _step
-    torch.set_num_threads(1)
-    _step = TrainingStep("ancon", "small_cnn", 32, "cpu")
-    if size > 1:
-        distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
-        options: dict[str, Any] = {**DATA_PARALLEL}
-        _step.model = DistributedDataParallel(_step.model, **options)
-        _step.model.broadcast_buffers = False
-
-
-def _steps() -> float:
-    """Processor seconds of a round."""
-    started = time.process_time()
-    for _ in range(STEPS):
-        _step()
-    return time.process_time() - started

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkey
         monkeypatch.setitem(MEASUREMENTS, name, lambda **_: [row("speed", [1.5, 2, 2.5], "x", at_least=3)])
     assert main(["--out", str(tmp_path)]) == 0
     assert "1.75 – 2.25" in (shown := capsys.readouterr().out)
-    assert shown.count("≥ 3  NOT MET") == 10
+    assert shown.count("≥ 3  NOT MET") == 8
     written = json.loads((tmp_path / "speed.json").read_text())
     assert list(written["figures"]) == list(MEASUREMENTS)
     assert written["figures"]["votes"][0]["met"] is False
@@ -71,14 +70,12 @@ def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path: 
     assert any(not torch.equal(*pair) for pair in zip(start, loop.model.parameters(), strict=True))
 
 
-def test_epochs_are_compared_image_by_image_and_written_in_each_way(tmp_path: Path) -> None:
+def test_epochs_are_compared_image_by_image(tmp_path: Path) -> None:
     ways = [epochs.Way("plain"), epochs.Way("fast", False, {"mixed_precision": "bf16"}, {"at_least": 3})]
     domain = images.draw_domain(tmp_path, 24)
     usual, plain, fast = epochs.compare(SCENE, ways, domain, tmp_path, rounds=1, workers=0)
     assert (usual.unit, plain.unit, plain.at_least, fast.at_least) == ("images/s", "x", None, 3)
-    at_once, *ratios = epochs.compare_writes(replace(SCENE, arch="", batch_size=16), rounds=1, epochs=1)
-    assert at_once.value > 0.05
-    assert all(row.value > 0 for row in (usual, plain, fast, *ratios))
+    assert all(row.value > 0 for row in (usual, plain, fast))
 
 
 def test_predict_says_what_the_usual_loop_says(tmp_path: Path) -> None:
