@@ -206,21 +206,6 @@ def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
     assert 200 < sum(options[0] == many.adapted[place] for place, _, options in asked) < 300
 
 
-def test_a_session_ends_with_its_verdict_which_stands() -> None:
-    models = comparison()
-    session, known = Session(models), answers(models)
-    asked = session.answer_all(known)
-    assert asked == len(session.answers) == len(session.test.outcomes)
-    assert (session.test.verdict, session.question) == ("better", None)
-    assert 8 <= asked < 40
-    assert session.answer_all(known) == 0
-    with pytest.raises(UserError, match="no question is left"):
-        session.answer(0)
-    with pytest.raises(UserError, match="ended 'better': its last answer stays; start a session with another `log`"):
-        session.undo()
-    assert len(session.answers) == asked
-
-
 def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path: Path) -> None:
     session, orders = Session(comparison(), log=path), set()
     for _ in range(20):

@@ -95,12 +95,6 @@ def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -
     assert "earlier attempt\na traceback" in (tmp_path / "erm/1" / LOG).read_text()
 
 
-def test_a_run_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
-    settings = {"data": "Office31", "source": ("A",), "root": str(tmp_path / "none"), "log": str(tmp_path / "log")}
-    (reason,) = execute([Run("source/none", "pretrain", settings)], tmp_path).values()
-    assert "exit status 2: tllib-ancon: error: dataset root" in reason
-
-
 PARENT = """
 import sys, time
 from pathlib import Path

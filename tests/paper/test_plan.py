@@ -71,15 +71,6 @@ def test_numbers_of_runs() -> None:
     assert len(imagenet_c.select(pairs=["standard"]).pairs) == 15 * 5
 
 
-def test_methods_of_a_pair_and_seed_share_the_source_model() -> None:
-    runs = plan.load("officehome").select(pairs=["Ar-Cl", "Ar-Pr"], seeds=[2]).runs("ROOT", OUT)
-    (source,) = (run for run in runs if run.command == "pretrain")
-    adaptations = [run for run in runs if run.command == "adapt"]
-    assert len(adaptations) == 18
-    assert {run.needs for run in adaptations} == {source.name}
-    assert {run.config.checkpoint for run in adaptations} == {str(OUT / source.name / "checkpoints" / "best.pth")}
-
-
 def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_counts() -> None:
     runs = plan.load("uda").select(pairs=["Ar-Cl", "Ar-Pr"], methods=["ancon"], seeds=[0]).runs("ROOT", OUT)
     assert [run.name for run in runs if run.command == "pretrain"] == [
@@ -126,18 +117,3 @@ def test_pairs_are_selected_by_name_pattern_and_group() -> None:
         loaded.select(pairs=["frst/5"])
     with pytest.raises(UserError, match="did you mean 'office31'"):
         plan.load("office-31")
-
-
-OWN = """
-title = "mine"
-dataset = "OfficeHome"
-pairs = ["Ar-Cl"]
-methods = ["ancon"]
-"""
-
-
-def test_a_plan_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(OWN + "seeds = [4]\n[adapt]\nepochs = 2\n")
-    loaded = plan.load(str(tmp_path / "mine.toml"))
-    assert (loaded.title, loaded.pairs, loaded.seeds, loaded.adapt) == ("mine", ("Ar-Cl",), (4,), {"epochs": 2})
-    assert plan.load(loaded.table) == loaded

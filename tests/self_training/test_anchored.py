@@ -67,18 +67,6 @@ def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) ->
     assert torch.equal(ancon.ensemble.votes(everything), torch.from_numpy(golden["y_bar_final"]))
 
 
-def test_the_papers_equations_to_the_letter() -> None:
-    """Eq. 1-3 with w in the simplex: three visits of one sample, by hand."""
-    ancon = AnchoredConfidence(1, 2, smoothing=0.25, beta=0.5, convention="paper", normalize=True)
-    targets = []
-    for label, confidence in ((0, 0.9), (1, 0.6), (1, 0.8)):
-        logits = torch.zeros(1, 2)
-        logits[0, label] = math.log(confidence / (1 - confidence))
-        targets.append(ancon(torch.tensor([0]), logits)[0].tolist())
-    assert float(ancon.threshold) == pytest.approx(0.6625)  # δ = 0.45, 0.525, 0.6625: all three vote
-    assert targets == [pytest.approx(row) for row in ([1.0, 0.0], [0.125, 0.875], [1 / 12, 11 / 12])]
-
-
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [("constant", [0.3] * 5), ("full", [0.0, 0.25, 0.5, 0.75, 1.0]), ("half", [0.0, 0.5, 1.0, 1.0, 1.0])],

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.self_training.naive import softmax
-from tllib_ancon.toolkit.toolkit import GradientReversal
 
 K, D, B = 4, 6, 5
 
@@ -88,63 +87,12 @@ def test_half_precision_is_computed_in_single(toolkit):
     assert value.item() == pytest.approx(expected.item(), rel=0.02)
 
 
-def test_features_get_reversed_gradients_that_grow(toolkit):
-    loss = toolkit.cdan(K, D, hidden=8)
-    reversal = GradientReversal(loss)
-    gradients = {}
-    for iterations in (0, 1000, 10**6):
-        reversal.load_state_dict({"iterations": iterations})
-        batch = outputs()
-        loss(*batch).backward()
-        gradients[iterations] = batch[1].grad
-    plain = outputs()
-    g = torch.cat((plain[0], plain[2])).softmax(1).detach()
-    f = torch.cat((plain[1], plain[3]))
-    rows = (g.unsqueeze(2) * f.unsqueeze(1)).flatten(1)
-    labels = torch.cat((torch.ones(B, 1), torch.zeros(B, 1)))
-    nn.functional.binary_cross_entropy(loss.loss.domain_discriminator(rows), labels).backward()
-    assert gradients[0].abs().max() == 0
-    assert torch.allclose(gradients[10**6], -plain[1].grad, atol=1e-6)
-    assert torch.allclose(gradients[1000], -(2 / (1 + math.exp(-1)) - 1) * plain[1].grad, atol=1e-6)
-
-
-def test_the_warm_up_is_counted_and_can_be_resumed(toolkit):
-    loss = toolkit.cdan(K, D, hidden=8)
-    reversal = GradientReversal(nn.Linear(2, 2), loss)
-    for _ in range(3):
-        loss(*outputs())
-        reversal.step()
-    assert reversal.state_dict() == {"iterations": 3}  # CDAN's layer counted by itself
-
-    classifier = toolkit.mdd_classifier(Backbone(), K, 8)
-    reversal = GradientReversal(classifier, toolkit.mdd())
-    for _ in range(3):
-        classifier(torch.randn(2, 3, 8, 8))
-        reversal.step()
-    assert reversal.state_dict() == {"iterations": 3}
-
-    resumed = GradientReversal(toolkit.mdd_classifier(Backbone(), K, 8))
-    resumed.load_state_dict(reversal.state_dict())
-    assert resumed.state_dict() == {"iterations": 3}
-
-
 def test_a_resumed_randomised_loss_is_the_same_loss(toolkit):
     options = {"randomized": True, "randomized_dim": 16, "hidden": 8}
     first, second = toolkit.cdan(K, D, **options), toolkit.cdan(K, D, **options)
     assert first(*outputs()).item() != second(*outputs()).item()
     second.load_state_dict(first.state_dict())
     assert first.eval()(*outputs()).item() == second.eval()(*outputs()).item()
-
-
-def test_the_discriminator_is_scored(toolkit):
-    loss = toolkit.cdan(K, D, hidden=8)
-    (group,) = loss.get_parameters(base_lr=0.5)
-    assert (group["lr"], group["params"]) == (0.5, list(loss.loss.domain_discriminator.parameters()))
-    assert loss.domain_accuracy is None
-    loss(*outputs())
-    assert 0 <= loss.domain_accuracy <= 100
-    assert toolkit.mdd().domain_accuracy is None
-    assert toolkit.mdd().get_parameters() == []
 
 
 # Classifiers

@@ -8,7 +8,6 @@ from importlib.machinery import ModuleSpec
 import pytest
 import torch
 
-from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.data.lists import TLLIB
 from tllib_ancon.errors import UserError
 from tllib_ancon.toolkit import toolkit as toolkits
@@ -76,13 +75,6 @@ def test_resnets_say_whether_they_pool(toolkit) -> None:
     assert (features.ndim == 2) == (toolkit.name == "dalib")
     with pytest.raises(UserError, match="did you mean 'resnet18'"):
         toolkit.create_backbone("resnet-18")
-
-
-@requires_tllib
-@pytest.mark.parametrize(("name", "shape"), [("lenet", (2, 1, 28, 28)), ("dtn", (2, 3, 32, 32))])
-def test_digit_networks_are_flat(name, shape) -> None:
-    network = find("tllib").create_backbone(name)
-    assert network(torch.randn(shape)).shape == (2, network.out_features)
 
 
 def test_dalib_says_what_tllib_has() -> None:
