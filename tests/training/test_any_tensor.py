@@ -180,7 +180,7 @@ def test_agreement_without_batch_norm_is_of_two_views() -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (np.full((20, 64), np.nan, np.float32), "row 0: it has NaN or infinity"),
+        (np.full((20, 64), np.nan, np.float32), "row 0: 1 with NaN or infinity"),
         (np.array([["a"] * 4] * 20, dtype=object), "is no image"),
         (np.zeros((20, 64), np.int64), "integers"),
     ],

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Bytes
+from tllib_ancon.data.tensors import Rows
 from tllib_ancon.data.transforms import ImageTransform, seeded
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.interruption import SIGNALS
@@ -91,6 +92,13 @@ class UnlabelledImages(DomainImages):
 
     def __getitem__(self, key: int) -> tuple[int, Any]:
         return key % len(self), self.image(key)
+
+    def batch(self, keys: Sequence[int]) -> list[Tensor] | None:
+        """The batch of these keys read at once, where images are rows of an array that no transform changes."""
+        if not (isinstance(self.domain.images, Rows) and isinstance(self.transform, nn.Identity)):
+            return None
+        indices = torch.as_tensor(keys) % len(self)
+        return [indices, self.domain.images.at(self.domain.positions[indices.numpy()])]
 
 
 class LabelledImages(DomainImages):
@@ -241,7 +249,10 @@ class _Batches(Dataset[Any]):
 
     def __getitem__(self, asked: tuple[int, list[int]]) -> Any:
         number, keys = asked
-        columns = map(list, zip(*(self.datasets[number][key] for key in keys), strict=True))
+        dataset = self.datasets[number]
+        if isinstance(dataset, UnlabelledImages) and (batch := dataset.batch(keys)) is not None:
+            return batch
+        columns = map(list, zip(*(dataset[key] for key in keys), strict=True))
         return [self._laid(column) if isinstance(column[0], Pixels) else default_collate(column) for column in columns]
 
     def _laid(self, images: Sequence[Pixels]) -> tuple[Tensor, list[int]]:

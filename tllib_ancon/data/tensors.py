@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.images import Images
+from tllib_ancon.data.images import Images, Positions
 from tllib_ancon.errors import UserError
 
 ARRAYS = "Arrays"
@@ -33,16 +33,22 @@ class Rows(Images):
         return len(self.rows)
 
     def image(self, position: int) -> Tensor:
-        row = self.rows[position]
-        tensor = row.detach().cpu() if isinstance(row, Tensor) else torch.from_numpy(np.array(row))
-        if not tensor.isfinite().all():
-            raise UserError(f"{self.name}, row {position}: it has NaN or infinity; remove the row or fill it in")
-        return tensor.float()
+        return self.at(np.array([position]))[0]
+
+    def at(self, positions: Positions) -> Tensor:
+        """Several rows at once, (B, ...) float32."""
+        if isinstance(self.rows, Tensor):
+            found = self.rows[torch.from_numpy(positions)].detach().cpu().float()
+        else:
+            found = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
+        bad = positions[~found.reshape(len(found), -1).isfinite().all(1).numpy()]
+        if len(bad):
+            some = ", ".join(map(str, bad[:5].tolist()))
+            raise UserError(f"{self.name}, row {some}: {len(bad)} with NaN or infinity; remove them or fill them in")
+        return found
 
     def content(self) -> bytes:
-        """Checksums of at most eight rows."""
-        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
-        return b"".join(hashlib.sha256(np.asarray(self.image(at)).tobytes()).digest() for at in sampled)
+        return content_of(self)
 
 
 @dataclass(frozen=True)
@@ -69,17 +75,22 @@ class Layout:
         return ((), {**named, **self.unpack(args[0])}) if packed else None
 
 
-class Mapped(Rows):
+class Mapped(Images):
     """Several arrays with as many rows, which a model takes by their names."""
+
+    holds_tensors = True
 
     def __init__(self, arrays: Mapping[str, Any], name: str):
         self.arrays = {key: torch.as_tensor(array) for key, array in arrays.items()}
         if len({len(array) for array in self.arrays.values()}) != 1:
             lengths = ", ".join(f"{key} {len(array)}" for key, array in self.arrays.items())
             raise UserError(f"{name}: the arrays have different lengths ({lengths}); give each a row for every sample")
-        super().__init__(next(iter(self.arrays.values())), name)
+        self.name = name
         floats = [key for key, array in self.arrays.items() if array.is_floating_point()]
         self.layout = Layout({key: array.shape[1:] for key, array in self.arrays.items()}, floats)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
 
     def image(self, position: int) -> Tensor:
         rows = {key: array[position] for key, array in self.arrays.items()}
@@ -88,12 +99,21 @@ class Mapped(Rows):
                 raise UserError(f"{self.name}, row {position} of {key}: it has NaN or infinity; remove the row")
         return self.layout.pack({key: row[None] for key, row in rows.items()})[0]
 
+    def content(self) -> bytes:
+        return content_of(self)
+
+
+def content_of(images: Images) -> bytes:
+    """Checksums of at most eight rows."""
+    sampled = np.unique(np.linspace(0, len(images) - 1, 8).astype(int)).tolist()
+    return b"".join(hashlib.sha256(np.asarray(images.image(at)).tobytes()).digest() for at in sampled)
+
 
 def _as_integers(values: Tensor) -> Tensor:
     return values.float().view(torch.int32).long() if values.is_floating_point() else values.long()
 
 
-def rows_of(data: Any, name: str) -> Rows | None:
+def rows_of(data: Any, name: str) -> Images | None:
     """Rows of an array, tensor or mapping that holds no images; None for all else."""
     if isinstance(data, Mapping):
         return Mapped(data, name)

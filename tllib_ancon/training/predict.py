@@ -190,6 +190,8 @@ class TolerantImages(UnlabelledImages):
         try:
             return super().__getitem__(key)
         except UserError:
+            if self.domain.holds_tensors:
+                raise
             return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
 
     def error(self, key: int) -> str:
