@@ -136,6 +136,9 @@ def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_p
         assert session.answers == [*expected[:3], ANOTHER]
         browser.refresh()
         until(browser, lambda: image_is_shown(browser, 4))
+        browser.find_element(By.ID, "finish").click()
+        until(browser, lambda: "every answer is saved" in text(browser, "status"))
+        assert not browser.find_element(By.ID, "finish").is_enabled()
 
     session = Session(models, log=log)
     with served(session) as page:
@@ -150,27 +153,6 @@ def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_p
         browser.find_element(By.TAG_NAME, "body").send_keys("1u")
         assert not browser.find_element(By.ID, "undo").is_enabled()
         assert len(session.answers) == answered
-
-
-@pytest.mark.parametrize("here", [True, False])
-def test_finish_ends_the_command_and_what_was_saved_is_kept(session: Session, browser: WebDriver, here: bool) -> None:
-    def ended() -> bool:
-        try:
-            return not page.state()
-        except OSError:
-            return True
-
-    with served(session) as page:
-        open_page(browser, page)
-        finish = browser.find_element(By.ID, "finish")
-        assert finish.text == "Stop for now"
-        finish.click() if here else page.post("finish", {})
-        until(browser, ended)
-        browser.find_element(By.TAG_NAME, "body").send_keys("1")
-        words = "every answer is saved" if here else "The server does not answer. What was saved is kept"
-        until(browser, lambda: words in text(browser, "status"))
-        assert finish.is_enabled() != here
-    assert session.answers == []
 
 
 def test_everybody_can_use_it_and_it_fits_a_phone(session: Session, browser: WebDriver) -> None:

@@ -7,20 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from tests.domains_on_disk import small_arguments, write_domains
-from tllib_ancon import adapt
+from tests.domains_on_disk import small_arguments
 from tllib_ancon.certifying.run import ModelPair
 from tllib_ancon.certifying.session import Comparison
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import CertifyConfig
-from tllib_ancon.data.answers import opaque
-
-
-@pytest.fixture(scope="module")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_domains(tmp_path_factory.mktemp("domains"))
 
 
 @pytest.fixture(scope="module")
@@ -96,20 +88,6 @@ def test_answers_from_a_file_decide_which_model_is_kept(
     assert json.loads(scores.read_text())["accuracy"] == pytest.approx(result["accuracy"])
 
 
-def test_questions_come_as_copies_whose_names_tell_nothing(run: Path, tmp_path: Path) -> None:
-    models, file = compared(run), tmp_path / "questions.csv"
-    assert certified(run, "--questions", str(file)) == 0
-    paths = [line.split(",")[0] for line in file.read_text().splitlines()[1:]]
-    assert len(paths) == len(models.disagreements) == len([*(tmp_path / "questions-images").iterdir()])
-    assert not any(told in file.read_text() for told in [*models.classes, "dark"])
-    assert Image.open(tmp_path / paths[0]).size == (16, 16)
-    places = {opaque(models.names[place]): place for place in models.disagreements}
-    said = [models.classes[models.adapted[places[path.rpartition("-")[2]]]] for path in paths]
-    file.write_text("".join(f"{path},{name}\n" for path, name in zip(paths, said, strict=True)))
-    assert certified(run, "--answers", str(file)) == 0
-    assert certificate(run)["verdict"] == "better"
-
-
 def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:
     first = compared(run)
     with monkeypatch.context() as patch:
@@ -149,23 +127,3 @@ def test_what_is_no_finished_adaptation_on_disk(run: Path, tmp_path: Path, refus
     assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(run)
     (run / "adapt" / "result.json").unlink()
     assert "is not finished" in refused(run)
-
-
-def test_a_run_on_a_folder_of_images(run: Path, domains: Path, tmp_path: Path, refused) -> None:
-    """From Python, and by the command with images that have no labels."""
-    start = str(run / "pretrain" / "checkpoints" / "best.pth")
-    settings = {"epochs": 3, "lr": 0.3, "batch_size": 16, "workers": 0, "quiet": True}
-    adapt(start, domains / "dark", log=str(tmp_path / "folder"), **settings)
-    assert certified(tmp_path / "folder") == 0
-    models = compared(tmp_path / "folder")
-    assert models.classes == ["red", "green", "blue"]
-    assert sorted(models.names)[0] == "blue/002.png"
-
-    images = tmp_path / "images" / "all"
-    images.mkdir(parents=True)
-    for number, path in enumerate(sorted((domains / "dark").rglob("*.png"))):
-        shutil.copy(path, images / f"{number}.png")
-    words = ["-d", "Folder", "-t", "all", "--checkpoint", start, "--epochs", "3", "--lr", "0.3", "-b", "16", "-j", "0"]
-    assert main(["adapt", str(tmp_path / "images"), *words, "--quiet", "--log", str(tmp_path / "unlabelled")]) == 0
-    assert certified(tmp_path / "unlabelled") == 0
-    assert compared(tmp_path / "unlabelled").names[0] == "all/0.png"

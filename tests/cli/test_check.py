@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.test_lists import OFFICE
 from tests.domains_on_disk import CLASSES, write_domains
 from tests.layouts import write_classes, write_list
 from tllib_ancon.cli.main import main
@@ -92,12 +91,6 @@ def test_the_domains_of_visda_are_not_listed_twice(check: Check) -> None:
     assert check("VisDA2017")[1].count("cannot be opened") == 2
 
 
-@pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
-def test_office31(check: Check) -> None:
-    status, said = check("Office31", "-t", "D", root=OFFICE)
-    assert (status, "498 of 498 images" in said) == (0, True)
-
-
 def test_class_orders_that_differ(check: Check, tmp_path: Path) -> None:
     write_list(tmp_path, "dslr", 6, classes=31)
     listed = tmp_path / "image_list" / "dslr.txt"
@@ -121,19 +114,3 @@ def test_a_hugging_face_dataset(check: Check, tmp_path: Path) -> None:
     datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
     status, said = check("hf:saved")
     assert (status, "6 images" in said) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["{root}", "-d", "Ofice31"], "did you mean 'Office31'"),
-        (["{root}", "-d", "Office31", "-t", "Q"], "unknown domain of Office31: 'Q'"),
-        (["{root}/none", "-d", "Office31"], "is not a folder"),
-        (["{root}"], "--data is missing: which dataset lies in"),
-        (["-d", "Office31"], "the following arguments are required: ROOT"),
-        (["{root}", "-d", "Folder", "--json", "{root}/none/a.json"], "does not exist"),
-    ],
-)
-def test_bad_usage(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", *(word.format(root=tmp_path) for word in words)]) == 2
-    assert message in capsys.readouterr().err

@@ -15,10 +15,9 @@ from torch import Tensor
 from torchvision import transforms as T
 from torchvision.transforms.v2 import functional as F
 
-from tests.data.conftest import epoch_of, finished
+from tests.data.conftest import epoch_of
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import EpochSampler, UnlabelledImages
 from tllib_ancon.data.transforms import (
     Geometry,
     ImageTransform,
@@ -128,20 +127,6 @@ def test_a_rotation_may_take_another_of_two_nearest_pixels(domain: Domain) -> No
     options = replace(OPTIONS, train_resizing="ran.crop", rotation=30.0)
     difference = shown(domain, device_augmentation(options)) - shown(domain, train_transform(options))
     assert (difference.abs().round() > LEVELS).float().mean() < 0.01
-
-
-def test_on_the_device_same_seed_same_tensors_whatever_the_workers(domain: Domain) -> None:
-    transform, state = device_augmentation(OPTIONS), torch.get_rng_state()
-    alone = shown(domain, transform)
-    assert torch.equal(torch.get_rng_state(), state)
-    for workers in (1, 2):
-        assert torch.equal(shown(domain, transform, workers=workers), alone)
-    assert not torch.equal(shown(domain, transform, seed=4), alone)
-    assert not torch.equal(shown(domain, transform, epoch=1), alone)
-    images = UnlabelledImages(domain, transform, seed=3)
-    keys = sorted(EpochSampler(range(12), 12, seed=3), key=lambda key: key % 12)
-    assert torch.equal(torch.stack([finished(images, key) for key in keys]), alone)
-    assert len(torch.unique(shown(domain.subset([0] * 12), transform), dim=0)) == 12
 
 
 @st.composite

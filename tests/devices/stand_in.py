@@ -180,15 +180,9 @@ class _Moved(torch.autograd.Function):
 
 def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     copy = kwargs.pop("copy", False)
-    other = kwargs.pop("other", None)
-    rest = list(args)
-    if rest and isinstance(rest[0], Tensor):
-        other = rest.pop(0)
-    if other is not None:
-        rest = [device_of(other), other.dtype, *rest]
-    if len(rest) == 4 or (len(rest) == 3 and isinstance(rest[0], torch.dtype)):
-        copy = rest.pop()
-    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*rest, **kwargs)
+    if args and isinstance(args[0], Tensor):
+        args = (device_of(args[0]), args[0].dtype)
+    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     layout: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
     known = device is not None and device.type in ("cpu", DEVICE.type)
     if not known or _numbered(device) == device_of(tensor):
@@ -202,12 +196,6 @@ def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = data if isinstance(data, Tensor) else torch.as_tensor(data, dtype=dtype)
     return _to(tensor, device_of(tensor) if device is None else torch.device(device), dtype)
-
-
-def _pin_memory(tensor: Tensor, device: Any = None) -> Tensor:
-    if device_of(tensor) != CPU:
-        raise RuntimeError("cannot pin a tensor of the GPU: only those of the CPU can be pinned")
-    return on_device(tensor, CPU)
 
 
 def _of_cpu_alone(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,12 +216,8 @@ def _deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Any:
 _ANSWERS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.device.__get__: lambda tensor, *_: device_of(tensor),
     torch.Tensor.is_cuda.__get__: lambda tensor, *_: device_of(tensor) != CPU,  # type: ignore[attr-defined]
-    torch.Tensor.is_cpu.__get__: lambda tensor, *_: device_of(tensor) == CPU,  # type: ignore[attr-defined]
-    torch.Tensor.get_device: lambda tensor: -1 if device_of(tensor) == CPU else device_of(tensor).index,
     torch.Tensor.to: _to,
-    torch.Tensor.cuda: lambda tensor, device=None, **layout: _to(tensor, torch.device(device or DEVICE), **layout),
     torch.Tensor.cpu: lambda tensor, **layout: _to(tensor, CPU, **layout),
-    torch.Tensor.pin_memory: _pin_memory,
     torch.Tensor.numpy: _of_cpu_alone(torch.Tensor.numpy),
     torch.Tensor.__array__: _of_cpu_alone(torch.Tensor.__array__),
     torch.Tensor.__deepcopy__: _deepcopy,

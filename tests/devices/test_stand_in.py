@@ -45,7 +45,6 @@ REFUSED: dict[str, Callable[[torch.device], Any]] = {
     "lists whose pairs differ": lambda gpu: torch._foreach_add([table(gpu)], [torch.ones(4, 3)]),
     "equal": lambda gpu: torch.equal(table(gpu), torch.ones(4, 3)),
     "numpy": lambda gpu: table(gpu).numpy(),
-    "pinned on the GPU": lambda gpu: table(gpu).pin_memory(),
     "a generator of the CPU": lambda gpu: table(gpu).bernoulli_(generator=torch.Generator()),
 }
 

@@ -5,11 +5,9 @@ import json
 import os
 import re
 import shlex
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -31,23 +29,6 @@ from tllib_ancon.certification import DisagreementTest
 @scene
 def usual_settings(world: World) -> Iterable[str]:
     return sorted(world.usual)
-
-
-@scene
-def labels_of_the_target(world: World) -> Iterator[str]:
-    """Weights are the same by the bit with right labels, with wrong ones and with none."""
-    weights = []
-    for name, ending in (("right", None), ("wrong", " 0"), ("none", "")):
-        root = Path(shutil.copytree(world.domains, world.folder / f"labels-{name}"))
-        if ending is not None:
-            listed = root / "image_list" / "dark.txt"
-            lines = listed.read_text().splitlines()
-            listed.write_text("".join(line.rpartition(" ")[0] + ending + "\n" for line in lines))
-        line = world.words(f"adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 --log {world.folder / name}")
-        finished(*(str(root) if word == str(world.domains) else word for word in line))
-        weights.append(list(content(world.folder / name / "checkpoints" / "best.pth", exact=True)))
-        yield from (f"{name}: {line}" for line in folder(world.folder / name) if not line.startswith(("ch", "co")))
-    assert weights[0] == weights[1] == weights[2]
 
 
 @scene

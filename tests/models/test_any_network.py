@@ -67,18 +67,6 @@ def test_shared_weights_learn_once() -> None:
     torch.optim.SGD(classifier.get_parameters(0.1))  # refuses a parameter in two groups
 
 
-def test_a_frozen_network_learns_what_is_adapted() -> None:
-    network = small_network().requires_grad_(False).eval()
-    classifier = as_classifier(network, probe=IMAGES)
-    assert classifier.get_parameters() == []
-    assert not classifier.predict(IMAGES)[0].requires_grad
-    choose_adapted_parameters(classifier, "norm-affine")
-    assert [len(group["params"]) for group in classifier.get_parameters()] == [2]
-    choose_adapted_parameters(classifier, "all-but-head")
-    assert [parameter.requires_grad for parameter in network[8].parameters()] == [False, False]
-    assert network[0].weight.requires_grad
-
-
 def test_another_head_by_name() -> None:
     network = small_network()
     classifier = as_classifier(network, head="5", probe=IMAGES)

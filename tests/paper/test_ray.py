@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from benchmarks.faults.outcomes import differences, outcome
-from tests.domains_on_disk import SMALL, write_domains
+from tests.domains_on_disk import SMALL
 from tests.end_to_end.killable import wait_for
 from tests.paper.test_local import Ended
 from tllib_ancon.cli.main import main
@@ -66,37 +66,32 @@ def engine(cluster: Any) -> Iterator[Any]:
         yield connected
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_domains(tmp_path_factory.mktemp("data"))
-
-
-def source(data: Path, out: Path, seed: int, **settings: Any) -> Run:
+def source(domains: Path, out: Path, seed: int, **settings: Any) -> Run:
     name = f"source/erm-bright-seed{seed}"
-    return Run(name, "pretrain", {"root": str(data), **TINY, "seed": seed, "log": str(out / name), **settings})
+    return Run(name, "pretrain", {"root": str(domains), **TINY, "seed": seed, "log": str(out / name), **settings})
 
 
-def adaptation(data: Path, out: Path, start: Run, method: str) -> Run:
+def adaptation(domains: Path, out: Path, start: Run, method: str) -> Run:
     seed = start.settings["seed"]
     name = f"erm/bright-dark/{method}-seed{seed}"
     checkpoint = str(out / start.name / "checkpoints" / "best.pth")
     own = {"target": ("dark",), "method": method, "seed": seed, "checkpoint": checkpoint, "log": str(out / name)}
-    return Run(name, "adapt", {"root": str(data), **TINY, **own}, start.name)
+    return Run(name, "adapt", {"root": str(domains), **TINY, **own}, start.name)
 
 
-def table(data: Path, out: Path) -> list[Run]:
+def table(domains: Path, out: Path) -> list[Run]:
     """A source model and two adaptations."""
     out.mkdir()
-    start = source(data, out, 0)
-    return [start, *(adaptation(data, out, start, method) for method in METHODS)]
+    start = source(domains, out, 0)
+    return [start, *(adaptation(domains, out, start, method) for method in METHODS)]
 
 
 def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
-    cluster: Any, engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, engine: Any, domains: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
     second = cluster.add_node(num_cpus=1, node_name="second")
-    runs, said = table(data, tmp_path / "ray"), []
+    runs, said = table(domains, tmp_path / "ray"), []
     lost = threading.Thread(target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False})
 
     def lose_the_second_node(line: str) -> None:
@@ -104,7 +99,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
         if len(said) > 1 and line.endswith("on second") and not lost.ident:
             lost.start()
 
-    assert engine.execute(runs, str(data), tmp_path / "ray", lose_the_second_node) == {}
+    assert engine.execute(runs, str(domains), tmp_path / "ray", lose_the_second_node) == {}
     lost.join()
     assert all(finished(run, tmp_path / "ray") for run in runs)
     cut = next(line for line in said[1:] if line.endswith("on second")).removesuffix(" on second")
@@ -118,7 +113,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
             return Ended(main(command[4:]))
 
     monkeypatch.setattr(local.subprocess, "Popen", start_here)
-    assert Local([{}]).execute(table(data, tmp_path / "local"), str(data), tmp_path / "local", print) == {}
+    assert Local([{}]).execute(table(domains, tmp_path / "local"), str(domains), tmp_path / "local", print) == {}
     for run in runs:
         here, there = (tmp_path / engine / run.name for engine in ("local", "ray"))
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
@@ -135,16 +130,6 @@ def test_a_node_that_is_lost_when_it_is_asked_makes_no_runs(engine: Any, tmp_pat
     assert next(listed, None) is None
 
 
-def test_what_starts_from_a_failed_run_is_not_tried(engine: Any, data: Path, tmp_path: Path) -> None:
-    broken = source(data, tmp_path, 0, bottleneck_dim=-1)
-    runs, said = [broken, adaptation(data, tmp_path, broken, "ancon")], []
-    failures = engine.execute(runs, str(data), tmp_path, said.append)
-    assert failures.pop("erm/bright-dark/ancon-seed0") == f"needs {broken.name}, which failed"
-    assert [*failures] == [broken.name]
-    assert failures[broken.name].startswith("exit status 2: tllib-ancon: error: --bottleneck-dim")
-    assert said == [f"[1/2] {broken.name} on first"]
-
-
 def commands_in(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
@@ -154,8 +139,8 @@ def commands_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def test_sigterm_reaches_the_commands(engine: Any, data: Path, tmp_path: Path) -> None:
-    run = source(data, tmp_path, 0, epochs=100_000)
+def test_sigterm_reaches_the_commands(engine: Any, domains: Path, tmp_path: Path) -> None:
+    run = source(domains, tmp_path, 0, epochs=100_000)
     metrics = tmp_path / run.name / "metrics.jsonl"
 
     def terminate_in_the_middle() -> None:
@@ -166,7 +151,7 @@ def test_sigterm_reaches_the_commands(engine: Any, data: Path, tmp_path: Path) -
 
     threading.Thread(target=terminate_in_the_middle).start()
     with pytest.raises(Interrupted):
-        engine.execute([run], str(data), tmp_path, print)
+        engine.execute([run], str(domains), tmp_path, print)
     assert commands_in(tmp_path) == []
     assert "stopped by SIGTERM" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
@@ -217,7 +202,7 @@ def test_more_than_the_nodes_have(engine: Any) -> None:
         ray_engine.OnRay(EngineConfig(engine="ray", cpus_per_run=64))
 
 
-def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, data: Path, tmp_path: Path) -> None:
+def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, domains: Path, tmp_path: Path) -> None:
     own = f"mount -t tmpfs none {tmp_path} && exec {sys.executable} -m ray.scripts.scripts start"
     command = f"{own} --address {cluster.address} --num-cpus 1 --node-name apart --block"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
@@ -229,7 +214,7 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, data: Pa
         wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine.nodes(alive=True)))
         message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
         with pytest.raises(UserError, match=re.escape(message)):
-            engine.execute([source(data, tmp_path, 0)], str(data), tmp_path, print)
+            engine.execute([source(domains, tmp_path, 0)], str(domains), tmp_path, print)
         assert list(tmp_path.iterdir()) == []
     finally:
         node.terminate()
@@ -237,13 +222,13 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, data: Pa
 
 
 @pytest.mark.parametrize("address", ["listens", "nonsense"])
-def test_an_address_that_nobody_answers(address: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_an_address_that_nobody_answers(address: str, domains: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr("tllib_ancon.paper.ray.ANSWER_WITHIN", 3.0)
     monkeypatch.setattr(
         "tllib_ancon.training.inputs.open_images", lambda *_: pytest.fail("asked before the data is read")
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
         given = f"127.0.0.1:{server.getsockname()[1]}" if address == "listens" else address
-        assert main(["benchmark", "office31", str(data), "--engine", "ray", "--address", given]) == 2
+        assert main(["benchmark", "office31", str(domains), "--engine", "ray", "--address", given]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"tllib-ancon: error: --address {given}: ")

@@ -75,14 +75,6 @@ def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path, changed, dra
     assert set(names(tmp_path)) & OF_PREDICTIONS == drawn
 
 
-def test_runs_without_labels_have_curves_and_severities_a_figure(tmp_path: Path) -> None:
-    write_predictions(write_run(tmp_path / "one", "ancon", labelled=False, votes=True), labels=None)
-    assert names(tmp_path / "one") == ["epochs-without-labels"]
-    for severity in (1, 3):
-        write_run(tmp_path / "two", "ancon", f"frost/{severity}")
-    assert "severity" in names(tmp_path / "two")
-
-
 def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_place(tmp_path: Path) -> None:
     damaged, good = (write_run(tmp_path, "ancon", seed=seed) for seed in (0, 1))
     (damaged / "predictions.npz").write_bytes(b"PK")
