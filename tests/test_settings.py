@@ -7,15 +7,20 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from tests.conftest import REFUSED
 from tllib_ancon import config, methods
 from tllib_ancon.cli.benchmark import BenchmarkConfig
 from tllib_ancon.cli.commands import COMMANDS, DemoConfig, EvaluateConfig, ReportConfig
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.config import ASSUMED, INHERITED, OF_THE_NETWORK, AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import members_of, parts_of, settings_of
+from tllib_ancon.training.resolve import ASSUMED, OF_THE_NETWORK, resolve
+from tllib_ancon.training.trained import TrainedModel
 
 GIVEN = {
     config.CertifyConfig: {"run": "r"},
@@ -111,20 +116,34 @@ def test_what_is_refused(owner: str, settings: dict[str, Any], message: str) -> 
 
 def test_a_model_brings_the_settings_of_its_pictures() -> None:
     recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
-    recorded["bottleneck_dropout"] = 0.4
-    config = AdaptConfig().inherit(recorded, "best.pth")
+    start = TrainedModel("best.pth", recorded={**recorded, "bottleneck_dropout": 0.4})
+    config = resolve(AdaptConfig(), start)
     assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
     assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)
-    assert config.resize_size == ASSUMED["resize_size"]
-    assert AdaptConfig(image_size=96).inherit(recorded, "best.pth").image_size == 96
+    assert resolve(AdaptConfig(image_size=96), start).image_size == 96
     with pytest.raises(UserError, match=r"`image_size=128` contradicts the run that trained best\.pth: there it is 96"):
-        AdaptConfig(image_size=128).inherit(recorded, "best.pth")
-    assert AdaptConfig(image_size=128, override=True).inherit(recorded, "best.pth").image_size == 128
+        resolve(AdaptConfig(image_size=128), start)
+    assert resolve(AdaptConfig(image_size=128, override=True), start).image_size == 128
 
 
 def test_without_a_run_the_assumptions_stand() -> None:
-    config = PredictConfig().inherit(None, "best.pth")
+    config = resolve(PredictConfig(), TrainedModel("best.pth"))
     assumed = {name: value for name, value in ASSUMED.items() if name not in OF_THE_NETWORK}
     assert {name: getattr(config, name) for name in assumed} == assumed
-    assert [getattr(config, name) for name in OF_THE_NETWORK] == [None, None]
-    assert set(ASSUMED) <= set(INHERITED)
+    assert {getattr(config, name) for name in OF_THE_NETWORK} == {None}
+
+
+NEEDED = {
+    *("lr", "optimizer", "adapted", "views", "batch_size", "mixed_precision", "channels_last", "fused"),
+    *("image_size", "resize_size", "crop_fraction", "train_resizing", "val_resizing", "padding", "no_hflip"),
+}
+
+
+def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win() -> None:
+    network, images = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), as_domain(torch.zeros(10, 3, 4, 4))
+    made = resolve(AdaptConfig(method="ancon"), TrainedModel(given=network), network, images)
+    assert {name for name in NEEDED if getattr(made, name) is None} == set()
+    assert made.batch_size == 9  # of ten images one is held out
+    recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "fused": True, "padding": None}
+    again = resolve(AdaptConfig(method="ancon", lr=0.25), TrainedModel(given=network), network, images, None, recorded)
+    assert again == made.replace(lr=0.25, fused=True, padding=None)

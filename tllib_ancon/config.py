@@ -27,34 +27,11 @@ else:
 TrainResizing = Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"]
 EvaluationResizing = Literal["default", "res.", "keep-ratio"]
 LARGEST_SEED = 2**32 - 1
-USUAL_BATCH = 64
 RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
 
 STANDARD_OUTPUT = "-"
 """The file name of standard output."""
-
-INHERITED = (
-    *("arch", "arch_option", "bottleneck_dim", "bottleneck_dropout", "no_pool", "norm_mean", "norm_std"),
-    *("image_size", "resize_size", "crop_fraction", "val_resizing"),
-)
-"""Settings of a model and of the images that it knows: a later stage takes them from the run that trained the model."""
-
-ASSUMED: dict[str, Any] = {
-    "arch": "resnet18",
-    "arch_option": (),
-    "bottleneck_dim": 256,
-    "bottleneck_dropout": 0.0,
-    "no_pool": False,
-    "image_size": 224,
-    "resize_size": 224,
-    "crop_fraction": 0.875,
-}
-"""Defaults of inherited settings, where there is no run to take them from. (``norm_mean`` and ``norm_std`` follow
-the architecture, ``train_resizing`` and ``val_resizing`` the dataset.)"""
-
-OF_THE_NETWORK = ("image_size", "crop_fraction")
-"""Settings that a network's own metadata decide before anything is assumed."""
 
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(gt=0, le=1)]
@@ -218,37 +195,6 @@ class StartConfig(NetworkConfig):
     """Number of averaged texts for each class of open_clip:NAME. 7 and 80: open_clip's for ImageNet. Default: 1, a
     photo of a ..."""
 
-    def refuse_beside_a_model(self) -> None:
-        """Raise an error for settings that define the network or its start, where a module is given."""
-        for name in ("start", "checkpoint", "model"):
-            if getattr(self, name, None) is not None:
-                raise UserError(f"give a model or `{name}`, not both")
-        self.refuse_of_a_network()
-
-    def refuse_of_a_network(self) -> None:
-        """Raise an error for settings that define the network, where it is known."""
-        for name, field in settings_of(ModelConfig).items():
-            if getattr(self, name, None) != field.default:
-                raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
-
-    def inherit(self, recorded: Mapping[str, Any] | None, where: str) -> Self:
-        """These settings with those of the model and its images that were not given: from the recorded configuration of
-        the run that trained the model, else :data:`ASSUMED`. A contradiction is an error without ``override``."""
-        known, taken = recorded or {}, {}
-        for name in INHERITED:
-            given, there = getattr(self, name), known.get(name)
-            there = tuple(there) if isinstance(there, list) else there
-            if given is None:
-                taken[name] = ASSUMED.get(name) if there is None and name not in OF_THE_NETWORK else there
-            elif there is not None and given != there and not self.override:
-                given, there = (" ".join(map(str, v)) if isinstance(v, tuple) else v for v in (given, there))
-                raise UserError(
-                    f"`{name}={given}` contradicts the run that trained {where}: there it is {there}; leave it out, or "
-                    "pass `override=True`"
-                )
-        taken |= {name: known.get(name) for name in ("train_resizing", "no_hflip") if getattr(self, name) is None}
-        return self.replace(**taken)
-
 
 class OptimizationConfig(Settings):
     """The optimiser, its schedule and the length of a training."""
@@ -386,11 +332,6 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
             raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
         return self
 
-    def with_assumed(self) -> PretrainConfig:
-        """The same settings with :data:`ASSUMED` for what was not given of model and images."""
-        read = self.to_dict()
-        return self.replace(**{name: value for name, value in ASSUMED.items() if name in read and read[name] is None})
-
     def to_dict(self) -> dict[str, Any]:
         unread = {name for name, by_method in _defaults_by_method().items() if self.method not in by_method}
         return {name: value for name, value in super().to_dict().items() if name not in unread}
@@ -473,27 +414,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         if self.batch_norm != "target" and self.sync_batch_norm:
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
         return self
-
-    def settle(self, frozen: bool = False, layer_norm: bool = False, augments: bool = True) -> AdaptConfig:
-        """Settings with all defaults that depend on the network: frozen parameters, layer-norm without batch-norm,
-        augmentation."""
-        by_method = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(self.method)}
-        step_change = self.step_change or (None if self.lr else by_method.get("step_change"))
-        if self.views == 2 and not augments:
-            raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
-        optimizer = self.optimizer or ("adamw" if layer_norm else "sgd")
-        rate = RATES[optimizer]
-        if (optimizer, self.batch_norm) == ("sgd", "source"):
-            rate = 0.001  # a network that normalises by statistics of other images diverges at 0.01
-        adapted = self.adapted or ("as-given" if frozen else by_method["adapted"])
-        views = self.views or (by_method["views"] if augments else 1)
-        return self.replace(
-            adapted=adapted,
-            optimizer=optimizer,
-            lr=self.lr or rate,
-            views=views,
-            step_change=step_change if optimizer == "sgd" else None,
-        )
 
     @property
     def held_out_share(self) -> float:

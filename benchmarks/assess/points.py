@@ -38,8 +38,8 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.settings import settings_of
-from tllib_ancon.training.adapting import scores_under_dropout
 from tllib_ancon.training.assess import Passes, passes_of
+from tllib_ancon.training.inference import scores_under_dropout
 from tllib_ancon.training.run import RunDirectory
 
 DEPTHS, SEVERITIES = (20, 32, 44, 56), (1, 2, 3, 4, 5)

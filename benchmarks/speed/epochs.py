@@ -19,14 +19,15 @@ from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import TransformOptions, device_augmentation, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing, device_augmentation, evaluation_transform, train_transform
 from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
-from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Transforms, resolve
 from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.training.trained import TrainedModel
 
 NUM_CLASSES = 31
 SMOOTHING, BETA = 0.3, 0.9
@@ -53,8 +54,8 @@ class Scene:
     batch_size: int
 
     @property
-    def transforms(self) -> TransformOptions:
-        return TransformOptions(image_size=self.image_size)
+    def transforms(self) -> Preprocessing:
+        return Preprocessing(image_size=self.image_size)
 
     def model(self) -> Classifier:
         with torch.random.fork_rng(devices=[]):
@@ -182,7 +183,7 @@ def _train(adaptation: Adaptation, epochs: Iterator[object]) -> None:
 def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
     """An adaptation of more epochs than will be measured, stored in a new run directory."""
     model, given = scene.model(), {"epochs": 10**6, "batch_size": scene.batch_size, "workers": workers, "quiet": True}
-    options = inputs.fastest(AdaptConfig(**given, **way.options), model, {})
+    options = resolve(AdaptConfig(**given, **way.options), TrainedModel(), model)
     run = RunDirectory(tempfile.mkdtemp(dir=folder))
     run.begin({})
     train = (device_augmentation if options.device_augmentation else train_transform)(scene.transforms)

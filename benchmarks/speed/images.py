@@ -22,7 +22,7 @@ from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, item_seed
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import ImageTransform, TransformOptions, device_augmentation, train_transform
+from tllib_ancon.data.transforms import ImageTransform, Preprocessing, device_augmentation, train_transform
 from tllib_ancon.toolkit.toolkit import find
 
 BATCH = 64
@@ -44,7 +44,7 @@ def measure(root: str | None = None, target: str = "W", workers: int = 2, rounds
 def measure_augmentation(rounds: int = 15, **_: object) -> list[Row]:
     """Seconds of a batch of 64 crops of 224 from squares of 256, with their flips and normalisation."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    transform = device_augmentation(TransformOptions())
+    transform = device_augmentation(Preprocessing(image_size=224))
     side = transform.resizing.side
     pixels = torch.randint(256, (BATCH, side, side, 3), dtype=torch.uint8).to(device)
     ways = {
@@ -60,9 +60,10 @@ def measure_augmentation(rounds: int = 15, **_: object) -> list[Row]:
 
 
 def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str) -> list[Row]:
-    theirs, name = toolkit_images(domain, folder, TransformOptions()), f"{find().name}'s"
+    theirs, name = toolkit_images(domain, folder, Preprocessing(image_size=224)), f"{find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
-    in_workers, on_device = train_transform(TransformOptions()), device_augmentation(TransformOptions())
+    usual = Preprocessing(image_size=224)
+    in_workers, on_device = train_transform(usual), device_augmentation(usual)
     kept = cached(domain, [in_workers, on_device], folder)
     with_cache = _loader(kept, workers, in_workers)
     ours = {
@@ -107,7 +108,7 @@ def _same(theirs: Any, cached: ImageLoader) -> float:
     return 100 * sum(same) / len(same)
 
 
-def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augment: bool = True) -> Any:
+def toolkit_images(domain: Domain, folder: Path, options: Preprocessing, augment: bool = True) -> Any:
     """The toolkit's own ImageList on the same images, with TLLib's steps: Pillow resizes, torchvision does the rest."""
     from torchvision import transforms as T
 
@@ -120,7 +121,7 @@ def toolkit_images(domain: Domain, folder: Path, options: TransformOptions, augm
             T.Lambda(lambda image: image.resize((side, side))),
             *(augmentation if augment else [T.CenterCrop(options.image_size)]),
             T.ToTensor(),
-            T.Normalize(options.norm_mean, options.norm_std),
+            T.Normalize(options.mean, options.std),
         ]
     )
     module = importlib.import_module(f"{find().name}.vision.datasets.imagelist")

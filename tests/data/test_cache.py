@@ -19,8 +19,8 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.transforms import (
     ImageTransform,
+    Preprocessing,
     Resizing,
-    TransformOptions,
     evaluation_transform,
     train_transform,
 )
@@ -56,7 +56,7 @@ def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Te
 def test_tensors_are_the_same_once_images_are_read(store: Store, domain: Domain, make, kind: str, workers: int) -> None:
     load_image(domain.paths[0]).resize((20, 50)).save(domain.paths[0])
     load_image(domain.paths[1]).resize((40, 30)).save(domain.paths[1])
-    options = TransformOptions(train_resizing=kind, val_resizing=kind, image_size=21, scale=(0.3, 1.0))
+    options = Preprocessing(train_resizing=kind, val_resizing=kind, image_size=21, scale=(0.3, 1.0))
     transform = make(options)
     expected = tensors(domain, transform, workers)
     kept = store(domain.subset([*range(12), 3]), transform.resizing)

@@ -17,7 +17,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain, without_unreadable
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform
+from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
 from tllib_ancon.errors import UserError
 
 RED = Image.new("RGB", (4, 4), (255, 0, 0))
@@ -127,7 +127,7 @@ def test_tensors_reach_the_model_as_they_are(channels: int, workers: int) -> Non
     images = torch.randn(5, channels, 6, 7)
     domain = as_domain(TensorDataset(images.double(), torch.arange(5)))
     assert (domain.name, domain.holds_tensors) == ("TensorDataset", True)
-    loader = ImageLoader(UnlabelledImages(domain, evaluation_transform(TransformOptions())), 2, workers)
+    loader = ImageLoader(UnlabelledImages(domain, evaluation_transform(Preprocessing(image_size=224))), 2, workers)
     assert torch.equal(torch.cat([batch for _, batch in loader]), images)
     halved = ImageLoader(UnlabelledImages(domain, lambda image: image / 2), 2, workers)
     assert torch.equal(torch.cat([batch for _, batch in halved]), images / 2)

@@ -19,12 +19,12 @@ from tests.data.conftest import epoch_of, finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, WorkerPool, WorkersLost, hold_out
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 
 pytestmark = pytest.mark.posix
 
-TRANSFORM = train_transform(TransformOptions(image_size=28, scale=(0.3, 1.0)))
+TRANSFORM = train_transform(Preprocessing(image_size=28, scale=(0.3, 1.0)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -77,11 +77,11 @@ class Numbers(Images):
         return Image.new("RGB", (6, 6), (position,) * 3)
 
 
-LEVELS = {"norm_mean": (0.0,) * 3, "norm_std": (1 / 255,) * 3}
+LEVELS = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}
 
 
 def numbers(side: int = 6, fail: Exception | None = None) -> UnlabelledImages:
-    options = TransformOptions(val_resizing="res.", resize_size=side, **LEVELS)
+    options = Preprocessing(val_resizing="res.", resize_size=side, **LEVELS)
     return UnlabelledImages(Domain("numbers", Numbers(fail)), evaluation_transform(options))
 
 

@@ -21,8 +21,8 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import (
     Geometry,
     ImageTransform,
+    Preprocessing,
     Resizing,
-    TransformOptions,
     crop_batch,
     device_augmentation,
     evaluation_transform,
@@ -31,12 +31,10 @@ from tllib_ancon.data.transforms import (
 from tllib_ancon.errors import UserError
 
 SIZES = [(50, 30), (30, 50), (64, 64), (17, 300), (256, 256)]
-PLAIN: dict[str, Any] = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
-GREY: dict[str, Any] = {"norm_mean": (0.0,), "norm_std": (1 / 255,)}
+PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+GREY: dict[str, Any] = {"mean": (0.0,), "std": (1 / 255,)}
 SIDE, SIZE = 32, 28
-OPTIONS = TransformOptions(
-    image_size=SIZE, resize_size=20, scale=(0.3, 1.0), norm_mean=(0.0,) * 3, norm_std=(1 / 255,) * 3
-)
+OPTIONS = Preprocessing(image_size=SIZE, resize_size=20, scale=(0.3, 1.0), mean=(0.0,) * 3, std=(1 / 255,) * 3)
 LEVELS = 2
 """Of 255: Pillow rounds between its passes over columns and rows and has finer weights than torch."""
 
@@ -63,7 +61,7 @@ def test_the_square_is_that_of_the_toolkits_class(size: tuple[int, int], theirs:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("image_size", "crop_fraction"), [(28, 0.875), (30, 0.95), (31, 1.0), (96, 0.875)])
 def test_evaluation_that_keeps_the_ratio_is_timms(size: tuple[int, int], image_size: int, crop_fraction: float) -> None:
-    options = TransformOptions(val_resizing="keep-ratio", image_size=image_size, crop_fraction=crop_fraction, **PLAIN)
+    options = Preprocessing(val_resizing="keep-ratio", image_size=image_size, crop_fraction=crop_fraction, **PLAIN)
     theirs = timm.data.create_transform(
         image_size, interpolation="bicubic", crop_pct=crop_fraction, mean=(0, 0, 0), std=(1, 1, 1)
     )
@@ -76,7 +74,7 @@ def test_evaluation_that_keeps_the_ratio_is_timms(size: tuple[int, int], image_s
 @pytest.mark.parametrize(("resizing", "resized"), [("default", (24, 24)), ("keep-ratio", 24), ("ran.crop", (24, 24))])
 def test_training_is_torchvisions_steps(mean: tuple[float, ...], more: Any, resizing: str, resized: Any) -> None:
     std = tuple(value / 2 for value in mean)
-    options = TransformOptions(resizing, image_size=21, scale=(0.3, 1.0), norm_mean=mean, norm_std=std, **more)
+    options = Preprocessing(train_resizing=resizing, image_size=21, scale=(0.3, 1.0), mean=mean, std=std, **more)
     steps = [
         T.Resize(resized, T.InterpolationMode.BICUBIC),
         T.RandomCrop(21) if resizing == "ran.crop" else T.RandomResizedCrop(21, options.scale, options.ratio),
@@ -97,9 +95,9 @@ def test_refusals() -> None:
     with pytest.raises(UserError, match="1 x 9000 pixels, its shorter side resized to 256"):
         Resizing(256, keep_ratio=True)(Image.new("RGB", (1, 9000)))
     with pytest.raises(UserError, match="`norm_mean` has 1 values and `norm_std` 3"):
-        TransformOptions(norm_mean=(0.5,))
+        Preprocessing(mean=(0.5,))
     with pytest.raises(UserError, match="`device_augmentation` needs squares"):
-        device_augmentation(TransformOptions(train_resizing="keep-ratio"))
+        device_augmentation(Preprocessing(train_resizing="keep-ratio"))
 
 
 def shown(domain: Domain, transform: ImageTransform, **more: int) -> Tensor:

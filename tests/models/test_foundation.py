@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch.nn import functional
 
-from tllib_ancon.data.transforms import KEEP_RATIO, TransformOptions, evaluation_transform
+from tllib_ancon.data.transforms import KEEP_RATIO, evaluation_transform
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.foundation import CosineHead, preprocessing_of_processor
 
@@ -36,8 +36,7 @@ def test_evaluation_is_the_processors(kind: str, backend: str) -> None:
     processor = getattr(transformers, name + backend)(**settings)
     known = preprocessing_of_processor(processor)
     assert (known.image_size, known.crop_fraction, known.val_resizing) == geometry
-    shared = {key: value for key, value in vars(known).items() if hasattr(TransformOptions, key)}
-    transform = evaluation_transform(TransformOptions(norm_mean=known.mean, norm_std=known.std, **shared))
+    transform = evaluation_transform(known)
     generator = np.random.default_rng(0)
     for width, height in [(50, 30), (47, 64), (71, 47), (32, 32)]:
         coarse = generator.integers(0, 256, (height // 4, width // 4, 3), dtype=np.uint8)

@@ -10,6 +10,8 @@ import pandas as pd
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.report.runs import frame, read_runs
+from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.trained import TrainedModel
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 
@@ -35,7 +37,7 @@ def write_run(
     run = out / "erm" / pair.replace("/", "_") / name
     settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
     checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
-    config = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run)).settle()
+    config = resolve(AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run)), TrainedModel())
     metrics = []
     for epoch, accuracy in enumerate(accuracies):
         scores = {"accuracy": accuracy, "ece": accuracy / 1000, "per_class_accuracy": [accuracy, accuracy + 2, None]}

@@ -14,17 +14,23 @@ from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.toolkit.toolkit import Toolkit
-from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.pretrain import AdversarialTraining, create_network
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Transforms
 from tllib_ancon.training.run import RunDirectory
 
-NORMALISED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "horizontal_flip": False}
-TRANSFORM = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=16, **NORMALISED)
+TRANSFORM = Preprocessing(
+    train_resizing="res.",
+    val_resizing="res.",
+    resize_size=16,
+    horizontal_flip=False,
+    mean=(0.5,) * 3,
+    std=(0.5,) * 3,
+)
 SMALL = {"epochs": 2, "iters_per_epoch": 3, "batch_size": 4, "bottleneck_dim": 8, "trade_off": 0.7, "workers": 0}
 CDAN, MDD = (PretrainConfig(method=method, **SMALL) for method in ("cdan", "mdd"))
 RANDOMIZED = PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_dim=16, entropy=True)

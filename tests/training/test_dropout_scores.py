@@ -4,9 +4,8 @@ from torch import Tensor, nn
 
 from tests.selection import naive
 from tests.training.small import adapt
-from tllib_ancon.training import adapting
-from tllib_ancon.training.adapting import PASSES, PROBABILITY, scores_under_dropout
-from tllib_ancon.training.inference import Predictions
+from tllib_ancon.training import inference
+from tllib_ancon.training.inference import PASSES, PROBABILITY, Predictions, scores_under_dropout
 
 HEAD = nn.Linear(6, 3)
 
@@ -35,9 +34,9 @@ def test_many_samples_are_represented_by_some(monkeypatch: pytest.MonkeyPatch) -
         taken.append(len(features))
         return HEAD(features)
 
-    monkeypatch.setattr(adapting, "MOST_SAMPLES", 50)
+    monkeypatch.setattr(inference, "MOST_SAMPLES", 50)
     few = scores_under_dropout(predictions(200), head)["aetta"]  # type: ignore[arg-type]
-    monkeypatch.setattr(adapting, "MOST_SAMPLES", 200)
+    monkeypatch.setattr(inference, "MOST_SAMPLES", 200)
     assert few == pytest.approx(scores_under_dropout(predictions(200), HEAD)["aetta"], abs=0.2)
     assert taken == [50] * PASSES
 

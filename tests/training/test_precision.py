@@ -11,26 +11,28 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.domains_on_disk import write_domain
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import TransformOptions, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.self_training import AnchoredConfidence, elr, ensemble, memory_bank
 from tllib_ancon.training.adapting import Adaptation
-from tllib_ancon.training.inputs import Transforms
 from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Transforms, resolve
+from tllib_ancon.training.trained import TrainedModel
 
 
 def adapt(folder: Path, images: int = 48, epochs: int = 1, **options: Any) -> Adaptation:
     """One epoch of so many."""
     write_domain(folder, "dark", images, seed=0)
     target = open_domain(folder, "ImageList", ["dark"])
-    sizes = TransformOptions(train_resizing="res.", val_resizing="res.", resize_size=16, horizontal_flip=False)
+    sizes = Preprocessing(train_resizing="res.", val_resizing="res.", resize_size=16, horizontal_flip=False)
     torch.manual_seed(0)
     model = shot_classifier(create_backbone("small_cnn", pretrained=False), 3, 8, finetune=False)
     settings = {"method": "ancon", "batch_size": 16, "lr": 1e-3, "hold_out": 0.0, "workers": 0, **options}
     config, transforms = AdaptConfig(epochs=epochs, **settings), (train_transform(sizes), evaluation_transform(sizes))
+    config = resolve(config, TrainedModel())
     adaptation = Adaptation(model, target, config, None, Transforms(*transforms), Progress(quiet=True))
     adaptation._train_epoch(1)
     return adaptation

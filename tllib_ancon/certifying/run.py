@@ -14,7 +14,7 @@ from torch import nn
 
 from tllib_ancon.certification import Side
 from tllib_ancon.certifying.session import Certificate, Classes, Comparison, Session, in_words
-from tllib_ancon.config import CertifyConfig, PredictConfig
+from tllib_ancon.config import CertifyConfig, ModelConfig, PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import jpeg
@@ -31,8 +31,10 @@ from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.teaching import Labels, certifying, names_of
+from tllib_ancon.training.trained import TrainedModel, find_checkpoint, with_classes
 
 CHOSEN = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
@@ -86,7 +88,7 @@ def certify(
     *,
     labels: npt.ArrayLike | None = None,
     classes: Sequence[str] | None = None,
-    evaluation_transform: inputs.Transform | None = None,
+    evaluation_transform: Transform | None = None,
     delta: float = 0.05,
     margin: float = 0.0,
     seed: int = 0,
@@ -152,7 +154,7 @@ class ModelPair:
         config: CertifyConfig,
         model: nn.Module | None = None,
         images: Domain | None = None,
-        transform: inputs.Transform | None = None,
+        transform: Transform | None = None,
     ):
         self.config, self.given, self.transform = config, model or config.model, transform
         if images is not None:
@@ -168,9 +170,9 @@ class ModelPair:
             raise UserError(f"{run} is not finished; give its command again first")
         if images is None and recorded.get("root") is None and config.root is None:
             raise UserError(f"{run} does not know where its images are; give their folder as `root`")
-        self.start = inputs.find_model(config.checkpoint or _start(self.directory, recorded), self.given)
-        start = self.start.checkpoint
-        taken = {name: recorded[name] for name in settings_of(PredictConfig) if name in recorded}
+        self.start = find_checkpoint(config.checkpoint or _start(self.directory, recorded), self.given)
+        start, of_networks = self.start.checkpoint, settings_of(ModelConfig) if self.start.is_whole else {}
+        taken = {name: recorded[name] for name in settings_of(PredictConfig).keys() - of_networks if name in recorded}
         taken |= {name: getattr(config, name) for name in CHOSEN if getattr(config, name) is not None}
         taken["views"] = 1 if recorded.get("no_hflip") else recorded.get("views")  # of the adaptation, for both models
         self.settings = PredictConfig(**{**taken, "override": True, "checkpoint": start})
@@ -185,7 +187,7 @@ class ModelPair:
             opened = as_domain(str(self.settings.root), classes=names)
         else:
             opened = inputs.open_images(self.settings, self.settings.target, classes=names)
-        return inputs.with_classes(opened, self._num_classes)
+        return with_classes(opened, self._num_classes, TrainedModel())
 
     @cached_property
     def kept(self) -> Labels | None:
@@ -245,8 +247,8 @@ class ModelPair:
         return [kept[which] for which in self.checkpoints]
 
     def predictor(self, which: str) -> Predictor:
-        start = inputs.find_model(self.checkpoints[which], self.given)
-        return Predictor(self.settings, transform=self.transform, start=start)
+        config = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
+        return Predictor(config, None if isinstance(self.given, str) else self.given, self.transform)
 
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:

@@ -58,48 +58,34 @@ class Resizing:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images become the tensors that a network was trained on."""
-
-    mean: tuple[float, ...]  # of each channel, of values in [0, 1], as std is
-    std: tuple[float, ...]
-    image_size: int | None = None  # side in pixels; None if any will do
-    crop_fraction: float = 0.875  # side of the crop / side that is resized before
-    val_resizing: str | None = None  # of evaluated images; None if it is not known, as resize_size
-    resize_size: int | None = None
-    resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter that resizes
-    floor_crop: bool = False  # as in TransformOptions
-    assumed: str | None = None  # what is said of it where it is not known but assumed
-
-
-@dataclass(frozen=True)
-class TransformOptions:
-    """What decides how an image becomes a tensor; the settings of the same names say what each means. ``keep-ratio`` is
-    torchvision's and timm's convention, the other resizings are TLLib's.
+    """How images become the tensors that a network takes, and how training augments them. It travels with the model.
+    The settings of the same names say what each means. ``keep-ratio`` is torchvision's and timm's convention, the other
+    resizings are TLLib's.
 
     EXIF orientation is not applied by any of them: TLLib and torchvision's folders ignore it, and a model sees in
     adaptation what it saw in training. Turn the files themselves where that matters.
     """
 
-    train_resizing: str = "default"
-    val_resizing: str = "default"
-    resize_size: int = 224  # of the square of ``res.``
-    image_size: int = 224
+    mean: tuple[float, ...] = IMAGENET_MEAN  # of each channel, of values in [0, 1], as std is
+    std: tuple[float, ...] = IMAGENET_STD
+    image_size: int = 0  # side in pixels; 0 if any will do
     crop_fraction: float = 0.875  # side of the crop / side that is resized before
+    val_resizing: str | None = None  # of evaluated images; None if it is not known
+    resize_size: int = 0  # of the square of ``res.``; 0 if it is not known
+    resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter that resizes
+    floor_crop: bool = False  # round an evaluation crop's corner down, as transformers; else as torchvision
+    assumed: str | None = None  # what is said of it where it is not known but assumed
+    train_resizing: str = "default"
     scale: tuple[float, float] = (0.5, 1.0)  # least and largest share of the area in the random resized crop
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # least and largest width / height of it
     padding: int = 0
     rotation: float = 0.0
     horizontal_flip: bool = True
-    norm_mean: tuple[float, ...] = IMAGENET_MEAN
-    norm_std: tuple[float, ...] = IMAGENET_STD
-    resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter of the first resizing
-    floor_crop: bool = False  # round an evaluation crop's corner down, as transformers; else as torchvision
 
     def __post_init__(self) -> None:
-        if len(self.norm_mean) != len(self.norm_std):
+        if len(self.mean) != len(self.std):
             raise UserError(
-                f"`norm_mean` has {len(self.norm_mean)} values and `norm_std` {len(self.norm_std)}; both need 3, or 1 "
-                "for grey"
+                f"`norm_mean` has {len(self.mean)} values and `norm_std` {len(self.std)}; both need 3, or 1 for grey"
             )
 
     @property
@@ -107,7 +93,7 @@ class TransformOptions:
         """Side in pixels of a training image."""
         return self.resize_size if self.train_resizing == "res." else self.image_size
 
-    def resizing(self, name: str) -> Resizing:
+    def resizing(self, name: str | None) -> Resizing:
         """What ``train_resizing`` or ``val_resizing`` of this name does first: 256² for a crop of 224, or a shorter
         side of as much, rounded as timm does."""
         side = self.image_size / self.crop_fraction
@@ -152,21 +138,21 @@ class ImageTransform:
         return images
 
 
-def train_transform(options: TransformOptions) -> ImageTransform:
+def train_transform(options: Preprocessing) -> ImageTransform:
     """The transform with augmentation."""
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, transforms)
-    return ImageTransform(resizing, crop, options.norm_mean, options.norm_std)
+    return ImageTransform(resizing, crop, options.mean, options.std)
 
 
-def evaluation_transform(options: TransformOptions) -> ImageTransform:
+def evaluation_transform(options: Preprocessing) -> ImageTransform:
     """The transform without any randomness."""
     size = options.image_size
     centre = partial(_floor_crop, size) if options.floor_crop else transforms.CenterCrop(size)
     crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
-    return ImageTransform(options.resizing(options.val_resizing), crop, options.norm_mean, options.norm_std)
+    return ImageTransform(options.resizing(options.val_resizing), crop, options.mean, options.std)
 
 
-def second_view(options: TransformOptions) -> Callable[[Tensor], Tensor] | None:
+def second_view(options: Preprocessing) -> Callable[[Tensor], Tensor] | None:
     """A function from training images (B, C, H, W) to another view of each; None where training does not augment.
 
     It mirrors where training mirrors. Elsewhere it shifts the batch at random, by at most the padding of the training
@@ -197,17 +183,17 @@ def _floor_crop(side: int, image: Image.Image) -> Image.Image:
     return image.crop((left, top, left + side, top + side))
 
 
-def device_augmentation(options: TransformOptions) -> DeviceAugmentation:
+def device_augmentation(options: Preprocessing) -> DeviceAugmentation:
     """:func:`train_transform` with its augmentation on the device. A resizing that keeps the aspect ratio is an error:
     its images form no batch before they are cropped."""
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
     at_once = False if options.rotation else None
-    return DeviceAugmentation(resizing, crop, options.norm_mean, options.norm_std, options.train_size, at_once)
+    return DeviceAugmentation(resizing, crop, options.mean, options.std, options.train_size, at_once)
 
 
-def _augmentation(options: TransformOptions, T: Any) -> Any:
+def _augmentation(options: Preprocessing, T: Any) -> Any:
     """What happens after the resizing, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which draw
     the same numbers."""
     name, size = options.train_resizing, options.train_size

@@ -226,3 +226,15 @@ def require_classes(wanted: int | None, name: str, weight: Tensor) -> None:
             f"the checkpoint is for {found} classes, the dataset has {wanted} ({name} has shape {tuple(weight.shape)}, "
             f"expected {(wanted, *rest)}); give a checkpoint of the same classes"
         )
+
+
+def export_state_dict(classifier: nn.Module) -> dict[str, Tensor]:
+    """The weights in the layout of the checkpoint that the classifier came from, on the CPU.
+
+    Weights of a timm or torchvision network load strictly into it, with equal logits. Weights of TLLib's classifier
+    have the names ``backbone.``, ``bottleneck.`` and ``head.``.
+    """
+    state: dict[str, Tensor] = classifier.state_dict()  # of a type that knows the versions of the network's modules
+    for name, tensor in state.items():
+        state[name] = tensor.detach().cpu().clone()
+    return state

@@ -30,7 +30,7 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
     All of torchvision's weights for classification were trained with ImageNet's mean and standard deviation.
     """
     own = getattr(network, "preprocessing", None)
-    if isinstance(own, Preprocessing):
+    if isinstance(own, Preprocessing) or isinstance(network, Classifier):
         return own
     for part in network.modules():
         if metadata := getattr(part, "pretrained_cfg", None):

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, TransformOptions, evaluation_transform
+from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, evaluation_transform
 from tllib_ancon.errors import UserError, one_line, unknown_name
 
 LEVELS = 1
@@ -90,9 +90,10 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
         for name in (KEEP_RATIO, "default"):
             sizes = {"image_size": expected.shape[-1], "crop_fraction": expected.shape[-1] / resized}
             shared = {**sizes, "val_resizing": name, "resample": int(processor.resample), "floor_crop": True}
-            found = evaluation_transform(TransformOptions(norm_mean=mean, norm_std=std, **shared))(noise)
+            known = Preprocessing(mean, std, **shared)
+            found = evaluation_transform(known)(noise)
             if found.shape == expected.shape and float((found - expected).abs().mean()) * min(std) * 255 < LEVELS:
-                return Preprocessing(mean, std, **shared)
+                return known
     raise UserError(f"{kind} does more than to resize, crop and normalise images; {advice}")
 
 

@@ -259,7 +259,7 @@ def _headless(name: str) -> Any:
 
         network = find("tllib").create_backbone(name)
     channels, side = HEADLESS[name]
-    network.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
+    network.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side or 0)
     network.pretrained = False
     return network
 

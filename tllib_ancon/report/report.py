@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from tllib_ancon.config import ASSUMED
 from tllib_ancon.data.folders import IMAGENET_C
 from tllib_ancon.paper import numbers
 from tllib_ancon.paper import plan as plans
@@ -24,6 +23,8 @@ from tllib_ancon.report.runs import AdaptedRun, frame, read_runs, refuse_mixed_s
 from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
 from tllib_ancon.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
+from tllib_ancon.training.resolve import ASSUMED, resolve
+from tllib_ancon.training.trained import TrainedModel
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
@@ -125,7 +126,7 @@ def _deviations(runs: Iterable[AdaptedRun], plan: Plan) -> list[str]:
         start = one.name.split("/")[0]
         if one.command == "adapt" and start not in planned:
             source = of_plan[one.needs].config.to_dict() if one.needs else {}
-            stages = {"": one.config.inherit(source, str(one.needs)).settle().to_dict(), "source ": source}
+            stages = {"": resolve(one.config, TrainedModel(recorded=source)).to_dict(), "source ": source}
             both = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
             known = {called: ASSUMED.get(name) if value is None else value for called, name, value in both}
             planned[start] = json.loads(json.dumps(known))

@@ -13,11 +13,12 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon import assessing, methods
-from tllib_ancon.config import INHERITED, PretrainConfig
+from tllib_ancon.config import PretrainConfig
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.settings import flag_of, settings_of
 from tllib_ancon.text import csv_text, showable
 from tllib_ancon.training.files import read_json
+from tllib_ancon.training.resolve import INHERITED
 from tllib_ancon.training.run import CONFIG, METRICS, NOT_SETTINGS, RESULT
 
 IDENTITY = (

@@ -17,34 +17,26 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.config import USUAL_BATCH, AdaptConfig, CertifyConfig
+from tllib_ancon.config import AdaptConfig, CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
-from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
-from tllib_ancon.models.classifier import (
-    BATCH_NORMS,
-    Classifier,
-    OtherOutput,
-    as_classifier,
-    preprocessing_of,
-    require_network,
-)
+from tllib_ancon.models.classifier import BATCH_NORMS, OtherOutput, as_classifier
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.card import card_of, save, write_card
-from tllib_ancon.training.inputs import Given, Transform, Transforms
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.online import online
 from tllib_ancon.training.progress import Progress, result_summary, tracker
+from tllib_ancon.training.resolve import USUAL_BATCH, Given, Transform, Transforms, known_preprocessing, resolve
 from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
+from tllib_ancon.training.trained import find, network_record, sha256_of_tensors, with_classes
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -94,8 +86,7 @@ class AdaptationResult(Shown):
         if self.config.log is None:
             images = images if kept is None else images.subset(kept)
             if source is None:
-                start = inputs.find_model(str(self.config.checkpoint), self.config.model)
-                source = inputs.load_classifier(self.config, start).to(devices.device())
+                source = find(self.config).load(self.config).to(devices.device())
             views = 1 if self.config.no_hflip else self.config.views
             more = {"classes": images.classes, "evaluation_transform": transform, "views": views, **settings}
             return certify(source, self.model, images, labels=labels, **more)
@@ -187,41 +178,63 @@ def adapt(
         model, config = None, model
     if config is not None and settings:
         raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
-    config = AdaptConfig(**settings) if config is None else config
-    if isinstance(answers, str | Path):
-        config, answers = config.replace(answers=str(answers)), None
-    if isinstance(model, str | Path):
-        config, model = config.replace(checkpoint=str(model)), None
-    network = None if model is None else require_network(model, learns=True)
-    if network is not None:
-        config.refuse_beside_a_model()
+    given = AdaptConfig(**settings) if config is None else config
+    paths = {"checkpoint": model, "answers": answers, "root": images if given.root is None else None}
+    given = given.replace(**{name: str(path) for name, path in paths.items() if isinstance(path, str | Path)})
     devices.join()
     for name in ("save_predictions", "track"):
-        if config.log is None and getattr(config, name):
+        if given.log is None and getattr(given, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
-    given: Given = None
+    passed: Given = None
     if train_transform is None and is_processor(evaluation_transform):
-        given = preprocessing_of_processor(evaluation_transform)
+        passed = preprocessing_of_processor(evaluation_transform)
     elif train_transform is not None and evaluation_transform is not None:
-        given = Transforms(train_transform, evaluation_transform)
+        passed = Transforms(train_transform, evaluation_transform)
     elif train_transform is not None or evaluation_transform is not None:
         missing = "train_transform" if train_transform is None else "evaluation_transform"
         raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
-    with devices.using_processor(config.threads):
+    run = None if given.log is None else RunDirectory(given.log)
+    with devices.using_processor(given.threads):
+        start = find(given, None if isinstance(model, str | Path) else model)
+        if run is not None and os.path.realpath(run.checkpoints) == os.path.realpath(Path(start.checkpoint).parent):
+            raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
+        target = inputs.images_of(given, images, labels, start.classes)
+        devices.make_reproducible(given.seed, given.deterministic)
+        known = known_domains(given.root, given.data) if start.checkpoint and given.root and given.data else ()
+        for code in given.source if known else ():  # it is only written down, and names a domain all the same
+            if code not in known:
+                raise unknown_name(f"source domain of {given.data}:", code, known)
+        network = start.load(given)
+        if not start.checkpoint:
+            inputs.unpacking(network, target)
+        before = {} if run is None or given.overwrite else run.known()
+        config = resolve(given, start, network, target, passed, before)
+        transforms = inputs.transforms_of(config, known_preprocessing(network, passed), target, passed)
+        probe = None
+        if start.is_whole:
+            probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
         try:
-            opened = _opened(config, network, images, labels, head, given)
+            classifier = as_classifier(network, head, probe)
         except OtherOutput:
-            if network is None or config.method not in ("adabn", "tent") or config.log is not None:
+            if start.checkpoint or given.method not in ("adabn", "tent") or run is not None:
                 raise
-            return _of_another_output(config, network, as_domain(images), given, augment)
-        config, classifier, target, transforms, recorded, source = opened
+            return _of_another_output(given, start.given, target, transforms, augment)
         transforms = replace(transforms, augment=augment and _augmenting(augment, target))
+        classifier.preprocessing = transforms.preprocessing
+        target = with_classes(target, classifier.num_classes, start)
+        recorded: dict[str, Any] = {"inputs": inputs.fingerprints(config, target)}
+        if not start.checkpoint:
+            weights = sha256_of_tensors(network.state_dict())
+            recorded["inputs"] |= {"model": type(network).__qualname__, "weights_sha256": weights}
+        if "taught" in start.recorded:
+            recorded["taught"] = start.recorded["taught"]
+        if run is not None and probe is not None:
+            taken = None if isinstance(passed, Transforms) else transforms.preprocessing
+            recorded["network"] = network_record(classifier, probe, taken)
+        target = inputs.cached(config, transforms, target)
         taught = taught_labels(config, target, answers, recorded)
-        run = None if config.log is None else RunDirectory(config.log)
-        config = inputs.fastest(config, classifier, {} if run is None or config.overwrite else run.known())
         progress = Progress(config.quiet, config.verbose)
-        adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, source)
-        config = adaptation.options.replace(batch_size=adaptation.images.training.batch_size)
+        adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, start.statistics)
         settings = {"command": "adapt", **config.to_dict(), **recorded}
         if config.track is not None and devices.is_main():
             progress.tracker = tracker(config.track, Path(str(config.log)), settings)
@@ -229,66 +242,16 @@ def adapt(
         adapted = adaptation.adapted()
         if run is not None:
             write_card(run, summary)
-    if network is not None:  # weights come back in the types in which they were given, and what was frozen is
-        tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, network))
+    own = None if start.checkpoint else start.given
+    if own is not None:  # weights come back in the types in which they were given, and what was frozen is
+        tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, own))
         for tensor, given_tensor in zip(tensors, like, strict=True):
             tensor.data = tensor.data.to(given_tensor.dtype)
             tensor.requires_grad_(given_tensor.requires_grad)
-    origin = (network, target.without_labels(), transforms.evaluation)
+    origin = (own, target.without_labels(), transforms.evaluation)
     return AdaptationResult(
         adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
     )
-
-
-def _opened(
-    config: AdaptConfig, network: nn.Module | None, images: Any, labels: Any, head: str | None, given: Given
-) -> tuple[AdaptConfig, Classifier, Domain, Transforms, dict[str, Any], SourceStatistics | None]:
-    """Open model and target. Returns the settings with all defaults, the classifier, the target, its transforms, their
-    record, and the statistics of the source."""
-    start = None
-    if network is None:
-        start = inputs.starting_model(config)
-        own = None if config.log is None else os.path.realpath(RunDirectory(config.log).checkpoints)
-        if own == os.path.realpath(Path(start.checkpoint).parent):
-            raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
-        config = inputs.inherited(config, start)
-    classes = None if start is None else start.classes
-    if images is not None:
-        target = as_domain(images, labels=labels, classes=classes)
-    elif labels is not None:
-        raise UserError("`labels` belong to `images`; pass both, or neither")
-    else:
-        target = inputs.open_images(config, config.target, classes=classes)
-    inputs.show_ignored(config, target)
-    record = {}
-    if images is not None and isinstance(images, str | Path) and config.root is None:
-        config = config.replace(root=str(images))
-    devices.make_reproducible(config.seed, config.deterministic)
-    if start is not None:
-        known = known_domains(config.root, config.data) if config.root and config.data else ()
-        for code in config.source if known else ():  # it is only written down, and names a domain all the same
-            if code not in known:
-                raise unknown_name(f"source domain of {config.data}:", code, known)
-        classifier = inputs.load_classifier(config, start)
-        config, transforms = inputs.choose_transforms(config, classifier.preprocessing, target, given)
-        classifier.preprocessing = transforms.preprocessing
-    else:
-        assert network is not None
-        copied = copy.deepcopy(network).float()
-        inputs.unpacking(copied, target)
-        config, transforms = inputs.choose_transforms(config, preprocessing_of(copied), target, given)
-        classifier = as_classifier(copied, head, _probe(target, transforms))
-        weights = inputs.sha256_of_tensors(copied.state_dict())
-        record = {"model": type(network).__qualname__, "weights_sha256": weights}
-    target = inputs.with_classes(target, classifier.num_classes, start)
-    recorded = {"inputs": {**inputs.fingerprints(config, target), **record}}
-    if start is not None and "taught" in (start.recorded or {}):
-        recorded["taught"] = (start.recorded or {})["taught"]
-    if config.log is not None and (start is None or start.is_whole):
-        taken = not isinstance(given, Transforms)
-        recorded["network"] = inputs.network_record(classifier, _probe(target, transforms), transforms, taken)
-    source = None if start is None else start.statistics
-    return config, classifier, inputs.cached(config, transforms, target), transforms, recorded, source
 
 
 def _augmenting(augment: Callable[[Any], Any], target: Domain) -> Callable[[Tensor], Tensor]:
@@ -300,11 +263,15 @@ def _augmenting(augment: Callable[[Any], Any], target: Domain) -> Callable[[Tens
 
 
 def _of_another_output(
-    config: AdaptConfig, network: nn.Module, target: Domain, given: Given, augment: Callable[[Tensor], Tensor] | None
+    config: AdaptConfig,
+    network: Any,
+    target: Domain,
+    transforms: Transforms,
+    augment: Callable[[Tensor], Tensor] | None,
 ) -> AdaptationResult:
     """Adapt a model that does not return logits (B, K), by ``adabn`` or, logits (B, K, H, W), by ``tent``. Nothing is
     scored."""
-    config, transforms = inputs.choose_transforms(config, preprocessing_of(network), target.without_labels(), given)
+    target = target.without_labels()
     chosen: dict[str, Any] = {"optimizer": config.optimizer or "adam", "lr": config.lr or 1e-3}
     stream = online(copy.deepcopy(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
     size = min(config.batch_size or USUAL_BATCH, len(target))
@@ -325,8 +292,3 @@ def _of_another_output(
     summary |= {"start": metrics[0], "selected": metrics[1], "last": metrics[1]}
     origin = (network, target, transforms.evaluation)
     return AdaptationResult(adapted, metrics, 1, summary, config, _recorded={}, _origin=origin)
-
-
-def _probe(target: Domain, transforms: Transforms) -> Tensor:
-    """Two images as the network gets them, (2, C, H, W)."""
-    return torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])

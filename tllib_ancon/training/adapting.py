@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from tllib_ancon import assessing, methods, processes, selection
 from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.config import USUAL_BATCH, AdaptConfig
+from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
 from tllib_ancon.data.transforms import mirror
@@ -25,19 +25,17 @@ from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
     choose_adapted_parameters,
-    normalises_by_layer_alone,
 )
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
-from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training import devices, inputs
+from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import PREDICTIONS, copy_to_cpu, write_predictions
-from tllib_ancon.training.inference import Predictions, evaluation_loader
-from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.inference import Predictions, evaluation_loader, recorder, scores_under_dropout
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS, fitted_rate
+from tllib_ancon.training.resolve import USUAL_BATCH, Transforms
 from tllib_ancon.training.run import SOURCE, RunDirectory
 from tllib_ancon.training.teaching import Labels
 
@@ -60,9 +58,9 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
     adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
     shard = Shard.of_this_process(len(adapted))
-    most = len(adapted) // shard.world_size // config.accumulation_steps
-    batch_size = config.batch_size or min(USUAL_BATCH, max(most, 1))
-    workers, images = WorkerPool(config.workers), UnlabelledImages(adapted, transforms.train, config.seed)
+    batch_size, workers = config.batch_size, WorkerPool(config.workers)
+    assert batch_size is not None
+    images = UnlabelledImages(adapted, transforms.train, config.seed)
     training = training_loader(images, batch_size, workers, a_step=config.accumulation_steps)
     evaluated = (adapted, held_out, target)
     loaders = (evaluation_loader(domain, transforms.evaluation, batch_size, workers) for domain in evaluated)
@@ -103,7 +101,6 @@ class Adaptation(TrainingLoop):
         source: SourceStatistics | None = None,
     ):
         flags = [parameter.requires_grad for parameter in model.parameters()]
-        options = options.settle(not all(flags), normalises_by_layer_alone(model), transforms.second_view is not None)
         self.second_view = transforms.second_view if options.views == 2 else None
         self.images = images = divide(target.without_labels(), options, transforms)
         steps = options.epochs * len(images.training)
@@ -160,7 +157,7 @@ class Adaptation(TrainingLoop):
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
         super().__init__(options, run, progress, model, loaders, groups, updates, options.warmup_steps, state)
         self.accumulation_steps = options.accumulation_steps
-        self.target, self.record, self.source = target, inputs.recorder(target), source
+        self.target, self.record, self.source = target, recorder(target), source
         self.method.to(self.device)
         self.given: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
 
@@ -370,28 +367,3 @@ class Kept(dict[str, Tensor]):
 
     state_dict = dict.copy
     load_state_dict = dict.update
-
-
-PASSES, PROBABILITY = 10, 0.5
-MOST_SAMPLES = 4096
-"""Largest number of samples for dropout passes, as T N K probabilities are held at once. Of more, always the same are
-drawn."""
-
-
-def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
-    """(N, D) -> (T, N, K) probabilities of ten passes through the head with dropout of 0.5. The masks are the same in
-    every call and on every device, and no other random number is drawn."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.stack([mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)])
-
-
-def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
-    """AETTA of a model, by :func:`dropout_passes`; nothing without a head. Source: Lee et al., "AETTA: Label-Free
-    Accuracy Estimation for Test-Time Adaptation", CVPR 2024."""
-    if head is None:
-        return {}
-    features, logits = predictions.features, predictions.logits
-    if len(features) > MOST_SAMPLES:
-        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
-        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
-    return {"aetta": selection.aetta(logits.softmax(1), dropout_passes(features, head))}

@@ -29,13 +29,13 @@ from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statis
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.adapting import scores_under_dropout
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
-from tllib_ancon.training.inference import Predictions, View, predict_domain
-from tllib_ancon.training.inputs import Transform
+from tllib_ancon.training.inference import Predictions, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
+from tllib_ancon.training.trained import TrainedModel, with_classes
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,13 +112,12 @@ def assess(
     config = config or AssessConfig(**{"quiet": True, **settings})
     with devices.using_processor(config.threads):
         passes, target, start = passes_of(config, model, images, head, evaluation_transform)
-        classes = None if start is None else start.classes
-        of_source = source if source is not None or start is None else start.statistics
+        of_source = source if source is not None else start.statistics
         if source is None and config.source:
-            source = inputs.open_images(config, config.source, classes=classes)
+            source = inputs.open_images(config, config.source, classes=start.classes)
         lost = None
         if source is not None and not isinstance(source, SourceStatistics):
-            labelled = _labelled(source, classes)
+            labelled = _labelled(source, start.classes)
             if labelled is not None:
                 lost = source_accuracy(Predictor(config, model, evaluation_transform), labelled)
             source = as_domain(source, labels=False)
@@ -128,9 +127,8 @@ def assess(
         names = names_of(target, str(images if isinstance(images, str | Path) else config.root))
         given = config.answers if answers is None else answers
         answered = None if given is None else answers_of(given, target, names)
-        unseen = certifying((start and start.recorded) or {}, len(target))  # no label of these has taught
-        if unseen is None:
-            unseen = np.arange(len(target))
+        unseen = certifying(start.recorded, len(target))  # no label of these has taught
+        unseen = np.arange(len(target)) if unseen is None else unseen
         target = target.subset(unseen)
         order = unseen[passes.order(target)]
         if config.questions is not None:
@@ -151,16 +149,17 @@ def _labelled(source: Any, classes: Sequence[str] | None) -> Domain | None:
 
 def passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
-) -> tuple[Passes, Domain, inputs.TrainedModel | None]:
+) -> tuple[Passes, Domain, TrainedModel]:
     """A copy of the model, ready to pass over domains; the images; and where the model comes from."""
     predictor = Predictor(config, model, transform)
     target = predictor.open(images)
-    transform = predictor.transform(target)
+    transform = predictor.prepare(target)[1]
     network = copy.deepcopy(predictor.network)
     inputs.unpacking(network, target)
     probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
     classifier = as_classifier(network, head, probe).to(devices.device())
-    return Passes(classifier, config, transform), inputs.with_classes(target, classifier.num_classes), predictor.start
+    target = with_classes(target, classifier.num_classes, TrainedModel())
+    return Passes(classifier, config, transform), target, predictor.start
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.run import SOURCE, RunDirectory
+from tllib_ancon.training.trained import with_classes
 
 
 def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
@@ -30,7 +31,7 @@ def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, 
     with devices.using_processor(config.threads):
         predictor = Predictor(config)
         images = predictor.open(labels=True)
-        images = inputs.with_classes(images, predictor.network.num_classes, predictor.start)
+        images = with_classes(images, predictor.network.num_classes, predictor.start)
         logits = torch.from_numpy(predictor.logits(images))
         scores: dict[str, Any] = {"images": len(images), **selection.score_all(logits.softmax(1))}
         if images.labels is not None:
@@ -50,13 +51,13 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
         is_root = config.data in (None, ARRAYS)
         own = config.replace(root=source) if is_root else config
         source = inputs.open_images(own, () if is_root else (source,), "test", predictor.classes)
-    source = inputs.with_classes(source, predictor.network.num_classes, predictor.start)
+    source = with_classes(source, predictor.network.num_classes, predictor.start)
     if source.labels is None:
         raise UserError(f"the source {source.name} has no labels, and its accuracy needs them; pass labelled images")
     predictors, start = {"after": predictor}, predictor.start
-    if start is not None and start.run is not None:
+    if start.run is not None:
         kept = RunDirectory(start.run).checkpoints / SOURCE
-        first = str(kept) if kept.is_file() else (start.recorded or {}).get("checkpoint")
+        first = str(kept) if kept.is_file() else start.recorded.get("checkpoint")
         if first is not None:
             predictors = {"before": Predictor(config, start=replace(start, checkpoint=first)), **predictors}
     found = {name: each.logits(source).argmax(1) == source.labels for name, each in predictors.items()}

@@ -1,17 +1,29 @@
-"""The model of a run in a form for use elsewhere."""
+"""The model of a run for use elsewhere: ONNX, a ``torch.export`` program, or its weights alone."""
 
 from __future__ import annotations
 
-from torch import nn
+import copy
+import io
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
 
 from tllib_ancon.config import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.errors import UserError
-from tllib_ancon.models.export import export as exported
-from tllib_ancon.training import inputs
+from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.models.checkpoints import export_state_dict
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, logits_of, output_of
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predictor import Predictor
+
+METADATA = "metadata.json"
+"""Name of the entry with the metadata in a file of ``torch.export``."""
 
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
@@ -19,24 +31,89 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     program can build it."""
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
-    start, classifier, classes = predictor.start, predictor.network, predictor.classes
-    assert start is not None
-    if start.recorded is None:
+    start, classifier = predictor.start, predictor.network
+    if start.run is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one: the preprocessing of its images is unknown. "
             "Adapt it with `log=DIR`, then export DIR"
         )
-    images = inputs.with_preprocessing(predictor.config, predictor.preprocessing)[1]
-    if images is None and start.network and "images" in start.network:  # what the run's own tensors or transforms gave
-        channels, _, side = start.network["images"]
+    images = predictor.preprocessing
+    if images is None and "images" in start.record:  # what the run's own tensors or transforms gave
+        channels, _, side = start.record["images"]
         images = Preprocessing((0.0,) * channels, (1.0,) * channels, side)
     if images is None:
         raise UserError(
             f"{config.run} does not record how its images are normalised; adapt again with `norm_mean` and `norm_std`"
         )
-    side = images.resize_size if images.val_resizing == "res." else images.image_size
-    assert side is not None
     form = "safetensors" if (config.format, out.suffix) == ("state-dict", ".safetensors") else config.format
-    write_bytes(
-        out, exported(classifier, form, classes or numbered(classifier.num_classes), images.mean, images.std, side)
-    )
+    classes = predictor.classes or numbered(classifier.num_classes)
+    side = images.resize_size if images.val_resizing == "res." else images.image_size
+    write_bytes(out, content_of(classifier, form, classes, images.mean, images.std, side))
+
+
+def content_of(
+    classifier: Classifier,
+    form: str,
+    classes: Sequence[str],
+    mean: Sequence[float],
+    std: Sequence[float],
+    image_size: int,
+) -> bytes:
+    """The content of a file that holds a classifier, and with it what its outputs and inputs mean.
+
+    A program takes images (B, C, S, S), normalised, of any B, and gives logits (B, K). The keys ``classes``, ``mean``,
+    ``std`` and ``image_size`` hold JSON, in an ONNX model's metadata (input ``images``, output ``logits``) or in
+    ``metadata.json`` for ``torch.export.load``. Weights are those of :func:`export_state_dict`, with the metadata in
+    ``safetensors`` and without them in a file of ``torch.save``. A form is ``onnx``, ``torch-export``, ``state-dict``
+    or ``safetensors``.
+    """
+    numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
+    metadata = {"classes": list(map(str, classes)), **numbers}
+    images = torch.zeros(2, len(mean), image_size, image_size)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are for those who write networks
+            return _content(classifier, form, images, metadata)
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(f"export to {form} needs {error.name}: pip install onnx onnxscript onnxruntime") from error
+    except Exception as error:  # an exporter's can be of any kind
+        raise UserError(f"the network cannot be exported by {form} ({one_line(error)})") from error
+
+
+def _content(classifier: Classifier, form: str, images: Tensor, metadata: Mapping[str, Any]) -> bytes:
+    texts, file = {name: json.dumps(value) for name, value in metadata.items()}, io.BytesIO()
+    any_batch: Any = ({0: torch.export.Dim("batch", min=1)},)
+    if form == "safetensors":
+        return save(export_state_dict(classifier), texts)
+    if form == "state-dict":
+        torch.save(export_state_dict(classifier), file)
+    elif form == "torch-export":
+        program = torch.export.export(_Logits(classifier, images), (images,), dynamic_shapes=any_batch)
+        torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
+    else:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+
+        network = _Logits(classifier, images)
+        names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"], "verbose": False}
+        exported = torch.onnx.export(network, (images,), **names, dynamic_shapes=any_batch, dynamo=True)
+        assert exported is not None
+        exported.model.metadata_props.update(texts)
+        file.write(exported.model_proto.SerializeToString())
+    return file.getvalue()
+
+
+class _Logits(nn.Module):
+    """A copy of a classifier for evaluation on the CPU, without hooks, that takes such images."""
+
+    def __init__(self, classifier: Classifier, images: Tensor):
+        super().__init__()
+        twin = copy.deepcopy(classifier).float().cpu()
+        self.network = twin.release() if isinstance(twin, NetworkClassifier) else twin
+        self.requires_grad_(False).eval()
+        output_of(self, images)
+
+    def forward(self, images: Tensor) -> Any:
+        return logits_of(self.network, images)

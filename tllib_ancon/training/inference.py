@@ -1,4 +1,4 @@
-"""One pass of a model over a domain."""
+"""One pass of a model over a domain, and the scores of its predictions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
+from tllib_ancon import evaluation, processes, selection
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.processes import Shard
+from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 
 View = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) -> another view of each."""
@@ -65,3 +66,36 @@ def predict_domain(
         count = int(parts[0].max()) + 1  # the rest is repeated
         parts = [parts[0][:count].cpu(), *(part[:count] for part in parts[1:])]
     return Predictions(*parts)
+
+
+def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
+    """A function that scores predictions on the target for the record; None where the target has no labels."""
+    if target.labels is None:
+        return None
+    labels, count = torch.from_numpy(target.labels), target.num_classes
+    return lambda found: evaluation.summarize(found.logits.cpu(), labels[found.indices], count)
+
+
+PASSES, PROBABILITY = 10, 0.5
+MOST_SAMPLES = 4096
+"""Largest number of samples for dropout passes, as T N K probabilities are held at once. Of more, always the same are
+drawn."""
+
+
+def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
+    """(N, D) -> (T, N, K) probabilities of ten passes through the head with dropout of 0.5. The masks are the same in
+    every call and on every device, and no other random number is drawn."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.stack([mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)])
+
+
+def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
+    """AETTA of a model, by :func:`dropout_passes`; nothing without a head. Source: Lee et al., "AETTA: Label-Free
+    Accuracy Estimation for Test-Time Adaptation", CVPR 2024."""
+    if head is None:
+        return {}
+    features, logits = predictions.features, predictions.logits
+    if len(features) > MOST_SAMPLES:
+        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
+        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
+    return {"aetta": selection.aetta(logits.softmax(1), dropout_passes(features, head))}

@@ -24,8 +24,8 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
-from tllib_ancon.training.inputs import Transform
 from tllib_ancon.training.predictor import Predictor, names_or_numbers, softmax
+from tllib_ancon.training.resolve import Transform
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +99,7 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     with devices.using_processor(config.threads):
         out, predictor = _output(config), Predictor(config)
         domain = predictor.open()
-        images = TolerantImages(domain, predictor.transform(domain))
+        images = TolerantImages(*predictor.prepare(domain))
         probabilities = softmax(predictor.logits(domain, images))
         unread = np.flatnonzero(np.isnan(probabilities).any(1)).tolist()
         errors = {position: images.error(position) for position in unread}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,23 @@ from tllib_ancon import processes
 from tllib_ancon.config import PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import (
-    Classifier,
-    evaluating,
-    logits_of,
-    preprocessing_of,
-    require_network,
-)
+from tllib_ancon.models.classifier import evaluating, logits_of
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inputs import TrainedModel, Transform
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import (
+    Given,
+    Transform,
+    Transforms,
+    known_preprocessing,
+    preprocessing_by,
+    resolve,
+)
+from tllib_ancon.training.trained import TrainedModel, find
 
 
 class Predictor:
@@ -42,7 +42,7 @@ class Predictor:
         model: a module, which stays unchanged where it is; with ``config.checkpoint`` a copy gets its weights. Or a
             checkpoint or run directory
         transform: item -> tensor (C, H, W), or an image processor of transformers. Default: that of the network
-        start: trained model whose settings ``config`` already has. Default: found by ``config``
+        start: trained model that is found already. Default: found by ``config``
     """
 
     def __init__(
@@ -54,59 +54,42 @@ class Predictor:
     ):
         if isinstance(model, str | Path):
             config, model = config.replace(checkpoint=str(model)), None
-        if model is not None and config.checkpoint is None:
-            config.refuse_beside_a_model()
-            self.network: Any = require_network(model)
-        else:
-            if start is None:
-                start = inputs.find_model(str(config.checkpoint), model) if model else inputs.starting_model(config)
-                config = inputs.inherited(config, start)
-            self.network = inputs.load_classifier(config, start).to(devices.device())
-        self.config, self.start, self._transform = config, start, transform
+        self.config, self.start = config, start or find(config, model)
+        self.network: Any = self.start.given
+        if self.start.checkpoint:
+            self.network = self.start.load(config).to(devices.device())
+        self._given: Given = None
+        if is_processor(transform):
+            self._given = preprocessing_of_processor(transform)
+        elif transform is not None:
+            self._given = Transforms(transform, transform)
+        self.views = int(resolve(config, self.start).views)
 
     @property
     def classes(self) -> list[str] | None:
         """Names of the classes, where they are known."""
-        return None if self.start is None else self.start.classes
+        return self.start.classes
 
     @property
-    def views(self) -> int:
-        """Views of an image that a prediction averages: those of the settings, else those of the run."""
-        recorded = {} if self.start is None else self.start.recorded or {}
-        if self.config.views == 2 and recorded.get("no_hflip"):
-            raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")
-        return int(self.config.views or (1 if recorded.get("no_hflip") else recorded.get("views", 1)))
-
-    @cached_property
     def preprocessing(self) -> Preprocessing | None:
-        if is_processor(self._transform):
-            return preprocessing_of_processor(self._transform)
-        return self.network.preprocessing if isinstance(self.network, Classifier) else preprocessing_of(self.network)
+        """How images of files become tensors, where that is known."""
+        return preprocessing_by(dict(resolve(self.config, self.start)), known_preprocessing(self.network, self._given))
 
     def open(self, images: Any = None, labels: bool = False) -> Domain:
         """Open the images, by default of the settings, with the names of the classes."""
-        if images is not None:
-            opened = as_domain(images, labels=None if labels else False, classes=self.classes)
-        elif self.config.target:
-            opened = inputs.open_images(self.config, self.config.target, "test", self.classes)
-        else:
-            opened = inputs.unlabelled_images(self.config)
-        inputs.show_ignored(self.config, opened)
+        opened = inputs.images_of(self.config, images, None if labels else False, self.classes)
         return opened if labels else opened.without_labels()
 
-    def transform(self, images: Domain) -> Transform:
-        if self._transform is not None and not is_processor(self._transform):
-            return self._transform
-        return inputs.choose_transforms(self.config, self.preprocessing, images)[1].evaluation
-
-    def cached(self, images: Domain) -> Domain:
-        transform = self.transform(images)
-        return inputs.cached(self.config, inputs.Transforms(transform, transform), images)
+    def prepare(self, images: Domain) -> tuple[Domain, Transform]:
+        """The images, cached where the settings ask for it, and their transform."""
+        config = resolve(self.config, self.start, self.network, images, self._given)
+        transforms = inputs.transforms_of(config, known_preprocessing(self.network, self._given), images, self._given)
+        return inputs.cached(config, transforms, images), transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         """Logits (N, K) of all images, in their order; of two views, the logarithm of their mean softmax. Many
         processes divide the images, and each gets all rows. Rows of images with a negative index are NaN."""
-        dataset = dataset or UnlabelledImages(self.cached(images), self.transform(images))
+        dataset = dataset or UnlabelledImages(*self.prepare(images))
         order = Shard.of_this_process(len(images)).padded_positions
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
         rows, done = torch.empty(0), 0

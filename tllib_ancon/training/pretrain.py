@@ -22,11 +22,12 @@ from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import Predictions, evaluation_loader
-from tllib_ancon.training.inputs import Transforms
+from tllib_ancon.training.inference import Predictions, evaluation_loader, recorder
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Transforms, of_the_model, resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
+from tllib_ancon.training.trained import TrainedModel
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
@@ -49,17 +50,19 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         raise UserError("`source` is needed: the domain to train on")
     devices.join()
     with devices.using_processor(config.threads):
-        config, progress = config.with_assumed(), Progress(config.quiet, config.verbose)
-        run, found = RunDirectory(str(config.log)), None
+        run, start, found = RunDirectory(config.log), TrainedModel(), None
         domains = [inputs.open_images(config, config.source)]
         if config.method != "erm":
             domains.append(inputs.open_images(config, config.target, classes=domains[0].classes))
             found = find()
         record: dict[str, Any] = {"inputs": inputs.fingerprints(config, *domains)}
         devices.make_reproducible(config.seed, config.deterministic)
-        options = parse_options(config.arch_option or ())
-        backbone = create_backbone(str(config.arch), not config.scratch, config.pretrained_weights, options, found)
-        config, transforms = inputs.choose_transforms(config, preprocessing_of(backbone), domains[0])
+        known = of_the_model(config, start)
+        options = parse_options(known["arch_option"])
+        backbone = create_backbone(known["arch"], not config.scratch, config.pretrained_weights, options, found)
+        before = {} if config.overwrite else run.known()
+        config = resolve(config, start, backbone, domains[0], recorded=before)
+        transforms = inputs.transforms_of(config, preprocessing_of(backbone), domains[0])
         classes = domains[0].num_classes
         if found is None:
             size, pool, dropout = config.bottleneck_dim, not config.no_pool, config.bottleneck_dropout or 0.0
@@ -69,7 +72,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
             training, record["toolkit"] = AdversarialTraining, found.name
             model = create_network(found, backbone, classes, config)
         domains = [inputs.cached(config, transforms, domain) for domain in domains]
-        config = inputs.fastest(config, backbone, {} if config.overwrite else run.known())
+        progress = Progress(config.quiet, config.verbose)
         settings = {"command": "pretrain", **config.to_dict(), **record}
         return training(model, *domains, config, run, transforms, progress).make(settings, config.overwrite)
 
@@ -173,7 +176,7 @@ class AdversarialTraining(TrainingLoop):
     ):
         model, self.adversary = network
         self.reversal = GradientReversal(model, self.adversary)
-        self.record, target = inputs.recorder(target), target.without_labels()
+        self.record, target = recorder(target), target.without_labels()
         loaders = [
             training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
             for images in (

@@ -60,7 +60,7 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
 
 
 def taught_labels(
-    config: AdaptConfig, images: Domain, answers: ArrayLike | None, recorded: dict[str, Any]
+    config: AdaptConfig, images: Domain, answers: ArrayLike | str | Path | None, recorded: dict[str, Any]
 ) -> Labels | None:
     """The (N,) labels that train the model, -1 for none. ``recorded``, which has those of the source model, gets their
     record. ``answers`` is an array in place of the file."""

@@ -1,0 +1,209 @@
+"""A trained model that a stage starts from: where it lies, the run that trained it, and its network."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.assessing import SourceStatistics
+from tllib_ancon.config import AdaptConfig, PredictConfig
+from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
+from tllib_ancon.data.lists import read_class_names
+from tllib_ancon.data.open import open_arrays
+from tllib_ancon.data.tensors import ARRAYS
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.errors import UserError, reading
+from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
+from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
+from tllib_ancon.models.foundation import load_named
+from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
+from tllib_ancon.text import say
+from tllib_ancon.training.resolve import ASSUMED, of_the_model
+from tllib_ancon.training.run import BEST, CONFIG, LATEST, STATISTICS, RunDirectory
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model, and the run that trained it, where it lies in a run directory.
+
+    Attributes:
+        checkpoint: the file, ``imagenet`` or the name of a library's model; empty for the caller's own module
+        run: run directory that holds the checkpoint
+        recorded: ``config.json`` of that run
+        given: network that takes the checkpoint's weights if no record builds it, or the caller's own module
+        names: names of the classes that are given, in the order of the labels
+    """
+
+    checkpoint: str = ""
+    run: Path | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    given: nn.Module | None = None
+    names: list[str] | None = None
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes that are given or that the run recorded, in the order of the labels."""
+        names: list[str] | None = self.names or self.recorded.get("inputs", {}).get("classes")
+        return names
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the run recorded of a whole network, by :func:`network_record`; empty if it did not."""
+        old = {"library": OWN, "name": self.recorded.get("inputs", {}).get("model")}  # of version 0.1, made in Python
+        return self.recorded.get("network") or (old if old["name"] else {})
+
+    @property
+    def statistics(self) -> SourceStatistics | None:
+        """What the run that trained the model kept of its source."""
+        if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
+            return None
+        with reading(path, "statistics of a source", "; remove it to continue without them"):
+            read = json.loads(path.read_bytes())
+            return SourceStatistics(*(read[one.name] for one in fields(SourceStatistics)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its network is one that was given as an object, or that a record builds."""
+        return self.given is not None or bool(self.record)
+
+    def load(self, config: AdaptConfig | PredictConfig) -> nn.Module:
+        """The network with its weights: a copy of the caller's module, else a classifier."""
+        if not self.is_whole:
+            return self._rebuilt(config)
+        network = build(self.record) if self.given is None else copy.deepcopy(self.given).float()
+        if not self.checkpoint:
+            return network
+        if Path(self.checkpoint).is_file():
+            state = without_prefix(load_state_dict(self.checkpoint), network)
+            load_into(network, state, f"checkpoint {self.checkpoint}")
+        shape = open_arrays(str(config.root)).image(0).shape if config.data == ARRAYS else None  # type: ignore[union-attr]
+        shape = self.record.get("images", shape)
+        probe = None if shape is None else torch.zeros(2, *shape)
+        model = as_classifier(network, self.record.get("head"), probe)
+        if "preprocessing" in self.record:
+            known = self.record["preprocessing"]
+            values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in (known or {}).items()}
+            model.preprocessing = Preprocessing(**values) if known else None
+        return model
+
+    def _rebuilt(self, config: AdaptConfig | PredictConfig) -> Classifier:
+        """The model of a checkpoint, with as many classes as its head has."""
+        settings = of_the_model(config, self)
+        model = load(
+            self.checkpoint,
+            settings["arch"],
+            len(self.classes or ()) or None,
+            arch_options=parse_options(settings["arch_option"]),
+            pool=not settings["no_pool"],
+            bottleneck_dropout=settings["bottleneck_dropout"],
+            scratch=config.scratch,
+            pretrained_weights=config.pretrained_weights,
+        )
+        assumed = [f"{name} {ASSUMED[name]}" for name in ("arch", "image_size") if getattr(config, name) is None]
+        if assumed and self.run is None and self.checkpoint != IMAGENET and not config.quiet:
+            line = f"tllib-ancon: {self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
+            say(line, file=sys.stderr)
+        return model
+
+
+def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedModel:
+    """The model that settings name: that of a checkpoint or a run, or one of transformers or open_clip; or the caller's
+    ``network``, which beside a checkpoint takes its weights."""
+    if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
+        for name in ("start", "checkpoint", "model"):
+            if getattr(config, name, None) is not None:
+                raise UserError(f"give a model or `{name}`, not both")
+        return TrainedModel(given=require_network(network, learns=isinstance(config, AdaptConfig)))
+    names = None if config.class_names is None else read_class_names(Path(config.class_names))
+    if config.checkpoint is not None:
+        return replace(find_checkpoint(config.checkpoint, network or config.model), names=names)
+    if ":" not in str(config.arch):
+        raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
+    network, names = load_named(str(config.arch), names, config.prompts or 1, config.allow_download)
+    return TrainedModel(str(config.arch), given=network, names=names)
+
+
+def find_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> TrainedModel:
+    """The trained model of a checkpoint or a run directory. ``model`` is the network, or names the function that
+    returns it, if no library can build it."""
+    if checkpoint == IMAGENET:
+        return TrainedModel(checkpoint)
+    path = Path(checkpoint)
+    if not (path.is_file() or path.is_dir()):
+        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
+    if path.is_dir():
+        path = _checkpoint_of(RunDirectory(path))
+    run = path.resolve().parent.parent
+    start = TrainedModel(str(path), given=imported(model) if isinstance(model, str) else model)
+    if (run / CONFIG).is_file():
+        start = replace(start, run=run, recorded=RunDirectory(run).config())
+    if start.given is None and start.record.get("library") == OWN:
+        raise UserError(
+            f"{path} holds the weights of a network that was given in Python, {start.record['name']}; pass "
+            "`model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
+        )
+    return start
+
+
+def _checkpoint_of(run: RunDirectory) -> Path:
+    """The checkpoint of a run, or of its last stage: the selected one, where one was selected."""
+    for name in (BEST, LATEST):
+        if (run.checkpoints / name).is_file():
+            return run.checkpoints / name
+    for stage in ("adapt", "pretrain"):
+        if (run.path / stage / CONFIG).is_file():
+            return _checkpoint_of(RunDirectory(run.path / stage))
+    raise UserError(f"{run.path} holds no checkpoint; give a checkpoint or a run directory")
+
+
+def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing | None) -> dict[str, Any]:
+    """Record of a whole network beside its weights: :func:`~tllib_ancon.models.networks.recipe_of`, head, shape of the
+    images, and preprocessing unless the user passed transforms."""
+    return {
+        **recipe_of(classifier, classifier.network, images),
+        "head": classifier.head_name,
+        "images": list(images.shape[1:]),
+        "preprocessing": preprocessing and asdict(preprocessing),
+    }
+
+
+def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domain:
+    """The target with as many classes as the model's head has, numbers in place of unknown names. Raises an error if
+    the model ``start`` was trained on other classes, or in another order."""
+    for label, (there, here) in enumerate(zip(start.classes or (), target.classes, strict=False)):
+        known = start.run is not None or there in target.classes  # else it may be another word for the same
+        if str(label) not in (there, here) and there != here and known:
+            raise UserError(
+                f"checkpoint {start.checkpoint} is of another dataset: it was trained with {there!r} as class {label}, "
+                f"which is {here!r} in domain {target.name}"
+            )
+    folders = start.recorded.get("inputs", {}).get("class_folders", {})
+    require_same_order(class_folders(target.paths, target.labels), folders, target.name, f"the run {start.run}")
+    numbers = list(target.classes) == numbered(len(target.classes))
+    if target.labels is not None and numbers and int(target.labels.max()) >= num_classes:
+        raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
+    if target.classes and not numbers and len(target.classes) != num_classes:
+        name = f"checkpoint {start.checkpoint}" if start.checkpoint else "the model"
+        raise UserError(
+            f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; give a model and a dataset of "
+            "the same classes"
+        )
+    return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
+
+
+def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the names and the bytes of tensors, whatever device they are on."""
+    digest = hashlib.sha256()
+    for name, tensor in state.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
