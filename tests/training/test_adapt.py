@@ -211,7 +211,7 @@ def test_a_network_that_nothing_is_known_of_sees_whole_images(
     given = {"image_size": side, "norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
     tllib_ancon.adapt(model, list(pixels), **{**QUICK, "quiet": False}, **given)
     told = capsys.readouterr().err
-    assert f"they are resized to {side} × {side} pixels, in training {train}" in told
+    assert f"images are resized to {side} × {side} pixels, in training {train}" in told
     whole = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     tllib_ancon.predict(model, list(pixels), workers=0, **given)
     assert torch.equal(torch.cat(seen[False])[-8:], whole)

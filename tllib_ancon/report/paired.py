@@ -21,9 +21,9 @@ COLUMNS |= {"runs above": 0, "runs below": 0, "worst run": 2, "ECE": 4, "standar
 """Column -> digits after the point."""
 
 NOTES = (
-    "mean difference and its standard error over pairs or corruptions, the seeds of each averaged first; where there "
-    "is one alone, over its seeds, which others may differ. Below two standard errors a difference is unclear",
-    "p: two-sided t-test over the same, alone and by Holm's method, for who looks for the smallest of all rows",
+    "mean difference and its standard error over pairs or corruptions, after the mean over seeds. With one pair, the "
+    "standard error is over its seeds. Below two standard errors a difference is unclear",
+    "p: two-sided t-test over the same values, alone and corrected for the number of rows by Holm's method",
     "runs above and below: single runs, those of every base or start for itself; worst run: the smallest difference",
 )
 
