@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tables import markdown
-from tllib_ancon.certification import Side, StoppingTimes, stopping_times
+from tllib_ancon.certification import StoppingTimes, stopping_times
 
 DELTA = 0.05
 Streams = NDArray[np.int8]
@@ -48,12 +48,10 @@ class Disagreements(NamedTuple):
         """The true difference of accuracy."""
         return float(self.outcomes.sum(dtype=int) / self.images)
 
-    def label(
-        self, orders: int, generator: np.random.Generator, margin: float = 0.0, side: Side = "both"
-    ) -> StoppingTimes:
+    def label(self, orders: int, generator: np.random.Generator, margin: float = 0.0) -> StoppingTimes:
         """Ends of as many labellings, each in a random order of the M disagreements."""
         streams, population = self.shuffled(orders, generator), {"disagreements": len(self.outcomes)}
-        return stopping_times(streams, DELTA, margin, side=side, images=self.images, **population)
+        return stopping_times(streams, DELTA, margin, images=self.images, **population)
 
     def label_random_images(self, orders: int, generator: np.random.Generator) -> StoppingTimes:
         """The same of all N images; where the models agree the outcome is 0."""

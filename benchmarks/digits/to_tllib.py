@@ -38,7 +38,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--usps-side", type=int, metavar="PX", help="USPS digits of this side in the middle of 28², as MNIST's 20 are"
     )
-    parser.add_argument("--most", type=int, metavar="N", help="images of a split; by default all")
     args = parser.parse_args(words)
     try:
         arrays = {name: _read(path) for name, path in (("mnist", args.mnist), ("usps", args.usps)) if path}
@@ -55,7 +54,7 @@ def main(words: list[str] | None = None) -> int:
     for name, splits in arrays.items():
         for split in SPLITS:
             folder = args.out / name.upper()
-            count = _write(folder, f"{name}_{split}", *(part[: args.most] for part in _mixed(*splits[split])))
+            count = _write(folder, f"{name}_{split}", *_mixed(*splits[split]))
             print(f"{folder}: {count} images in {name}_{split}.txt")
     return 0
 

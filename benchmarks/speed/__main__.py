@@ -27,7 +27,6 @@ MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "augmentation": images.measure_augmentation,
     "epochs": epochs.measure,
     "predictions": predictions.measure,
-    "peak": step.measure_peak,
 }
 
 

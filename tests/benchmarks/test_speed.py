@@ -19,15 +19,15 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkey
         monkeypatch.setitem(MEASUREMENTS, name, lambda **_: [row("speed", [1.5, 2, 2.5], "x", at_least=3)])
     assert main(["--out", str(tmp_path)]) == 0
     assert "1.75 – 2.25" in (shown := capsys.readouterr().out)
-    assert shown.count("≥ 3  NOT MET") == 8
+    assert shown.count("≥ 3  NOT MET") == 7
     written = json.loads((tmp_path / "speed.json").read_text())
     assert list(written["figures"]) == list(MEASUREMENTS)
     assert written["figures"]["votes"][0]["met"] is False
-    assert main(["--only", "votes", "peak", "--out", str(tmp_path)]) == 0
-    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["votes", "peak"]
+    assert main(["--only", "votes", "search", "--out", str(tmp_path)]) == 0
+    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["votes", "search"]
 
 
-def test_a_step_in_parts_learns_what_the_whole_step_learns_and_its_arithmetic_is_counted() -> None:
+def test_a_step_in_parts_learns_what_the_whole_step_learns() -> None:
     whole, parts = (step.TrainingStep("ancon", "small_cnn", 16, "cpu") for _ in range(2))
     start = [parameter.clone() for parameter in parts.model.parameters()]
     for _ in range(3):
@@ -37,8 +37,6 @@ def test_a_step_in_parts_learns_what_the_whole_step_learns_and_its_arithmetic_is
     assert all(torch.equal(*pair) for pair in zip(parts.model.parameters(), whole.model.parameters(), strict=True))
     plain, added, judged, _ = step.measure(rounds=2)
     assert judged.value == pytest.approx(1 + added.value / plain.value)
-    assert step.operations(lambda: torch.ones(64, 32) @ torch.ones(32, 16)) == 2 * 64 * 32 * 16
-    assert step.operations(step.TrainingStep("ancon", "small_cnn", 16, "cpu", bf16=True)) > 1e8
 
 
 def test_random_votes_are_added_and_their_memory_is_counted() -> None:

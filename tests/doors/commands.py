@@ -21,7 +21,6 @@ from tests.domains_on_disk import write_domain
 from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, World, command, finished
-from tests.end_to_end.killable import results_in_two
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.certification import DisagreementTest
 
@@ -29,19 +28,6 @@ from tllib_ancon.certification import DisagreementTest
 @scene
 def usual_settings(world: World) -> Iterable[str]:
     return sorted(world.usual)
-
-
-@scene
-def two_processes(world: World) -> Iterable[str]:
-    log = world.folder / "two"
-    line = "adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 -b 8 --method nrc+ancon --save-predictions --log"
-    said = results_in_two(_said, [*world.words(line), log], folder=world.folder)
-    told = [f"{rank}: {line}" for rank, lines in enumerate(said) for line in lines]
-    return [*told, *(line for line in folder(log) if line not in world.usual)]
-
-
-def _said(words: list[object]) -> list[str]:
-    return command(*words).lines()
 
 
 @scene

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.models.test_checkpoints import Backbone
 from tests.self_training.naive import softmax
 
 K, D, B = 4, 6, 5
@@ -95,26 +96,13 @@ def test_a_resumed_randomised_loss_is_the_same_loss(toolkit):
     assert first.eval()(*outputs()).item() == second.eval()(*outputs()).item()
 
 
-# Classifiers
-
-
-class Backbone(nn.Module):
-    out_features = 12
-
-    def __init__(self, flat: bool = False):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU())
-        self.flat = flat
-
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.layers(images)
-        return features.mean((2, 3)) if self.flat else features
-
-
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("kind", ["image_classifier", "mdd_classifier"])
 def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_rates(toolkit, kind, flat):
-    classifier = getattr(toolkit, kind)(Backbone(flat), K, width=8, finetune=flat)
+    backbone = Backbone()
+    if flat:
+        backbone.layers.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
+    classifier = getattr(toolkit, kind)(backbone, K, width=8, finetune=flat)
     images = torch.randn(2, 3, 8, 8)
     logits, second = classifier.train()(images)
     assert logits.shape == (2, K)

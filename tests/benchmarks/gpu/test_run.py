@@ -32,7 +32,7 @@ def test_its_commands_are_commands_of_this_package(tmp_path: Path) -> None:
     assert [Path(args.log).name for name, args in parsed if name == "adapt"] == list(SHORT)
     measured = [words for words in made if "benchmarks.speed" in words]
     assert [words[4] for words in measured] == [
-        *["step", "votes", "search", "images", "augmentation", "epochs", "predictions", "peak"]
+        *["step", "votes", "search", "images", "augmentation", "epochs", "predictions"]
     ]
     assert made[-1] == ["python", "-m", "benchmarks.gpu.summary", "out"]
 
