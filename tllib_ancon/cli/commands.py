@@ -149,7 +149,7 @@ def export(config: ExportConfig) -> None:
     from tllib_ancon.training.export import export
 
     export(config)
-    say(f"{config.format} of {config.run} in {config.out}")
+    say(f"{config.format} of {config.run} in {config.out}; it predicts from one view of an image")
 
 
 def assess(config: AssessConfig) -> None:
