@@ -177,6 +177,7 @@ def recorded(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], floa
 
 def two_folds(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]:
     """Accuracy of the source model, and of models that learned from the labels of the other half."""
+    methods.register("target-labels", training_defaults=methods.training_defaults("ancon-auto"))(target_labels)
     fold = np.random.default_rng(0).permutation(len(task.labels)) % 2
     right = np.zeros((2, len(task.labels)), bool)
     for half in range(2):
@@ -188,7 +189,6 @@ def two_folds(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], flo
     return [start, adapted], adapted
 
 
-@methods.register("target-labels", training_defaults=methods.training_defaults("ancon-auto"))
 def target_labels(task: methods.Task, options: Any) -> methods.Method:
     def known(visit: methods.Visit) -> torch.Tensor:
         labels = FOLD["labels"][visit.indices.cpu()].to(visit.logits.device)
