@@ -144,7 +144,9 @@ def test_two_classes_are_adapted_and_one_logit_is_refused(copied: Path, tmp_path
     for method in TESTED:
         adapted(adapt(method, "-b", "8", "--method", method, root=copied, checkpoint=start))
     start = source_of(copied, 1, tmp_path / "one")
-    assert "one logit for each image, (B, 1)" in refused(adapt("run", "-b", "8", root=copied, checkpoint=start))
+    assert "has one output, a logit for a sigmoid. Pass the network in Python" in refused(
+        adapt("run", "-b", "8", root=copied, checkpoint=start)
+    )
 
 
 # Predictions

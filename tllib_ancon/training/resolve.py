@@ -111,7 +111,7 @@ def resolve(
     """Fill in every setting of a run that is not given.
 
     Args:
-        config: settings as they are given
+        config: settings of the user
         start: trained model, whose run decides how its images are prepared
         network: loaded network. Default: what depends on it is filled in as for a usual one
         images: images of the run. Default: their settings are left out

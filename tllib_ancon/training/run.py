@@ -45,6 +45,8 @@ NOT_SETTINGS = (
     *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
 )
 """Entries of a configuration that do not decide what a run computes."""
+BEFORE_VIEWS = {"views": 1, "step_change": None}
+"""Settings of an adaptation by version 0.1.0, which did not record them."""
 UNUSED = (None, False, 0, 1.0, "auto", "exact")
 """Values of settings that this version has no more, by which they changed nothing."""
 
@@ -89,7 +91,7 @@ class RunDirectory:
         inputs = recorded.get("inputs", {})
         if not isinstance(inputs, dict) or not isinstance(inputs.get("classes"), list | None):
             raise UserError(f"{self.path / CONFIG} holds no configuration of a run; {ANEW}")
-        return recorded
+        return recorded | (BEFORE_VIEWS | recorded if recorded.get("command") == "adapt" else {})
 
     def known(self) -> dict[str, Any]:
         """The recorded configuration; nothing where there is none yet."""

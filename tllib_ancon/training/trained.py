@@ -116,8 +116,8 @@ class TrainedModel:
 
 
 def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedModel:
-    """The model that settings name: that of a checkpoint or a run, or one of transformers or open_clip; or the caller's
-    ``network``, which beside a checkpoint takes its weights."""
+    """Find the model that settings name: of a checkpoint, a run, transformers or open_clip. The caller's ``network``
+    takes the weights of a checkpoint, if there is one."""
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
         for name in ("start", "checkpoint", "model"):
             if getattr(config, name, None) is not None:
@@ -179,6 +179,11 @@ def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing
 def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domain:
     """The target with as many classes as the model's head has, numbers in place of unknown names. Raises an error if
     the model ``start`` was trained on other classes, or in another order."""
+    if num_classes == 1:
+        raise UserError(
+            f"checkpoint {start.checkpoint} has one output, a logit for a sigmoid. Pass the network in Python, or "
+            "give its head two outputs (0, z)"
+        )
     for label, (there, here) in enumerate(zip(start.classes or (), target.classes, strict=False)):
         known = start.run is not None or there in target.classes  # else it may be another word for the same
         if str(label) not in (there, here) and there != here and known:
