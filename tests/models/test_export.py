@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from tests.models.test_any_network import small_network
 from tllib_ancon.errors import UserError
-from tllib_ancon.models import Classifier, as_classifier, export
+from tllib_ancon.models import Classifier, as_classifier
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.training.export import METADATA, content_of
 
 CLASSES = ["Büro", "cat", "dog", "a, b", '"']
 MEAN, STD = (0.5, 0.25, 0.125), (1.0, 0.5, 0.75)
@@ -62,9 +63,9 @@ def run_onnx(path: Path) -> Run:
 
 
 def run_program(path: Path) -> Run:
-    extra = {export.METADATA: ""}
+    extra = {METADATA: ""}
     program = torch.export.load(path, extra_files=extra)
-    return program.module(), json.loads(extra[export.METADATA])
+    return program.module(), json.loads(extra[METADATA])
 
 
 RUNNERS = {"onnx": run_onnx, "torch-export": run_program}
@@ -78,7 +79,7 @@ def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, buil
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        path.write_bytes(export.export(classifier, form, CLASSES, MEAN, STD, 32))
+        path.write_bytes(content_of(classifier, form, CLASSES, MEAN, STD, 32))
     assert classifier.training
     run, metadata = RUNNERS[form](path)
     assert metadata == EXPECTED
@@ -92,7 +93,7 @@ def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, buil
 
 def test_exported_weights_load_strictly_into_the_plain_network(tmp_path: Path) -> None:
     classifier, path = trained(vit), tmp_path / "model"
-    path.write_bytes(export.export(classifier, "safetensors", CLASSES, MEAN, STD, 32))
+    path.write_bytes(content_of(classifier, "safetensors", CLASSES, MEAN, STD, 32))
     plain = timm.create_model("test_vit", num_classes=5, img_size=32)
     with safe_open(path, "pt") as file:
         metadata, state = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
@@ -116,7 +117,7 @@ class Branching(nn.Module):
 
 def test_a_network_that_cannot_be_exported_says_so_in_one_line() -> None:
     with pytest.raises(UserError, match=r"cannot be exported by torch-export") as error:
-        export.export(as_classifier(Branching()), "torch-export", CLASSES, MEAN, STD, 32)
+        content_of(as_classifier(Branching()), "torch-export", CLASSES, MEAN, STD, 32)
     assert "\n" not in str(error.value)
 
 
@@ -130,4 +131,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 
     monkeypatch.setattr(builtins, "__import__", without_onnxscript)
     with pytest.raises(UserError, match=r"onnx needs (onnx|onnxscript): pip install onnx onnxscript"):
-        export.export(shot(), "onnx", CLASSES, MEAN, STD, 32)
+        content_of(shot(), "onnx", CLASSES, MEAN, STD, 32)

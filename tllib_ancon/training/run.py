@@ -91,11 +91,11 @@ class RunDirectory:
         inputs = recorded.get("inputs", {})
         if not isinstance(inputs, dict) or not isinstance(inputs.get("classes"), list | None):
             raise UserError(f"{self.path / CONFIG} holds no configuration of a run; {ANEW}")
-        return recorded | (BEFORE_VIEWS | recorded if recorded.get("command") == "adapt" else {})
+        return recorded
 
     def known(self) -> dict[str, Any]:
         """The recorded configuration; nothing where there is none yet."""
-        return self.config() if self._has(CONFIG) else {}
+        return BEFORE_VIEWS | self.config() if self._has(CONFIG) else {}
 
     @on_main
     def metrics(self) -> list[dict[str, Any]]:
@@ -298,7 +298,8 @@ def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mappi
 def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
     there, now = (
-        dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
+        BEFORE_VIEWS
+        | dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
         for config in (recorded, wanted)
     )
     return {
