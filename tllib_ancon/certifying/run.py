@@ -14,7 +14,7 @@ from torch import nn
 
 from tllib_ancon.certification import Side
 from tllib_ancon.certifying.session import Certificate, Classes, Comparison, Session, in_words
-from tllib_ancon.config import CertifyConfig, ModelConfig, PredictConfig
+from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import jpeg
@@ -23,6 +23,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.networks import IMAGENET
 from tllib_ancon.settings import settings_of
+from tllib_ancon.shared_settings import ModelConfig
 from tllib_ancon.text import csv_text, say
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card

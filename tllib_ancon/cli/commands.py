@@ -24,8 +24,6 @@ from tllib_ancon.config import (
     AdaptConfig,
     AssessConfig,
     CertifyConfig,
-    Count,
-    DataConfig,
     ExportConfig,
     PredictConfig,
     PredictionsConfig,
@@ -36,6 +34,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
+from tllib_ancon.shared_settings import Count, DataConfig
 from tllib_ancon.text import say
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
 

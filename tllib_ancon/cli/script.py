@@ -15,9 +15,10 @@ from typing import Any
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser
-from tllib_ancon.config import AdaptConfig, DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig, read_file
+from tllib_ancon.config import AdaptConfig, read_file
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of
+from tllib_ancon.shared_settings import DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig
 from tllib_ancon.text import say
 from tllib_ancon.toolkit.script import run_script
 from tllib_ancon.training.files import sha256, write_bytes
