@@ -29,7 +29,8 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--to", metavar="METHOD")
     args = arguments.parse_args(words)
     runs = read(args.lists)
-    table = paired_table(runs, to(args.to, measured(runs, ACCURACY)) if args.to else None)
+    rows = measured(runs, ACCURACY).index.droplevel(PLACE).unique()
+    table = paired_table(runs, to(args.to, rows) if args.to else None)
     if table is None:
         raise UserError("no two runs have the same pair, seed and start: there is nothing to compare")
     print(rendered("table.md", table=table))

@@ -27,7 +27,8 @@ def test_finished_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> Non
     shutil.copy(write_run(tmp_path / "b", "elr") / "result.json", tmp_path / "b/result.json")  # of both stages
     (write_run(tmp_path / "b", "gce") / "result.json").unlink()
     runs, left_out = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "b/c"])
-    assert [(run.method, run.target, run.column, run.severity, run.start, run.labelled) for run in runs] == [
+    columns = ["method", "target", "column", "severity", "start", "labelled"]
+    assert [*runs[columns].itertuples(index=False, name=None)] == [
         ("self-training", "gaussian_noise/3", "gaussian_noise", 3, "erm", False),
         ("elr", "D", "A-D", 0, "erm", True),
         ("ancon", "D", "A-D", 0, "erm", True),
@@ -35,17 +36,17 @@ def test_finished_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> Non
     assert left_out == []
     inputs = {"images": {"photos": {"number": 9}}}  # of a Python call
     made = write_run(tmp_path, "ancon", data=None, source=[], target=[], checkpoint=None, inputs=inputs)
-    (run,) = read_runs([made])[0]
+    (run,) = read_runs([made])[0].itertuples()
     assert (run.dataset, run.target, run.column, run.start) == ("photos", "photos", "photos", "checkpoint")
 
 
 def test_the_source_is_found_after_the_folder_was_moved(tmp_path: Path) -> None:
     write_run(tmp_path / "made", "ancon")
     shutil.move(tmp_path / "made", tmp_path / "moved")
-    (run,) = read_runs([tmp_path / "moved"])[0]
+    (run,) = read_runs([tmp_path / "moved"])[0].itertuples()
     assert run.start == "erm"
     shutil.rmtree(tmp_path / "moved/source")
-    (run,) = read_runs([tmp_path / "moved"])[0]
+    (run,) = read_runs([tmp_path / "moved"])[0].itertuples()
     assert (run.start, run.source) == ("checkpoint", {})
 
 
@@ -173,7 +174,7 @@ def test_a_damaged_run_is_left_out_with_a_note_that_names_it(
     assert after != before
     file.write_text(after)
     found, left_out = read_runs([tmp_path / "runs"])
-    assert [run.path for run in found] == [good]
+    assert found.path.tolist() == [good]
     places = (str(damaged), str(tmp_path / "runs/source/erm-A-seed0"))
     assert left_out
     assert all(any(place in note for place in places) and "\n" not in note and len(note) < 600 for note in left_out)

@@ -16,7 +16,6 @@ from tllib_ancon.report.tables import (
     CLASS_ACCURACY,
     ECE,
     WITHOUT_LABELS,
-    Line,
     Table,
     mce_table,
     selection_table,
@@ -24,14 +23,19 @@ from tllib_ancon.report.tables import (
 )
 
 
-def line(made: Table | None, label: str, kind: str = "measured") -> Line:
+def numbers(made: Table | None, name: str, *columns: str, kind: str = "measured") -> list[float]:
+    """The numbers that a row shows, without their deviations."""
     assert made is not None
-    (found,) = (line for line in made.lines if (line.kind, line.label) == (kind, label))
-    return found
+    return [float(made.cells.at[(kind, name), column].strip("*").split()[0]) for column in columns]
 
 
-def numbers(made: Table | None, label: str, *columns: str) -> list[float]:
-    return [line(made, label).cells[column].mean for column in columns]
+def names(made: Table, kind: str = "measured") -> list[str]:
+    return [name for shown, name in made.cells.index if shown == kind]
+
+
+def bold(made: Table) -> list[str]:
+    """Names of the rows in which a number is bold."""
+    return [name for (_, name), texts in made.cells.iterrows() if any("*" in text for text in texts)]
 
 
 @pytest.fixture
@@ -46,31 +50,29 @@ def two_seeds(tmp_path: Path) -> pd.DataFrame:
 
 def test_mean_and_deviation_over_seeds(two_seeds: pd.DataFrame, tmp_path: Path) -> None:
     made = table(ACCURACY, two_seeds)
-    assert list(made.columns) == ["A-D", "D-A", AVERAGE]
-    cells = line(made, "ancon").cells
-    assert (cells["A-D"].mean, cells["A-D"].seeds, cells[AVERAGE].mean) == (67.0, 2, 57.0)
-    assert cells["A-D"].deviation == pytest.approx(stdev([65.0, 69.0]))
-    assert cells[AVERAGE].deviation == pytest.approx(stdev([55.0, 59.0]))
+    assert list(made.cells) == ["A-D", "D-A", AVERAGE]
+    spread = f"± {stdev([65.0, 69.0]):.2f} †2"
+    assert made.cells.loc["measured", "ancon"].tolist() == [f"**{mean}.00 {spread}**" for mean in (67, 47, 57)]
     assert numbers(made, "source-only", "A-D") == [30.5]
     assert any(note.startswith("†n") for note in made.notes)
     for seed in range(3):
         write_run(tmp_path / "three", "ancon", seed=seed)
-    assert not any(note.startswith("†n") for note in table(ACCURACY, frame_of(tmp_path / "three")).notes)
+    made = table(ACCURACY, frame_of(tmp_path / "three"))
+    assert made.cells.at[("measured", "ancon"), "A-D"] == "60.00 ± 0.00"
+    assert not any(note.startswith("†n") for note in made.notes)
 
 
 def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds, tmp_path: Path) -> None:
     made, calibration = table(ACCURACY, two_seeds), table(ECE, two_seeds)
-    assert [found.label for found in made.lines if any(cell.best for cell in found.cells.values())] == ["ancon"]
-    assert line(calibration, "self-training").cells["A-D"].best
-    assert numbers(calibration, "self-training", "A-D") == pytest.approx([0.062])
+    assert (bold(made), bold(calibration)) == (["ancon"], ["self-training"])
+    assert numbers(calibration, "self-training", "A-D") == [0.062]
     assert any("15 equal-width bins" in note for note in calibration.notes)
     tmp_path /= "starts"
     for start, accuracy in (("cdan", 90.0), ("mdd", 50.0)):
         for method, gain in (("self-training", 0.0), ("ancon", 1.0)):
             write_run(tmp_path / start, method, accuracies=(40.0, accuracy + gain))
         write_source(tmp_path / start, "A", 0, method=start)
-    made = table(ACCURACY, frame_of(tmp_path))
-    assert [found.label for found in made.lines if found.cells["A-D"].best] == ["cdan: ancon", "mdd: ancon"]
+    assert bold(table(ACCURACY, frame_of(tmp_path))) == ["cdan: ancon", "mdd: ancon"]
 
 
 def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same_columns(
@@ -79,42 +81,37 @@ def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same
     averages = {"self-training": 61.0, "ancon": 62.0, "gce": 63.0}
     printed = [Row(method, {"D-A": mean - 11, "A-D": mean + 9}, mean, "paper") for method, mean in averages.items()]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
-    assert list(made.columns) == ["D-A", "A-D", AVERAGE]
-    assert line(made, "ancon", "published").cells[AVERAGE].mean == 62.0
-    assert line(made, "ancon", "difference").cells["A-D"].mean == pytest.approx(67.0 - 71.0)
-    assert line(made, "ancon", "difference").cells[AVERAGE].mean == pytest.approx(57.0 - 62.0)
-    assert line(made, "shot", "other").cells[AVERAGE].mean == 88.0
+    assert list(made.cells) == ["D-A", "A-D", AVERAGE]
+    assert names(made, "published") == ["self-training (paper)", "ancon (paper)"]
+    assert numbers(made, "ancon (paper)", AVERAGE, kind="published") == [62]
+    assert numbers(made, "ancon (difference)", "A-D", AVERAGE, kind="difference") == [67 - 71, 57 - 62]
+    assert made.cells.loc["other", "shot (others)"].tolist() == ["", "", "88.00"]
     assert made.notes[-1] == "shot (others): elsewhere"
-    assert not any(found.label == "gce" for found in made.lines)
     printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
-    assert line(made, "ancon", "published").cells[AVERAGE].mean == 65.0
-    assert not any(found.label == "shot" for found in made.lines)
+    assert numbers(made, "ancon (paper)", AVERAGE, kind="published") == [65]
+    assert names(made, "other") == []
     assert any("over the columns shown" in note for note in made.notes)
     made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])  # in %
-    printed = line(made, "ancon", "published").cells
-    assert printed["A-D"].text == "0.0700"
-    assert (printed["A-D"].mean, printed[AVERAGE].mean) == pytest.approx((0.07, 0.06))
-    assert line(made, "ancon", "difference").cells["A-D"].mean == pytest.approx(0.067 - 0.07)
+    assert made.cells.loc["published", "ancon (paper)"].tolist() == ["0.0700", "0.0500", "0.0600"]
+    assert made.cells.at[("difference", "ancon (difference)"), "A-D"] == "-0.0030"
 
 
 def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviation(two_seeds, tmp_path: Path) -> None:
     write_run(tmp_path, "elr", "A-D")
     for pair, seed in (("A-D", 0), ("D-A", 0), ("D-A", 1)):
         write_run(tmp_path, "gce", pair, seed, accuracies=(30.0, 50.0 + 10 * seed))
-    made = table(ACCURACY, frame_of(tmp_path))
-    assert set(line(made, "elr").cells) == {"A-D"}
-    average = line(made, "gce").cells[AVERAGE]
-    assert (average.mean, average.seeds) == (50.0, 1)  # of the one seed that has all columns
-    assert "±" not in average.text
+    cells = table(ACCURACY, frame_of(tmp_path)).cells
+    assert cells.loc["measured", "elr"].tolist() == ["60.00 †1", "", ""]
+    assert cells.at[("measured", "gce"), AVERAGE] == "50.00 †1"  # of the one seed that has all columns
 
 
 def test_accuracy_by_class(two_seeds: pd.DataFrame) -> None:
     printed = [Row("ancon", {"mug": 60.0, "bike": 61.0, "desk": 62.0}, 61.0, "paper")]
     made = table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"], printed)
-    assert list(made.columns) == ["mug", "bike", AVERAGE]
+    assert list(made.cells) == ["mug", "bike", AVERAGE]
     assert numbers(made, "ancon", "mug", "bike", AVERAGE) == [67.0, 69.0, 68.0]
-    assert list(table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"]).columns) == ["0", "1", AVERAGE]
+    assert list(table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"]).cells) == ["0", "1", AVERAGE]
 
 
 def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path: Path) -> None:
@@ -122,27 +119,27 @@ def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path: Path)
         write_run(tmp_path, "ancon", seed=seed, smoothing=0.3)
     write_run(tmp_path, "ancon", smoothing=0.9, accuracies=(1.0, 2.0))
     made = table(ACCURACY, frame_of(tmp_path, "smoothing", "beta"))
-    assert [found.label for found in made.lines] == ["source-only", "ancon", "ancon (smoothing 0.9)"]
+    assert names(made) == ["source-only", "ancon", "ancon (smoothing 0.9)"]
 
 
 def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path: Path) -> None:
     write_run(tmp_path, "self-training", labelled=False)
     write_run(tmp_path, "ancon", labelled=False, votes=True)
     runs = frame_of(tmp_path)
-    assert not table(ACCURACY, runs).lines
+    assert table(ACCURACY, runs).cells.empty
     made = {quantity.name: table(quantity, runs) for quantity in WITHOUT_LABELS}
     assert numbers(made["infomax"], "source-only", "A-D") + numbers(made["infomax"], "ancon", "A-D") == [0, 2]
-    assert [found.label for found in made["votes"].lines] == ["ancon"]
+    assert names(made["votes"]) == ["ancon"]
     assert numbers(made["votes"], "ancon", "A-D") == pytest.approx([40])
     assert numbers(made["threshold"], "ancon", "A-D") == pytest.approx([0.8])
-    assert not any(cell.best for kind in made.values() for found in kind.lines for cell in found.cells.values())
+    assert not any(map(bold, made.values()))
 
 
 def test_selection_by_each_criterion(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     made = selection_table(frame_of(tmp_path))
     columns = ["infomax", "corr_c", "mean_entropy", "largest change"]
-    assert list(made.columns) == columns
+    assert list(made.cells) == columns
     assert numbers(made, "ancon", *columns) == [20.0, 30.0, 20.0, 10.0]
 
 
@@ -159,8 +156,8 @@ def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path)
     run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     change_metrics(run, without_scores(1))
     made = selection_table(frame_of(tmp_path))
-    assert numbers(made, "ancon", *made.columns) == [20.0, 20.0]
-    assert list(made.columns) == ["infomax", "mean_entropy"]
+    assert numbers(made, "ancon", *made.cells) == [20.0, 20.0]
+    assert list(made.cells) == ["infomax", "mean_entropy"]
     assert list(made.notes) == ["mean over the pairs and seeds that every method has"]
     change_metrics(run, without_scores(2))
     assert selection_table(frame_of(tmp_path)) is None
@@ -177,12 +174,12 @@ def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
 
 @given(differences=st.lists(st.floats(-50, 50), min_size=2, max_size=8).filter(lambda values: stdev(values) > 0.01))
 def test_the_t_test_is_scipys(differences: list[float]) -> None:
-    assert t_test(differences) == pytest.approx(ttest_1samp(differences, 0).pvalue)
+    assert t_test(pd.Series(differences)) == pytest.approx(ttest_1samp(differences, 0).pvalue)
 
 
 def test_holms_correction_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.5]) == [1.0, 1.0]
+    assert holm(pd.Series([0.01, 0.04, 0.03, 0.005])).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm(pd.Series([0.6, 0.5])).tolist() == [1.0, 1.0]
 
 
 def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None:
@@ -195,12 +192,12 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None
     by_pair = [(5 - 1 - 1 - 2) / 2, (3 - 3 + 8 - 4) / 2]
     columns = ("accuracy", "standard error", "pairs", "p", "runs above", "runs below", "worst run")
     expected = [fmean(by_pair), stdev(by_pair) / 2**0.5, 2, ttest_1samp(by_pair, 0).pvalue, 2, 1, -3]
-    assert numbers(made, "ancon − elr", *columns) == pytest.approx(expected)
+    assert numbers(made, "ancon − elr", *columns) == pytest.approx(expected, abs=0.005)
     assert numbers(made, "ancon − source-only", "accuracy") == [23.75]
     assert numbers(made, "ancon-auto − self-training", *columns) == [0, 0, 2, 1, 0, 0, 0]
-    p, by_holm = ([line.cells[name].mean for line in made.lines] for name in ("p", "p by Holm"))
-    assert holm(p) == by_holm
-    labels = [line.label for line in made.lines]
+    p, by_holm = (made.cells[name].astype(float) for name in ("p", "p by Holm"))
+    assert by_holm.tolist() == pytest.approx(holm(p).tolist(), abs=1e-3)
+    labels = names(made)
     assert labels.count("ancon-auto − ancon") == labels.count("elr − self-training") == 1
     assert "self-training − self-training" not in labels
 
@@ -213,9 +210,9 @@ def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> 
     write_run(tmp_path, "ancon", seed=3, accuracies=(30.0, 99.0))
     made = paired_table(frame_of(tmp_path))
     pooled = numbers(made, "ancon − base, mean over 2 bases", "accuracy", "standard error", "pairs", "runs above")
-    assert pooled == pytest.approx([2 + 1, 1 / 3**0.5, 1, 6])  # one pair: over its three seeds
+    assert pooled == pytest.approx([2 + 1, 1 / 3**0.5, 1, 6], abs=0.005)  # one pair: over its three seeds
     assert numbers(made, "ancon − elr, mean over 2 bases", "accuracy") == pytest.approx([(-3 + 1) / 2 + 1])
-    assert not [line.label for line in made.lines if "ancon-auto" in line.label]
+    assert not [name for name in names(made) if "ancon-auto" in name]
 
 
 def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path: Path) -> None:
@@ -228,7 +225,7 @@ def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path: Path) 
             write_run(tmp_path, method, seed=seed, accuracies=(30.0, accuracy))
     made = paired_table(frame_of(tmp_path))
     pooled = numbers(made, "ancon − base, mean over 2 bases", "runs above", "runs below", "p")
-    assert pooled == pytest.approx([2, 2, 1], abs=1e-5)
+    assert pooled == [2, 2, 1]
 
 
 def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_settings(tmp_path: Path) -> None:
@@ -237,10 +234,10 @@ def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_setti
             write_run(tmp_path / "starts" / start, "ancon", seed=seed, accuracies=(40.0, 50.0 + gain))
             write_source(tmp_path / "starts" / start, "A", seed, method=start)
     made = paired_table(frame_of(tmp_path / "starts"))
-    assert {line.label: line.cells["accuracy"].mean for line in made.lines} == {
-        "cdan: ancon − source-only": 10.0,
-        "mdd: ancon − source-only": 20.0,
-        "ancon − source-only, mean over 2 starts": 15.0,
+    assert made.cells.accuracy.loc["measured"].to_dict() == {
+        "cdan: ancon − source-only": "10.00",
+        "mdd: ancon − source-only": "20.00",
+        "ancon − source-only, mean over 2 starts": "15.00",
     }
     assert numbers(made, "ancon − source-only, mean over 2 starts", "runs above") == [4]
     for seed in (0, 1):

@@ -34,6 +34,10 @@ class Row:
     start: str = ""  # what the model was pretrained with, in ``uda``: ``cdan`` or ``mdd``
     seed: str = ""  # of a single run; empty for a mean
 
+    @property
+    def name(self) -> str:
+        return ": ".join(filter(None, (self.start, self.method))) + (f", seed {self.seed}" if self.seed else "")
+
 
 def tables() -> list[str]:
     """Names of the paper's tables, the main text's (``sfda``) first."""

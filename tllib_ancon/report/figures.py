@@ -17,7 +17,7 @@ from torch import Tensor
 from tllib_ancon import evaluation
 from tllib_ancon.errors import UserError
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
-from tllib_ancon.report.runs import AdaptedRun, compared_everywhere, label, usual_settings, variant
+from tllib_ancon.report.runs import ROW, compared_everywhere, label, usual_settings, variant
 from tllib_ancon.report.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
 from tllib_ancon.text import showable
 from tllib_ancon.training.checkpointing import read_predictions
@@ -101,13 +101,13 @@ def _picture(name: str, title: str, figure: Figure) -> Picture:
 def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture | None]:
     """A figure for each axis of a sweep, and one for its design choices: of the runs that have the usual value of all
     other settings."""
-    usual = usual_settings(runs.run, varied)
+    usual = usual_settings(runs.config, varied)
     designs = {name: value for name, value in usual.items() if name not in SWEPT}
     for own in filter(None, (*([name] for name in SWEPT if name in usual), [*designs])):
         others = {name: value for name, value in usual.items() if name not in own}
-        part = runs.loc[[not variant(run, others) for run in runs.run]]
+        part = runs.loc[[not variant(config, others) for config in runs.config]]
         what = SWEPT.get(own[0])
-        texts = [str(run.config.get(own[0])) if what else variant(run, designs) for run in part.run]
+        texts = [str(config.get(own[0])) if what else variant(config, designs) for config in part.config]
         rows = zip(texts, part.method, part.accuracy, strict=True)
         values = [(text or method, value) for text, method, value in sorted(rows)]
         if not what or len(dict(values)) > 1:
@@ -118,11 +118,11 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture |
 def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
     """Means by epoch over the pairs that all methods have, and their range over seeds."""
     runs = compared_everywhere(runs)
-    if max((len(run.metrics) for run in runs.run), default=0) < 2:
+    if not (runs.metrics.map(len) > 1).any():
         return None
     metrics: dict[str, list[list[Any]]] = {}
-    for (method, _), own in runs.groupby(["label", "seed"], sort=False).run:
-        lines = pd.concat([pd.DataFrame(run.metrics) for run in own]).reindex(columns=["epoch", *measures])
+    for (method, _), own in runs.groupby(["label", "seed"], sort=False).metrics:
+        lines = pd.concat(map(pd.DataFrame, own)).reindex(columns=["epoch", *measures])
         means = lines.groupby("epoch").mean(skipna=False).reset_index()
         metrics.setdefault(plain(method), []).append(means.to_dict("records"))
     file = io.BytesIO()
@@ -137,7 +137,7 @@ def _by_severity(runs: pd.DataFrame) -> Picture | None:
         return None
     figure, panels = new_figure(2)
     for panel, quantity in zip(panels, (ACCURACY, ECE), strict=True):
-        for (start, method, _), values in measured(runs, quantity).items():
+        for (start, method, _), values in measured(runs, quantity).groupby(level=ROW, sort=False):
             means = values.groupby(level="severity").mean()
             panel.plot(means.index, means, marker="o", label=plain(label(start, method)))
         panel.set(xlabel="severity", xticks=sorted(runs.severity.unique()), ylabel=WITH_LABELS[quantity.name])
@@ -160,25 +160,26 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[Predicted], list[str]]:
     """Predictions of the first run of each method and variant, and why others are missing, one text each."""
     found: dict[str, Predicted] = {}
     notes: list[str] = []
-    for one in runs.itertuples():
-        name = plain(", ".join(filter(None, (one.label, one.variant))))
+    for run in runs.itertuples():
+        name = plain(", ".join(filter(None, (run.label, run.variant))))
         try:
-            saved = None if name in found else read_predictions(one.run.path)
+            saved = None if name in found else read_predictions(run.path)
         except UserError as error:
             notes.append(f"left out of the figures: {error}")
             continue
         if saved is not None and saved.labels is not None:
-            title = f"{name}, {plain(one.pair)}, seed {one.seed}"
+            title = f"{name}, {plain(run.pair)}, seed {run.seed}"
             probabilities = torch.from_numpy(saved.logits.astype(np.float32)).softmax(1)
             labels = torch.from_numpy(saved.labels.astype(np.int64))
             votes = None if saved.votes is None else torch.from_numpy(saved.votes.astype(np.float32))
-            found[name] = Predicted(title, class_names(one.run, probabilities.shape[1]), probabilities, labels, votes)
+            classes = class_names(run.config, probabilities.shape[1])
+            found[name] = Predicted(title, classes, probabilities, labels, votes)
     return list(found.values()), notes
 
 
-def class_names(run: AdaptedRun, num_classes: int) -> list[str]:
+def class_names(config: Mapping[str, Any], num_classes: int) -> list[str]:
     """Names of the classes as the run wrote them down, or their labels."""
-    written = (run.config.get("inputs") or {}).get("classes")
+    written = (config.get("inputs") or {}).get("classes")
     names = written if isinstance(written, list) and len(written) == num_classes else range(num_classes)
     return [plain(name if len(name) <= 24 else f"{name[:23]}…") for name in map(str, names)]
 

@@ -4,14 +4,13 @@ every error and test, since its seeds share images."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
-from statistics import fmean, stdev
+from math import nan
 
 import pandas as pd
 from scipy.special import stdtr
 
-from tllib_ancon.report.runs import PLACE, label
-from tllib_ancon.report.tables import ACCURACY, ECE, SOURCE_ONLY, Cell, Line, RowKey, Table, measured
+from tllib_ancon.report.runs import ROW, label
+from tllib_ancon.report.tables import ACCURACY, ECE, SOURCE_ONLY, RowKey, Table, measured, shown
 
 REFINERS = ("elr", "ancon", "ancon-auto")
 """What is added to a base method, and stands alone for self-training's."""
@@ -35,22 +34,21 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
     """A row for each comparison, None if there is none. By default each method is compared with its start, its base
     method, and ELR with AnCon on the same base. In a sweep, each variant is compared with the usual settings. Further
     rows pool all bases and all starts."""
-    accuracy, ece = measured(runs, ACCURACY), measured(runs, ECE)
-    compared = usual_comparisons(accuracy) if comparisons is None else comparisons
-    found = {name: _differences(accuracy, rows) for name, rows in compared.items()}
-    found = {name: own for name, own in found.items() if len(own) > 1}
-    p_values = [t_test(_units(own)) for own in found.values()]
-    lines = []
-    for (name, own), *p in zip(found.items(), p_values, holm(p_values), strict=True):
-        every, pairs = own.to_numpy().ravel(), own.index.get_level_values("column").nunique()
-        counts = pairs, *p, int((every > 0).sum()), int((every < 0).sum()), every.min()
-        numbers = [*_mean_and_error(_units(own)), *counts]
-        calibration = _differences(ece, compared[name])
-        numbers += _mean_and_error(_units(calibration)) if len(calibration) > 1 else ()
-        columns = zip(COLUMNS.items(), numbers, strict=False)
-        cells = {column: Cell(number, form=f".{digits}f") for (column, digits), number in columns}
-        lines.append(Line("measured", name, cells))
-    return Table("differences between runs, accuracy in points", list(COLUMNS), lines, NOTES) if lines else None
+    accuracy, ece = (measured(runs, quantity).unstack(ROW, sort=False) for quantity in (ACCURACY, ECE))
+    found = {}
+    for name, compared in (usual_comparisons(accuracy) if comparisons is None else comparisons).items():
+        own, calibration = _differences(accuracy, compared), _differences(ece, compared)
+        if len(own) > 1:
+            units, every, calibrated = _units(own), own.to_numpy(), _units(calibration)
+            of_pairs = units.mean(), units.sem(), own.index.unique("column").size, t_test(units), nan
+            of_runs = (every > 0).sum(), (every < 0).sum(), every.min()
+            found[name] = [*of_pairs, *of_runs, calibrated.mean(), calibrated.sem()]
+    if not found:
+        return None
+    numbers = pd.DataFrame.from_dict(found, orient="index", columns=list(COLUMNS))
+    numbers["p by Holm"] = holm(numbers.p)
+    cells = pd.DataFrame({name: shown(numbers[name], f"{{:.{digits}f}}") for name, digits in COLUMNS.items()})
+    return Table("differences between runs, accuracy in points", pd.concat({"measured": cells}), NOTES)
 
 
 def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
@@ -75,21 +73,21 @@ def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, Ro
     return alone | {f"{what}, mean over {len(many)} {of}": many for (what, of), many in pooled.items() if len(many) > 1}
 
 
-def t_test(values: Sequence[float]) -> float:
+def t_test(values: pd.Series[float]) -> float:
     r"""The two-sided p-value of Student's t-test that the mean of n ≥ 2 differences is zero.
 
     .. math::
         p = 2 F_{n - 1}(-|t|),   t = \bar x \sqrt n / s
     """
-    mean, error = _mean_and_error(values)
-    return float(2 * stdtr(len(values) - 1, -abs(mean) / max(error, 1e-9)))  # points: rounding alone leaves less
+    error = max(values.sem(), 1e-9)  # points: rounding alone leaves less
+    return float(2 * stdtr(len(values) - 1, -abs(values.mean()) / error))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: pd.Series[float]) -> pd.Series[float]:
     """p-values that hold for all tests together (S. Holm, 1979): the smallest of m times m, the next m - 1, and so on,
     none below the one before it."""
-    ordered = pd.Series(p_values, dtype=float).sort_values(kind="stable")
-    return list((ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().sort_index())
+    ordered = p_values.sort_values(kind="stable")
+    return (ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p_values.index)
 
 
 def _refiner(method: str) -> str:
@@ -98,18 +96,15 @@ def _refiner(method: str) -> str:
     return refiner if refiner in REFINERS else ""
 
 
-def _differences(rows: Mapping[RowKey, pd.Series[float]], compared: Sequence[tuple[RowKey, RowKey]]) -> pd.DataFrame:
+def _differences(values: pd.DataFrame, compared: Sequence[tuple[RowKey, RowKey]]) -> pd.DataFrame:
     """The differences of each comparison, a column, at the places that all of them have."""
-    if not all(row in rows for both in compared for row in both):
-        return pd.DataFrame()
-    return pd.concat([rows[one] - rows[other] for one, other in compared], axis=1).dropna()
+    if not all(row in values for both in compared for row in both):
+        return values.iloc[:0]
+    return pd.concat([values[one] - values[other] for one, other in compared], axis=1).dropna()
 
 
-def _units(differences: pd.DataFrame) -> list[float]:
+def _units(differences: pd.DataFrame) -> pd.Series[float]:
     """The mean difference of each pair, or of each seed where there is one pair."""
-    pairs = differences.groupby(level="column")
-    return [fmean(own.to_numpy().ravel()) for _, own in (pairs if len(pairs) > 1 else differences.groupby(level=PLACE))]
-
-
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    return fmean(values), stdev(values) / sqrt(len(values))
+    means = differences.mean(axis=1)
+    by_pair = means.groupby(level="column").mean()
+    return by_pair if len(by_pair) > 1 else means

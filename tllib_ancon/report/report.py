@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tllib_ancon.report import tables
 from tllib_ancon.report.figures import figures
 from tllib_ancon.report.formats import rendered
 from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.runs import AdaptedRun, frame, read_runs, refuse_mixed_settings, runs_csv, some
+from tllib_ancon.report.runs import compared, read_runs, refuse_mixed_settings, runs_csv, some
 from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
 from tllib_ancon.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
@@ -38,14 +38,14 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     varied = sorted(plan.varied) if plan else []
     runs, left_out = read_runs(paths)
     refuse_mixed_settings(runs, varied)
-    found = frame(runs, varied)
-    title = plan.title if plan else f"{runs[0].dataset}: {_counted(len(runs), 'adaptation')}"
-    made = _tables(found, plan, varied)
-    pictures, not_shown = figures(found, varied)
-    remarks = [*_remarks(found, plan, records), *left_out, *not_shown]
+    runs = compared(runs, varied)
+    title = plan.title if plan else f"{runs.dataset[0]}: {_counted(len(runs), 'adaptation')}"
+    made = _tables(runs, plan, varied)
+    pictures, not_shown = figures(runs, varied)
+    remarks = [*_remarks(runs, plan, records), *left_out, *not_shown]
     content = {"title": title, "remarks": remarks, "tables": made, "pictures": pictures}
     text, page = (rendered(template, **content) for template in ("report.md", "page.html"))
-    files = {"report.md": text.encode(), "runs.csv": runs_csv(found, varied).encode(), "report.html": page.encode()}
+    files = {"report.md": text.encode(), "runs.csv": runs_csv(runs, varied).encode(), "report.html": page.encode()}
     out.mkdir(parents=True, exist_ok=True)
     for name, written in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
         write_bytes(out / name, written)
@@ -61,7 +61,7 @@ def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> lis
     labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
     made: list[Table | None] = []
     if len(labelled):
-        dataset = labelled.run.iloc[0].dataset
+        dataset = labelled.dataset.iloc[0]
         if plan and CLASS_ACCURACY.name in plan.published:
             made.append(table(CLASS_ACCURACY, labelled, *_printed(plan, CLASS_ACCURACY, 0, dataset)))
         for severity, part in labelled.groupby("severity"):
@@ -71,7 +71,7 @@ def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> lis
         made += [paired_table(labelled), None if varied else tables.selection_table(labelled)]
         made += [tables.mce_table(labelled)] if dataset == IMAGENET_C else []
     without = [table(quantity, unlabelled) for quantity in tables.WITHOUT_LABELS] if len(unlabelled) else []
-    return [one for one in (*made, *without) if one is not None and one.lines]
+    return [one for one in (*made, *without) if one is not None and len(one.cells)]
 
 
 def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str) -> list[list[numbers.Row]]:
@@ -82,33 +82,32 @@ def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str)
     return [numbers.published(name) if name in numbers.tables() else [], numbers.other(name)]
 
 
-def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
+def _remarks(runs: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
     """How the runs were made."""
-    runs = list(found.run)
-    machines = sorted({run.machine for run in runs})
-    seeds = sorted(found.seed.unique())
+    seeds = sorted(runs.seed.unique())
     numbered = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-    remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(machines)}"]
-    listed = {run.method: ", ".join(f"{name} {value}" for name, value in run.own_defaults.items()) for run in runs}
-    remarks += [f"{method} by its own default: {settings}" for method, settings in listed.items() if settings]
-    if unlabelled := int((~found.labelled).sum()):
+    remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(sorted(runs.machine.unique()))}"]
+    for method, own in dict(zip(runs.method, runs.own_defaults, strict=True)).items():
+        settings = ", ".join(f"{name} {value}" for name, value in own.items())
+        remarks += [f"{method} by its own default: {settings}"] if settings else []
+    if unlabelled := int((~runs.labelled).sum()):
         without = f"{_counted(unlabelled, 'adaptation')} without labels"
         remarks.append(f"{without}: InfoMax, votes and δ are shown in place of accuracy and ECE")
-    if worse := [str(run.path) for run in runs if run.result.get("better_than_start") is False]:
+    if worse := [str(run.path) for run in runs.itertuples() if run.result.get("better_than_start") is False]:
         remarks.append(
             f"no epoch scores above the source model in {_counted(len(worse), 'adaptation')} ({some(worse)}): a "
             "smaller learning rate often helps, and some labels tell which model is better (tllib-ancon certify "
             "RUN)"
         )
-    if known := [f"{pair}: {run.before}" for pair, run in zip(found.pair, runs, strict=True) if run.before]:
+    if known := [f"{run.pair}: {run.before}" for run in runs.itertuples() if run.before]:
         remarks.append(some([*dict.fromkeys(known)], ". "))
     if plan is not None:
-        data = runs[0].dataset
+        data = runs.dataset[0]
         if data != plan.dataset:
             remarks.append(f"these runs are on {data}, the plan is for {plan.dataset}: nothing is set beside them")
         remarks += [f"deviates from the paper: {text}" for text in _deviations(runs, plan)]
-        pairs = {*found.column.where(found.severity == 0, found.target)}
-        for what, planned, made in (("pairs", plan.pairs, pairs), ("methods", plan.methods, {*found.method})):
+        pairs = {*runs.column.where(runs.severity == 0, runs.target)}
+        for what, planned, made in (("pairs", plan.pairs, pairs), ("methods", plan.methods, {*runs.method})):
             missing = [name for name in planned if name not in made]
             remarks += [f"not run: {what} {', '.join(missing)}"] if missing else []
         remarks += plan.notes
@@ -117,7 +116,7 @@ def _remarks(found: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str,
     ]
 
 
-def _deviations(runs: Iterable[AdaptedRun], plan: Plan) -> list[str]:
+def _deviations(runs: pd.DataFrame, plan: Plan) -> list[str]:
     """Settings of the runs that differ from the plan's, one text each. Settings of the source model are named ``source
     NAME``; compared settings are left out."""
     planned: dict[str, dict[str, Any]] = {}
@@ -131,7 +130,7 @@ def _deviations(runs: Iterable[AdaptedRun], plan: Plan) -> list[str]:
             known = {called: ASSUMED.get(name) if value is None else value for called, name, value in both}
             planned[start] = json.loads(json.dumps(known))
     found = []
-    for run in runs:
+    for run in runs.itertuples():
         expected = planned.get(run.start, {})
         for name, value in run.settings.items():
             own = name.removeprefix("source ")

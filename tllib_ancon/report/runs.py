@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,75 +42,25 @@ ROW, PLACE = ["start", "method", "variant"], ["column", "severity", "seed"]
 """Columns of a frame that name a row of a table, and the place in it that one run fills."""
 
 
-@dataclass(frozen=True)
-class AdaptedRun:
-    """A finished adaptation."""
-
-    path: Path
-    config: dict[str, Any]
-    source: dict[str, Any]  # configuration of the run that made its source model; empty where that is not found
-    result: dict[str, Any]
-    metrics: list[dict[str, Any]]  # a line an epoch, the source model first
-    method: str
-    start: str  # how the source model was made: a pre-training method, ``imagenet``, or ``checkpoint``
-    target: str
-    column: str  # the pair of domains, or the corruption
-    severity: int  # of the corruption; 0 where there is none
-    seed: int
-    dataset: str
-    machine: str
-    before: str  # what was known of the source model without labels
-    numbers: dict[str, Any]  # of its models, as :data:`MODELS` names them
-
-    @property
-    def labelled(self) -> bool:
-        """Whether the target had labels, and the run a record of accuracy and ECE."""
-        return "accuracy" in self.result["start"]
-
-    @property
-    def own_defaults(self) -> dict[str, Any]:
-        """Settings of the training that this run has by the default of its method, such as ``criterion`` with
-        ``ancon-auto``: in these, runs of one table may differ."""
-        try:
-            defaults = methods.training_defaults(self.method)
-        except UserError:  # a method of a package that is not installed here
-            return {}
-        return {name: value for name, value in defaults.items() if self.config.get(name) == value}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What decides the numbers of a run, those of its source stage under ``source NAME``."""
-        stages = {"": self.config, "source ": self.source}
-        decided = ((stage + name, name, value) for stage, config in stages.items() for name, value in config.items())
-        return {called: value for called, name, value in decided if name not in (*IDENTITY, *NOT_SETTINGS)}
+def compared(runs: pd.DataFrame, varied: Iterable[str] = ()) -> pd.DataFrame:
+    """These runs and the ``variant`` of each: where it leaves the usual values of the settings that its table
+    compares."""
+    usual = usual_settings(runs.config, varied)
+    runs = runs.assign(variant=[variant(config, usual) for config in runs.config])
+    for _, same in runs[runs.duplicated([*ROW, *PLACE], keep=False)].groupby([*ROW, *PLACE]).path:
+        raise UserError(f"{' and '.join(map(str, same))} hold the same run; give one of them")
+    return runs
 
 
-def frame(runs: Sequence[AdaptedRun], varied: Iterable[str] = ()) -> pd.DataFrame:
-    """One row for each ``run``: ``start``, ``method`` and both as ``label``, ``variant``, ``column``, ``severity`` and
-    both as ``pair``, ``seed``, and the numbers of its models (NaN if missing). A variant is where a run leaves the
-    usual values of the settings that its table compares."""
-    usual = usual_settings(runs, varied)
-    rows = []
-    for run in runs:
-        named = {name: getattr(run, name) for name in ("start", "method", "target", "labelled", *PLACE)}
-        named |= {"label": label(run.start, run.method), "variant": variant(run, usual)}
-        named["pair"] = f"{run.column}/{run.severity}" if run.severity else run.column
-        rows.append({"run": run, **named, **run.numbers})
-    found = pd.DataFrame(rows)
-    for _, same in found[found.duplicated([*ROW, *PLACE], keep=False)].groupby([*ROW, *PLACE]).run:
-        raise UserError(f"{' and '.join(str(run.path) for run in same)} hold the same run; give one of them")
-    return found
-
-
-def usual_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> dict[str, Any]:
+def usual_settings(configs: Iterable[Mapping[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
     """The value that most runs have of each setting of a sweep."""
-    values = {name: [run.config.get(name) for run in runs] for name in varied}
+    values = {name: [config.get(name) for config in configs] for name in varied}
     return {name: max(own, key=own.count) for name, own in values.items() if own}
 
 
-def variant(run: AdaptedRun, usual: Mapping[str, Any]) -> str:
-    """Where this run leaves the usual settings of its sweep."""
-    return ", ".join(f"{name} {run.config.get(name)}" for name, value in usual.items() if run.config.get(name) != value)
+def variant(config: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """Where a run leaves the usual settings of its sweep."""
+    return ", ".join(f"{name} {config.get(name)}" for name, value in usual.items() if config.get(name) != value)
 
 
 def label(start: str, method: str) -> str:
@@ -130,16 +79,16 @@ def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
     selected and last model, and the selected epoch. Empty without target labels."""
     scores = [f"{prefix}{score}" for prefix in MODELS.values() for score in ("accuracy", "ece")]
     ordered = runs.sort_values(["target", "column", "start", "method", "seed"])
-    varying = {name: [run.config.get(name) for run in ordered.run] for name in varied}
+    varying = {name: [config.get(name) for config in ordered.config] for name in varied}
     texts = ordered[scores].map("{:.4f}".format).replace("nan", "")
     ordered = ordered.assign(selected_epoch=ordered.epoch.astype(int), **varying, **texts)
     columns = ["pair", "start", "method", *varied, "seed", "selected_epoch", *scores]
     return csv_text([columns, *ordered[columns].to_numpy(object)])
 
 
-def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
-    """Every finished adaptation in or below these folders, by method and path; and which were left out because a file
-    of theirs is damaged, one text each."""
+def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+    """A row for each finished adaptation in or below these folders, by method and path. One with a damaged file is left
+    out, and a text says why."""
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -156,14 +105,14 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[AdaptedRun], list[str]]:
         why = f" ({left_out[0]})" if left_out else ""
         raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{why}")
     order = {method: place for place, method in enumerate(methods.names())}
-    return sorted(found, key=lambda run: order.get(run.method, len(order))), left_out
+    return pd.DataFrame(sorted(found, key=lambda run: order.get(run["method"], len(order)))), left_out
 
 
-def refuse_mixed_settings(runs: Iterable[AdaptedRun], varied: Iterable[str]) -> None:
+def refuse_mixed_settings(runs: pd.DataFrame, varied: Iterable[str]) -> None:
     """Raise an error for runs that differ in settings which their table does not compare."""
     seen: dict[str, dict[str, Path]] = {}
     options = {*methods.settings()}
-    for run in runs:
+    for run in runs.itertuples():
         own = options.union(run.own_defaults)
         for name, value in run.settings.items():
             if name not in varied:
@@ -188,7 +137,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [read_json(file, line) for line in file.read_bytes().splitlines()]
 
 
-def _read(path: Path) -> list[AdaptedRun]:
+def _read(path: Path) -> list[dict[str, Any]]:
     """The adaptation in this folder, if it is one."""
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
     if config.get("command") != "adapt":
@@ -198,31 +147,49 @@ def _read(path: Path) -> list[AdaptedRun]:
         images = (config.get("inputs") or {}).get("images")  # of a Python call
         domains = {name: showable("+".join(config[name] or [])) for name in ("source", "target")}
         images = showable("+".join(images)) if isinstance(images, dict) else "images"
-        target = domains["target"] or images
+        target, method = domains["target"] or images, showable(config["method"])
         corrupted = SEVERITY.fullmatch(target)
-        pair = f"{domains['source']}-{target}" if domains["source"] else target
-        numbers: dict[str, Any] = {}
+        column = corrupted[1] if corrupted else f"{domains['source']}-{target}" if domains["source"] else target
+        is_imagenet = config["checkpoint"] == "imagenet"
+        start = "imagenet" if is_imagenet else showable(source.get("method", "checkpoint"))
+        stages = {"": config, "source ": source}
+        decided = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
+        found = {
+            "path": path,
+            "config": config,
+            "source": source,  # of the run that made its source model; empty if that is not found
+            "result": result,
+            "metrics": metrics,  # a line an epoch, the source model first
+            # what decides its numbers
+            "settings": {called: value for called, name, value in decided if name not in (*IDENTITY, *NOT_SETTINGS)},
+            "start": start,  # how the source model was made: a pre-training method, ``imagenet``, or ``checkpoint``
+            "method": method,
+            "label": label(start, method),
+            "target": target,
+            "column": column,  # the pair of domains, or the corruption
+            "severity": int(corrupted[2]) if corrupted else 0,  # of the corruption
+            "pair": target if corrupted else column,
+            "seed": int(config["seed"]),
+            "dataset": config["data"] or images,
+            "machine": "torch {torch} on {device}".format(**config["versions"]),
+            "labelled": "accuracy" in result["start"],  # whether the target had labels
+            "own_defaults": _own_defaults(method, config),  # in these, runs of one table may differ
+            "before": "; ".join(assessing.before_adapting(result)),
+        }
         for which, prefix in MODELS.items():
             model = result.get(which) or result["start"]
-            numbers |= {prefix + name: float(model.get(name, math.nan)) for name in NUMBERS}
-            numbers[f"{prefix}per_class_accuracy"] = model.get("per_class_accuracy")
-        return [
-            AdaptedRun(
-                *(path, config, source, result, metrics),
-                method=showable(config["method"]),
-                start="imagenet"
-                if config["checkpoint"] == "imagenet"
-                else showable(source.get("method", "checkpoint")),
-                target=target,
-                column=corrupted[1] if corrupted else pair,
-                severity=int(corrupted[2]) if corrupted else 0,
-                seed=int(config["seed"]),
-                dataset=config["data"] or images,
-                machine="torch {torch} on {device}".format(**config["versions"]),
-                before="; ".join(assessing.before_adapting(result)),
-                numbers=numbers,
-            )
-        ]
+            found |= {prefix + name: float(model.get(name, math.nan)) for name in NUMBERS}
+            found[f"{prefix}per_class_accuracy"] = model.get("per_class_accuracy")
+        return [found]
+
+
+def _own_defaults(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run that it has by the default of its method, as ``criterion`` with ``ancon-auto``."""
+    try:
+        defaults = methods.training_defaults(method)
+    except UserError:  # a method of a package that is not installed here
+        return {}
+    return {name: value for name, value in defaults.items() if config.get(name) == value}
 
 
 def _source(checkpoint: str | None, path: Path) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -18,39 +18,6 @@ PAPER_SEEDS = 3
 AVERAGE = "average"
 SOURCE_ONLY = "source-only"
 LARGEST_CHANGE = "largest change"
-KINDS = {"measured": "", "published": " (paper)", "difference": " (difference)", "other": " (others)"}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number: a mean over ``seeds`` runs with its sample standard deviation, or one that somebody printed."""
-
-    mean: float
-    deviation: float = nan
-    seeds: int = PAPER_SEEDS
-    best: bool = False
-    form: str = ".2f"
-
-    @property
-    def text(self) -> str:
-        """``65.10 ± 0.40``, with ``†2`` where seeds are fewer than the paper's."""
-        spread = "" if isnan(self.deviation) else f" ± {self.deviation:{self.form}}"
-        few = f" †{self.seeds}" if self.seeds < PAPER_SEEDS else ""
-        return f"{self.mean:{self.form}}{spread}{few}"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a table; ``kind`` is one of :data:`KINDS`."""
-
-    kind: str
-    label: str
-    cells: Mapping[str, Cell]
-    source: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.label + KINDS[self.kind]
 
 
 @dataclass(frozen=True)
@@ -58,8 +25,7 @@ class Table:
     """What a report shows."""
 
     title: str
-    columns: Sequence[str]  # in order, an average among them if there is one
-    lines: Sequence[Line]
+    cells: pd.DataFrame  # Markdown, by kind of row (measured, published, difference, other) and name; "" for no number
     notes: Sequence[str] = ()  # how to read it, what deviates from the paper, and where others printed their rows
 
 
@@ -74,9 +40,6 @@ class Quantity:
     decimals: int = 2
     unit: float = 1.0  # what the frame's numbers are multiplied by
     printed_unit: float = 1.0  # what the paper's numbers are multiplied by
-
-    def cell(self, mean: float, deviation: float = nan, seeds: float = PAPER_SEEDS, best: bool = False) -> Cell:
-        return Cell(mean, deviation, int(seeds), best, f".{self.decimals}f")
 
 
 _BINS = f"ECE with {NUM_BINS} equal-width bins over [0, 1]; the paper does not state its number of bins"
@@ -98,10 +61,9 @@ RowKey = tuple[str, str, str]
 """Start, method and variant."""
 
 
-def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()) -> dict[RowKey, pd.Series[float]]:
-    """The numbers of each row of a table by their place: column, severity and seed. Rows of one start stand together,
-    that of its source models first. Accuracy by class has a column for each class, ``classes`` in the order of labels.
-    """
+def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()) -> pd.Series[float]:
+    """The numbers of a table by :data:`ROW` and :data:`PLACE`. Rows of one start stand together, that of its source
+    models first. Accuracy by class has a column for each class, ``classes`` in the order of labels."""
     parts = []
     for prefix, row in (("start_", {"method": SOURCE_ONLY, "variant": ""}), ("", {})):
         part = runs[[*ROW, *PLACE]].assign(**row)
@@ -113,73 +75,71 @@ def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()
             part["value"] = quantity.unit * runs[prefix + quantity.name]
         parts.append(part)
     found = pd.concat(parts).sort_values("start", kind="stable").dropna(subset="value").astype({"value": float})
-    numbers = found.groupby([*ROW, *PLACE], sort=False).value.last()
-    return {row: own.droplevel(ROW) for row, own in numbers.groupby(level=ROW, sort=False)}
+    return found.groupby([*ROW, *PLACE], sort=False).value.last()
 
 
 def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:
     """Rows are starts, methods and variants, each above the paper's and their difference, and below them all the rows
-    of others; columns are pairs, corruptions or classes."""
+    of others; columns are pairs, corruptions or classes. The best method of each start is bold."""
     printed = list(published[0].values) if published else []
-    rows = measured(runs, quantity, printed)
-    if not rows:
-        return Table(quantity.title, (), ())
-    values = pd.concat(rows, names=ROW).unstack("column", sort=False)
+    numbers = measured(runs, quantity, printed)
+    if numbers.empty:
+        return Table(quantity.title, pd.DataFrame())
+    values = numbers.unstack("column", sort=False)
     columns = [*(name for name in printed if name in values), *(name for name in values if name not in printed)]
-    averaged, whole = len(columns) > 1, {*columns} == {*printed}
+    averaged, whole, form = len(columns) > 1, {*columns} == {*printed}, f".{quantity.decimals}f"
+    values = values[columns]
     if averaged:
         values[AVERAGE] = values.mean(axis=1, skipna=False)
-    shown = [*columns, AVERAGE] if averaged else columns
+    by_row = values.groupby(level=ROW, sort=False)
+    means, few = by_row.mean(), by_row.count().replace(0, PAPER_SEEDS)
+    texts = shown(means, f"{{:{form}}}") + shown(by_row.std(), f" ± {{:{form}}}")
+    texts += shown(few.where(few < PAPER_SEEDS), " †{:.0f}")
+    if quantity.higher_is_better is not None:
+        rivals = means[means.index.get_level_values("method") != SOURCE_ONLY].round(quantity.decimals)
+        of_start = rivals.groupby(level="start")
+        best = rivals.eq(of_start.transform("max" if quantity.higher_is_better else "min"))
+        best &= of_start.transform("count") > 1
+        texts = texts.mask(best.reindex(means.index, fill_value=False), "**" + texts + "**")
 
-    def as_printed(kind: str, row: Row) -> Line:
-        known = {name: row.values[name] for name in columns if name in row.values}
-        if averaged and whole and row.average is not None:
-            known[AVERAGE] = row.average
-        elif averaged and len(known) == len(columns):
-            known[AVERAGE] = fmean(known.values())
-        name = ": ".join(filter(None, (row.start, row.method))) + (f", seed {row.seed}" if row.seed else "")
-        cells = {column: quantity.cell(quantity.printed_unit * value) for column, value in known.items()}
-        return Line(kind, name, cells, row.source)
+    def as_printed(row: Row) -> pd.Series[float]:
+        known = pd.Series(row.values, dtype=float).reindex(columns)
+        if averaged:
+            known[AVERAGE] = row.average if whole and row.average is not None else known.mean(skipna=False)
+        return quantity.printed_unit * known
 
     lines = []
-    for (start, method, variant), cells in _cells(values[shown], quantity):
+    for key, own in texts.iterrows():
+        start, method, variant = key
         called = label(start, method)
-        lines.append(Line("measured", f"{called} ({variant})" if variant else called, cells))
+        lines.append(("measured", f"{called} ({variant})" if variant else called, own))
         for row in published:
             if not variant and row.method == method and row.start in ("", start):
-                line = as_printed("published", row)
-                form, both = f"+.{quantity.decimals}f", line.cells.keys() & cells.keys()
-                differences = {name: Cell(cells[name].mean - line.cells[name].mean, form=form) for name in both}
-                lines += [line, Line("difference", called, differences)]
-    lines = [line for line in (*lines, *(as_printed("other", row) for row in others)) if line.cells]
+                paper = as_printed(row)
+                lines.append(("published", f"{row.name} (paper)", shown(paper, f"{{:{form}}}")))
+                difference = shown(means.loc[key] - paper, f"{{:+{form}}}")
+                lines.append(("difference", f"{called} (difference)", difference))
+    sources: dict[str, list[str]] = {}
+    for row in others:
+        if (paper := as_printed(row)).notna().any():
+            lines.append(("other", f"{row.name} (others)", shown(paper, f"{{:{form}}}")))
+            sources.setdefault(row.source, []).append(row.name)
     ranked = "; best of the methods in bold" if quantity.higher_is_better is not None else ""
     notes = [f"mean ± sample standard deviation over seeds; the epoch is selected without labels{ranked}"]
-    if (values[columns].groupby(level=ROW).count().replace(0, PAPER_SEEDS) < PAPER_SEEDS).any(axis=None):
+    if (few < PAPER_SEEDS).any(axis=None):
         notes.append("†n: of n seeds")
     notes += quantity.notes
     if averaged and printed and not whole:
         notes.append("averages, the printed rows' too, are over the columns shown")
-    sources: dict[str, list[str]] = {}
-    for line in lines:
-        if line.kind == "other":
-            sources.setdefault(line.source, []).append(line.label)
-    notes += [f"{', '.join(labels)} (others): {source}" for source, labels in sources.items()]
-    return Table(quantity.title, shown, lines, notes)
+    notes += [f"{', '.join(names)} (others): {source}" for source, names in sources.items()]
+    named = pd.MultiIndex.from_tuples([(kind, name) for kind, name, _ in lines])
+    cells = pd.DataFrame([own.tolist() for *_, own in lines], named, values.columns)
+    return Table(quantity.title, cells[(cells != "").any(axis=1)], notes)
 
 
-def _cells(values: pd.DataFrame, quantity: Quantity) -> Iterator[tuple[RowKey, dict[str, Cell]]]:
-    """The mean, deviation and number of repeats of each row, by column. The best mean of the methods from one start,
-    to the shown digits, is marked where several compete."""
-    by_row = values.groupby(level=ROW, sort=False)
-    means, deviations, counts = by_row.mean(), by_row.std(), by_row.count()
-    methods = means.index.get_level_values("method") != SOURCE_ONLY
-    rivals = means[methods & (quantity.higher_is_better is not None)].round(quantity.decimals)
-    of_start = rivals.groupby(level="start")
-    best = rivals.eq(of_start.transform("max" if quantity.higher_is_better else "min"))
-    best = (best & (of_start.transform("count") > 1)).reindex(means.index, fill_value=False)
-    for row in means.index:
-        columns = zip(values, *(found.loc[row] for found in (means, deviations, counts, best)), strict=True)
-        yield row, {name: quantity.cell(*numbers) for name, *numbers in columns if not isnan(numbers[0])}
+def shown(numbers: Any, form: str) -> Any:
+    """The numbers of a series or frame as text, "" for NaN."""
+    return numbers.map(form.format).where(numbers.notna(), "")
 
 
 def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
@@ -190,8 +150,8 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
         scores = [epoch.get(name, nan) for epoch in epochs]
         return nan if any(map(isnan, scores)) else epochs[best_epoch(scores, name)].get("accuracy", nan)
 
-    scored = compared_everywhere(runs.loc[[len(run.metrics) > 2 for run in runs.run]])
-    found = [[chosen(run.metrics[1:], name) for name in CRITERIA] for run in scored.run]
+    scored = compared_everywhere(runs[runs.metrics.map(len) > 2])
+    found = [[chosen(metrics[1:], name) for name in CRITERIA] for metrics in scored.metrics]
     accuracies = pd.DataFrame(found, scored.index, list(CRITERIA), float)
     paper = accuracies[list(PAPER_CRITERIA)]
     accuracies.insert(len(PAPER_CRITERIA), LARGEST_CHANGE, paper.max(axis=1, skipna=False) - paper.min(axis=1))
@@ -209,17 +169,18 @@ def selection_table(runs: pd.DataFrame) -> Table | None:
         paper = ", ".join(PAPER_CRITERIA)
         notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {paper}")
     means = found.groupby(runs.method, sort=False).mean()
-    lines = [Line("measured", str(method), dict(row.map(Cell))) for method, row in means.iterrows()]
-    return Table("accuracy in % of the epoch that each criterion selects", list(means), lines, notes)
+    cells = pd.concat({"measured": shown(means, "{:.2f}")})
+    return Table("accuracy in % of the epoch that each criterion selects", cells, notes)
 
 
 def mce_table(runs: pd.DataFrame) -> Table | None:
     """Mean corruption error of each method, if all 15 corruptions were run at five severities."""
-    lines = []
-    for (_, method, _), values in measured(runs[runs.severity > 0], ACCURACY).items():
+    errors = {}
+    for (start, method, _), values in measured(runs[runs.severity > 0], ACCURACY).groupby(level=ROW, sort=False):
         means = values.groupby(level=["column", "severity"]).mean()
-        error = mean_corruption_error({name: own.droplevel(0).to_dict() for name, own in means.groupby(level="column")})
-        if error is not None:
-            lines.append(Line("measured", method, {"mCE": Cell(error)}))
+        by_corruption = {name: own.droplevel(0).to_dict() for name, own in means.groupby(level="column")}
+        errors[label(start, method)] = mean_corruption_error(by_corruption)
+    found = pd.DataFrame({"mCE": errors}, dtype=float).dropna()
     notes = ("mean over seeds; normalised by AlexNet's errors (Hendrycks and Dietterich, ICLR 2019)",)
-    return Table("mean corruption error in %, 15 corruptions", ("mCE",), lines, notes) if lines else None
+    cells = pd.concat({"measured": shown(found, "{:.2f}")})
+    return None if found.empty else Table("mean corruption error in %, 15 corruptions", cells, notes)
