@@ -6,22 +6,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-OFFICE_HOME = {"Ar": "Art", "Cl": "Clipart", "Pr": "Product", "Rw": "Real_World"}
-VISDA = {"Synthetic": "train", "Real": "validation"}
-
-
-def write_office_home(root: Path, images: int, codes: Sequence[str] = tuple(OFFICE_HOME)) -> Path:
-    """``image_list/Art.txt`` and so on, the first ``images`` of 65 classes one after the other."""
-    for code in codes:
-        write_list(root, OFFICE_HOME[code], images, classes=65)
-    return root
-
-
-def write_visda(root: Path, images: int) -> Path:
-    for name in VISDA.values():
-        write_list(root, name, images, classes=12)
-    return root
-
 
 def write_list(root: Path, name: str, images: int, classes: int) -> None:
     lines = []

@@ -21,6 +21,7 @@ from tests.domains_on_disk import write_domain
 from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, World, command, finished
+from tests.in_this_process import runs_here
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.certification import DisagreementTest
 
@@ -89,9 +90,9 @@ def demo(world: World) -> Iterable[str]:
     for seed, name in enumerate(("rendered", "handwritten")):
         (out / "data").mkdir(parents=True, exist_ok=True)
         write_domain(out / "data", name, 96, seed=seed, brightness=1 - 0.4 * seed, side=32)
-    said = command(
-        "demo", "--out", out, "--seeds", 0, 1, "--source-epochs", 2, "--epochs", 2, "--jobs", 1, "--quiet", "--full"
-    )
+    short = "--source-epochs", 2, "--epochs", 2, "--jobs", 1
+    with runs_here():
+        said = command("demo", "--out", out, "--seeds", 0, 1, *short, "--quiet", "--full")
     timed = [re.sub(r"^out: \d+ s;", "out: … s;", line) for line in said.lines()]
     return [
         *timed,

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import wait_for
+from tests.in_this_process import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper import local
@@ -27,16 +28,6 @@ ADAPTATIONS = [
     Run(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{'ab'[number % 2]}") for number in range(4)
 ]
 EIGHT = [str(number) for number in range(8)]
-
-
-class Ended:
-    """A process that has ended."""
-
-    def __init__(self, status: int):
-        self.returncode = status
-
-    def poll(self) -> int:
-        return self.returncode
 
 
 def execute(runs: Sequence[Run], out: Path, shares=({},), say=print) -> dict[str, str]:

@@ -20,10 +20,9 @@ import pytest
 from benchmarks.faults.outcomes import differences, outcome
 from tests.domains_on_disk import SMALL
 from tests.end_to_end.killable import wait_for
-from tests.paper.test_local import Ended
+from tests.in_this_process import runs_here
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
-from tllib_ancon.paper import local
 from tllib_ancon.paper.local import LOG, EngineConfig, Local, finished
 from tllib_ancon.paper.plan import Run
 
@@ -108,26 +107,14 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
     assert {name for _, name, _ in begun} == {run.name for run in runs}
     assert {number for number, _, _ in begun} == {str(number) for number in range(1, 4)}
 
-    def start_here(command, **streams):
-        with contextlib.redirect_stdout(streams["stdout"]), contextlib.redirect_stderr(streams["stderr"]):
-            return Ended(main(command[4:]))
-
-    monkeypatch.setattr(local.subprocess, "Popen", start_here)
-    assert Local([{}]).execute(table(domains, tmp_path / "local"), str(domains), tmp_path / "local", print) == {}
+    with runs_here():
+        assert Local([{}]).execute(table(domains, tmp_path / "local"), str(domains), tmp_path / "local", print) == {}
     for run in runs:
         here, there = (tmp_path / engine / run.name for engine in ("local", "ray"))
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
         assert {"checkpoints/best.pth", "checkpoints/latest.pth", "metrics.jsonl"} == found.keys()
         assert differences(expected, found) == []
         assert json.loads((there / "config.json").read_text())["threads"] == 1
-
-
-def test_a_node_that_is_lost_when_it_is_asked_makes_no_runs(engine: Any, tmp_path: Path, monkeypatch) -> None:
-    (first,) = ray_engine.nodes(alive=True)
-    listed = iter([[{**first, "NodeID": first["NodeID"][::-1], "NodeName": "lost"}, first], [first]])
-    monkeypatch.setattr(ray_engine, "nodes", lambda alive: next(listed))
-    ray_engine.check_shared(str(tmp_path), tmp_path)
-    assert next(listed, None) is None
 
 
 def commands_in(folder: Path) -> list[psutil.Process]:
@@ -155,44 +142,6 @@ def test_sigterm_reaches_the_commands(engine: Any, domains: Path, tmp_path: Path
     assert commands_in(tmp_path) == []
     assert "stopped by SIGTERM" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
-
-
-def test_a_cancellation_that_is_lost_is_repeated_and_many_are_one_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
-    cancelled: list[str] = []
-    monkeypatch.setattr(ray_engine.ray, "cancel", cancelled.append)
-    left = iter([["a", "b"], ["b"], []])
-    monkeypatch.setattr(ray_engine.ray, "wait", lambda tasks, num_returns, timeout: ([], next(left)))
-    ray_engine.OnRay.end(None, ["a", "b"])
-    assert cancelled == ["a", "b", "a", "b", "b"]
-
-
-@pytest.mark.parametrize("first_is_cut_off", [False, True])
-def test_many_cancellations_are_one_sigterm_that_is_not_lost(first_is_cut_off: bool, monkeypatch) -> None:
-    class Command:
-        sent = looks = 0
-        process = property(lambda self: self)
-
-        def poll(self) -> int | None:
-            self.looks += 1
-            assert self.looks < 20, "the command is not signalled again"
-            return 0 if self.looks > 9 and self.sent > first_is_cut_off else None
-
-        def terminate(self) -> None:
-            self.sent += 1
-            if first_is_cut_off and self.sent == 1:
-                raise KeyboardInterrupt
-
-    cancellations = iter([False, True, True, False, True])
-
-    def interrupted(seconds: float) -> None:
-        if next(cancellations, False):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(ray_engine.time, "sleep", interrupted)
-    command = Command()
-    with pytest.raises(KeyboardInterrupt):
-        ray_engine.await_end(command)
-    assert command.sent == 1 + first_is_cut_off
 
 
 def test_more_than_the_nodes_have(engine: Any) -> None:

@@ -157,9 +157,9 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return write_run(tmp_path / "runs", "ancon", "A-D"), write_run(tmp_path / "runs", "ancon", "D-A")
 
 
-def reported(tmp_path: Path) -> str:
+def reported(tmp_path: Path, *more: str) -> str:
     """The text of the report of these runs."""
-    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), *more]) == 0
     return (tmp_path / "report/report.md").read_text()
 
 
@@ -189,13 +189,20 @@ def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path: Path
         assert "left out: " in shown
 
 
-def test_the_record_of_a_benchmark_names_the_table_and_what_failed(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    record = {"table": "office31", "failures": [{"run": "erm/A-W", "reason": "no disk"}]}
+def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path: Path) -> None:
+    write_run(
+        tmp_path / "runs", "ancon", "Synthetic-Real", data="VisDA2017", inputs={"classes": ["truck", "bus", "car"]}
+    )
+    record = {"table": "visda", "failures": [{"run": "erm/A-W", "reason": "no disk"}]}
     (tmp_path / "runs/benchmark.json").write_text(json.dumps(record))
     text = reported(tmp_path)
-    assert text.startswith("## Office-31")
+    assert text.startswith("## VisDA")
     assert "- failed: erm/A-W: no disk" in text
-    assert "- not run: pairs " in text
+    assert "- not run: " in text
+    assert "### accuracy by class in %" in text
+    text = reported(tmp_path, "--paper", "imagenet-c")
+    assert "these runs are on VisDA2017, the plan is for ImageNetC: nothing is set beside them" in text
+    assert "(paper)" not in text
 
 
 def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path: Path) -> None:
