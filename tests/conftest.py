@@ -1,6 +1,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
+from tllib_ancon.data import demo
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
@@ -34,6 +36,15 @@ def golden() -> dict[str, np.ndarray]:
     were put in, thresholds, votes, targets, losses and gradients that came out."""
     with np.load(AUTHORS_CODE, allow_pickle=False) as data:
         return {name: data[name] for name in data.files}
+
+
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many images each domain of the demo has in the test that asks for this."""
+    rendered, handwritten = demo.rendered_digits, demo.handwritten_digits
+    monkeypatch.setattr(demo, "rendered_digits", lambda seed: rendered(seed, images_per_class=20))
+    monkeypatch.setattr(demo, "handwritten_digits", lambda: islice(handwritten(), 200))
+    return 200
 
 
 @pytest.fixture(scope="session")

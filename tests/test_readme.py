@@ -53,7 +53,7 @@ def test_the_commands_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFi
     assert len(list(csv.DictReader((newcomer / "predictions.csv").open()))) == 20
 
 
-def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, few_digits: int, capsys) -> None:
     write_demo_domains(Path("ancon-demo/data"))
     demo = Demo(Path("ancon-demo"), (0,), source_epochs=1, epochs=1, jobs=1)
     source = demo.runs()[0]
