@@ -148,19 +148,11 @@ LABELS = torch.tensor([0, 1])
         (lambda: accuracy_by_votes(torch.ones(3, 2), LABELS), r"expected \(N, K\) and \(N,\)"),
         (lambda: accuracy_by_votes(torch.tensor([[0.5, 0.5], [1, 0]]), LABELS), "whole numbers"),
         (lambda: accuracy_by_votes(torch.tensor([[1, 0], [-1, 0]]), LABELS), "whole numbers"),
-        (lambda: accuracy_by_votes(torch.eye(2), LABELS, predictions=torch.tensor([0])), "predictions have shape"),
     ],
 )
 def test_bad_input_of_the_rest_is_named(measure, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match=message):
         measure()
-
-
-def test_accuracy_by_votes_of_other_predictions() -> None:
-    votes = torch.tensor([[3.0, 1.0], [0.0, 4.0], [1.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
-    curve = accuracy_by_votes(votes, torch.zeros(5, dtype=torch.int64), predictions=torch.tensor([1, 0, 1, 0, 1]))
-    assert (curve.num_votes.tolist(), curve.counts.tolist()) == ([0, 1, 4], [1, 1, 3])
-    assert curve.accuracy.tolist() == pytest.approx([100, 0, 100 / 3])
 
 
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 10**6))

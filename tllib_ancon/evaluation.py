@@ -123,15 +123,12 @@ class AccuracyByVotes(NamedTuple):
     accuracy: Tensor
 
 
-def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None = None) -> AccuracyByVotes:
-    r"""Accuracy by number of confident votes :math:`Q(x) = \sum_k` votes (appendix, "Empirical evidence").
+def accuracy_by_votes(votes: Tensor, labels: Tensor) -> AccuracyByVotes:
+    r"""Accuracy of the temporal ensemble by number of confident votes :math:`Q(x) = \sum_k \bar f_k(x)`.
 
-    The figure compares three predictions over the same Q(x): by the votes (:math:`\arg\max_k \bar f_k(x)`), by all
-        predictions ("uniform"), and the current one ("self-training").
+    The prediction is :math:`\arg\max_k \bar f_k(x)`; a sample without any vote counts as wrong.
 
-    Shape: votes (N, K), whole numbers from 0 of any dtype: :math:`\bar f` before normalisation; labels (N,) integer;
-    predictions (N,) integer, the classes to judge. Default: those of the votes; a sample without any vote then counts
-    as wrong.
+    Shape: votes (N, K), whole numbers from 0 of any dtype: :math:`\bar f` before normalisation; labels (N,) integer.
     """
     if votes.ndim != 2 or len(votes) == 0 or labels.shape != (len(votes),):
         raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
@@ -139,10 +136,7 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor, predictions: Tensor | None 
         raise UserError(
             "votes are whole numbers from 0; pass those of an ensemble that is neither weighted nor normalised"
         )
-    if predictions is None:
-        predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
-    if predictions.shape != labels.shape:
-        raise UserError(f"predictions have shape {tuple(predictions.shape)}; expected {tuple(labels.shape)}")
+    predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
     num_votes, group, counts = torch.unique(votes.sum(dim=1).long(), return_inverse=True, return_counts=True)
     right = group.bincount(weights=predictions.eq(labels).double(), minlength=len(counts))
     return AccuracyByVotes(num_votes, counts, 100 * right / counts)

@@ -145,21 +145,6 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
     return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
 
 
-def selection_spread(accuracies_by_criterion: Mapping[str, float]) -> float:
-    """The paper's "maximum performance change under different selection methods" (Section 4.3.1): max - min.
-
-    Args:
-        accuracies_by_criterion: the accuracy of the epoch that each criterion selected, all in one unit.
-
-    Raises:
-        UserError: if there is no accuracy, or one is NaN
-    """
-    accuracies = list(accuracies_by_criterion.values())
-    if not accuracies or any(math.isnan(accuracy) for accuracy in accuracies):
-        raise UserError(f"the spread needs one accuracy per criterion, got {dict(accuracies_by_criterion)}")
-    return max(accuracies) - min(accuracies)
-
-
 def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
     """The epoch, among these, that an adaptation takes, as an index.
 

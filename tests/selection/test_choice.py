@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import REFUSED
 from tllib_ancon import config, selection
 from tllib_ancon.errors import UserError
-from tllib_ancon.selection import CRITERIA, best_epoch, better_than_start, chosen, selection_spread
+from tllib_ancon.selection import CRITERIA, best_epoch, better_than_start, chosen
 
 METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
 
@@ -32,7 +32,6 @@ def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch() -> None:
     assert [chosen(METRICS, name) for name in ("infomax", "last", "none")] == [1, 2, 2]
     assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
     assert better_than_start(METRICS[1], METRICS[1], "infomax") is False
-    assert selection_spread({"infomax": 70.5, "corr_c": 68.0, "mean_entropy": 71.0}) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])

@@ -1,6 +1,7 @@
 """NRC and AaD, and the searches for neighbours that they rest on."""
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -141,7 +142,8 @@ def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
 @given(st.integers(2, 200), st.integers(1, 7), st.integers(1, 2**13), st.integers(0, 2**16))
 def test_nearest_takes_the_largest_products_but_not_its_own(size, k, memory_budget, seed) -> None:
     k, bank, own = min(k, size - 1), random_bank(size, 3, seed), torch.randperm(size)[:9]
-    found = nearest(bank[own], bank, k, own, memory_budget)
+    with patch.object(neighbors, "BUDGET", memory_budget):
+        found = nearest(bank[own], bank, k, own)
     for row, sample in zip(found.tolist(), own.tolist(), strict=True):
         products = [float(torch.dot(bank[sample], other)) for other in bank]
         expected = sorted((p for j, p in enumerate(products) if j != sample), reverse=True)[:k]
@@ -155,8 +157,9 @@ def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budg
     bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
     near = nearest(bank[indices], bank, 5, indices)
     expanded = torch.stack([nearest(bank[row], bank, 4, row) for row in near])
+    monkeypatch.setattr(neighbors, "BUDGET", memory_budget)
     for _ in range(2):
-        found = nearest_two_fold(indices, bank, 5, 4, memory_budget)
+        found = nearest_two_fold(indices, bank, 5, 4)
         assert all(map(torch.equal, found, (near, expanded)))
         every_one = lambda near: (near.flatten(), torch.arange(near.numel()).view_as(near))  # noqa: E731
         monkeypatch.setattr(neighbors, "_distinct", every_one)
@@ -165,7 +168,8 @@ def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budg
 def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, mm = [], torch.mm
     monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
-    nearest_two_fold(torch.arange(50), random_bank(640, 8), 5, 5, memory_budget=30_000)
+    monkeypatch.setattr(neighbors, "BUDGET", 30_000)
+    nearest_two_fold(torch.arange(50), random_bank(640, 8), 5, 5)
     assert len(sizes) > 2
     assert max(sizes) <= 30_000
 

@@ -15,7 +15,7 @@ from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, an
 from tllib_ancon.self_training.checks import Option, Size, validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
 from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of
-from tllib_ancon.self_training.neighbors import BUDGET, Neighbors, available_neighbors, nearest
+from tllib_ancon.self_training.neighbors import Neighbors, available_neighbors, nearest
 
 
 class AttractingDispersing(Neighborhood):
@@ -31,8 +31,8 @@ class AttractingDispersing(Neighborhood):
     Anchors f̄, AnCon's votes, replace s by 0.3 f̄ / Σ_k f̄_k + 0.7 s wherever a sample has votes.
 
     Args:
-        num_samples, num_classes, feature_dim, anchor_weight, memory_budget: as
-            :class:`~tllib_ancon.self_training.NeighborhoodReciprocity` has them
+        num_samples, num_classes, feature_dim, anchor_weight: as of
+            :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
         neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 3, the official code's for OfficeHome
             and Office-31; 5 for VisDA
         beta (float): β, at least 0; 0 keeps α = 1. Default: 0, the official code's for OfficeHome; 1 for Office-31, 5
@@ -68,7 +68,6 @@ class AttractingDispersing(Neighborhood):
         total_steps: int | None = None,
         anchor_weight: Smoothing = 0.3,
         mixing: Literal["authors", "normalized", "adaptive"] = "normalized",
-        memory_budget: Size = BUDGET,
     ):
         super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
         if beta and (total_steps is None or total_steps < 1):
@@ -79,7 +78,6 @@ class AttractingDispersing(Neighborhood):
         self.beta = beta
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
         self.total_steps = total_steps
-        self.memory_budget = memory_budget
         self.register_buffer("step", torch.tensor(0))
 
     @property
@@ -90,7 +88,7 @@ class AttractingDispersing(Neighborhood):
 
     def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            near = nearest(self.features[indices], self.features, self.neighbors, indices, self.memory_budget)
+            near = nearest(self.features[indices], self.features, self.neighbors, indices)
             scores = self.remembered(near, anchors)
         attraction = (scores.sum(1) * predictions).sum(1).mean()
         everyone_else = processes.total(predictions.sum(0)) - predictions

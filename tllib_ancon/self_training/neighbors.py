@@ -13,6 +13,7 @@ from tllib_ancon.self_training.checks import Option
 
 BLOCK = 64
 BUDGET = 2**28
+"""Bytes that inner products may take at a time; those of one query, 4 N, are the least."""
 
 Neighbors = Annotated[int, Ge(1), Option("nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")]
 
@@ -26,15 +27,14 @@ def available_neighbors(name: str, wanted: int, num_samples: int) -> int:
     return min(wanted, num_samples - 1)
 
 
-def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: int = BUDGET) -> Tensor:
+def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor) -> Tensor:
     """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row.
 
     They lie in the k blocks of 64 with the largest maxima. This equals the usual "k + 1 best without the first"
     if a query is its own best, and stays right otherwise: a sample with an exact copy, or a feature of zeros. Among
-    equal products any may win. The budget is of bytes that inner products may take at a time (4 N, one query's, at
-    least).
+    equal products any may win.
     """
-    at_a_time = max(1, memory_budget // (queries.element_size() * len(bank)))
+    at_a_time = max(1, BUDGET // (queries.element_size() * len(bank)))
     padded = len(bank) + -len(bank) % BLOCK
     found = []
     for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(own, at_a_time), strict=True):
@@ -49,17 +49,15 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor, memory_budget: i
     return torch.cat(found)
 
 
-def nearest_two_fold(
-    indices: Tensor, bank: Tensor, k: int, expanded: int, memory_budget: int = BUDGET
-) -> tuple[Tensor, Tensor]:
+def nearest_two_fold(indices: Tensor, bank: Tensor, k: int, expanded: int) -> tuple[Tensor, Tensor]:
     """Find the k neighbours (B, k) of rows in the bank, and the neighbours (B, k, M) of each of these, best first.
 
     The expanded search is one matrix product over the distinct neighbours of the batch. On an accelerator each counts
     as distinct: finding the copies would stall the step.
     """
-    near = nearest(bank[indices], bank, k, indices, memory_budget)
+    near = nearest(bank[indices], bank, k, indices)
     rows, copies = _distinct(near)
-    return near, nearest(bank[rows], bank, expanded, rows, memory_budget)[copies]
+    return near, nearest(bank[rows], bank, expanded, rows)[copies]
 
 
 def _distinct(near: Tensor) -> tuple[Tensor, Tensor]:

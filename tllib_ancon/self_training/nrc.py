@@ -14,7 +14,7 @@ from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, an
 from tllib_ancon.self_training.checks import Option, Size, validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
 from tllib_ancon.self_training.method import Method, Options, Part, Task, no_targets, options_of
-from tllib_ancon.self_training.neighbors import BUDGET, Neighbors, available_neighbors, nearest_two_fold
+from tllib_ancon.self_training.neighbors import Neighbors, available_neighbors, nearest_two_fold
 
 WEAK_AFFINITY = 0.1
 CLAMP = (1e-4, 1 - 1e-4)
@@ -54,7 +54,6 @@ class NeighborhoodReciprocity(Neighborhood):
             more vote, which gives the votes' distribution the weight Q(x) / (1 + Q(x)), with Q(x) the sample's votes,
             and leaves ``anchor_weight`` unused. Default: ``"authors"``
         anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
-        memory_budget (int): bytes that the search's inner products may take at a time. Default: 256 MiB
 
     Inputs:
         - indices: (B,) int64 or int32 in [0, N)
@@ -86,19 +85,15 @@ class NeighborhoodReciprocity(Neighborhood):
         ] = True,
         mixing: Literal["authors", "normalized", "adaptive"] = "authors",
         anchor_weight: Smoothing = 0.3,
-        memory_budget: Size = BUDGET,
     ):
         super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
         self.expanded_neighbors = available_neighbors("expanded_neighbors", expanded_neighbors, num_samples)
-        self.memory_budget = memory_budget
         self.reciprocal = reciprocal
 
     def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            near, expanded = nearest_two_fold(
-                indices, self.features, self.neighbors, self.expanded_neighbors, self.memory_budget
-            )
+            near, expanded = nearest_two_fold(indices, self.features, self.neighbors, self.expanded_neighbors)
             matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
             affinities = torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
