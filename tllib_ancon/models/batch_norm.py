@@ -50,12 +50,15 @@ class BatchNormPolicy:
                 module.train(self.statistics != "source")
         return model
 
-    def prepare(self, model: nn.Module, predict: Callable[[], Tensor]) -> dict[str, float]:
+    def prepare(
+        self, model: nn.Module, predict: Callable[[], Tensor], labels: Tensor | None = None
+    ) -> dict[str, float]:
         """Mix the source's statistics into a model whose batch-norm layers have some.
 
         Args:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
+            labels: (M,) classes that the source model predicts on the sample. Default: of a pass
 
         Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
         of the prepared model
@@ -63,9 +66,10 @@ class BatchNormPolicy:
         source = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         weight, numbers = self.mixing_weight, {}
         if weight is None:
-            classes = predict().argmax(1)
+            labels = predict().argmax(1) if labels is None else labels
             with self.estimated(model, HALF):
-                numbers["agreement"] = float((predict().argmax(1) == classes).float().mean())
+                half = predict().argmax(1)
+            numbers["agreement"] = float((half == labels.to(half.device)).float().mean())
             model.load_state_dict(source)
             with self.estimated(model):
                 weight = mixing_weight(predict(), numbers["agreement"])

@@ -225,7 +225,7 @@ class Adaptation(TrainingLoop):
         if not self.method.trains and self.options.batch_norm == "target":
             with self.batch_norm.estimated(self.network):
                 self._predict(self.sample, 1)
-        if self.options.batch_norm != "mixed" or not has_statistics(self.network):
+        if not self._mixes_statistics():
             return {}, self.passed
         passes: list[Predictions] = []
 
@@ -233,8 +233,12 @@ class Adaptation(TrainingLoop):
             passes[:] = [self._predict(self.sample, 1)]
             return passes[0].logits
 
-        numbers = self.batch_norm.prepare(self.network, predict)
+        labels = None if self.images.num_held_out else self.first["labels"]
+        numbers = self.batch_norm.prepare(self.network, predict, labels)
         return numbers, None if self.method.needs_all(0) else passes[0]
+
+    def _mixes_statistics(self) -> bool:
+        return self.options.batch_norm == "mixed" and has_statistics(self.network)
 
     def _train_mode(self) -> None:
         self.batch_norm.set_mode(self.network, self.options.dropout)
@@ -253,61 +257,55 @@ class Adaptation(TrainingLoop):
         return loss, logits[:count], self.method.diagnostics()
 
     def _score(self, metrics: dict[str, Any]) -> Predictions | None:
-        """Score the hold-out, or the sample if nothing is held out; and for the record the whole target if it has
-        labels. Returns the predictions on the whole target, if there are any."""
+        """Score the hold-out, or the sample if nothing is held out, by one view; and for the record the whole target if
+        it has labels. Returns the predictions on the whole target, if there are any."""
         epoch, predictions = metrics["epoch"], None
         recorded: dict[str, Any] = {}
         is_recorded = self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
-        next_epoch_needs_all = self.method.needs_pass(epoch) and not self.images.num_held_out
-        if is_recorded or next_epoch_needs_all:
-            predictions, recorded = self._predict_all(epoch)
+        changes_first = epoch == 0 and self._mixes_statistics()
+        pass_is_used = self.method.needs_pass(epoch) and not self.images.num_held_out and not changes_first
+        if is_recorded or (pass_is_used and self.method.needs_all(epoch)):
+            predictions, one_view, recorded = self._predict_all(epoch)
         if self.images.num_held_out:
-            scored = self._predict_views(self.images.held_out, epoch)[0]
+            scored = self._predict(self.images.held_out, epoch)
         elif predictions is not None:
-            scored = Predictions(*(part[self.sampled.to(part.device)] for part in predictions))
+            scored = Predictions(*(part[self.sampled.to(part.device)] for part in one_view))
         else:
-            scored = self._predict_views(self.sample, epoch)[0]
-        self.passed = predictions if next_epoch_needs_all else None
+            scored = self._predict(self.sample, epoch)
+        self.passed = (predictions or scored) if pass_is_used else None
         self._require_finite(scored.logits, epoch)
         metrics |= selection.score_all(scored.logits.softmax(1))
         labels = scored.logits.argmax(1).cpu()
         if epoch == 0:
-            if self.given_probabilities:
+            if are_probabilities(scored.logits):
                 self.progress.line(PROBABILITIES)
             num_classes, features = self.network.num_classes, scored.features.cpu()
             metrics |= assessing.indicators(labels, num_classes, features, self.source)
             metrics |= scores_under_dropout(scored, self.network.head)
         metrics["changed"] = float((labels != self.first.setdefault("labels", labels)).float().mean())
         if predictions is None and self._keeps_predictions():
-            predictions, recorded = self._predict_all(epoch)
+            predictions, _, recorded = self._predict_all(epoch)
         metrics |= recorded
         if self.record is not None and epoch == self.last_epoch:
             selected = self.metrics[self._selected_epoch()]
             if "accuracy" not in selected:  # its turn did not come
                 last = copy_to_cpu(self.network.state_dict())
                 self._load_best()
-                selected |= self._predict_all(epoch)[1]
+                selected |= self._predict_all(epoch)[2]
                 self.network.load_state_dict(last)
         return predictions
 
-    def _predict_views(self, loader: ImageLoader, epoch: int) -> tuple[Predictions, Predictions]:
-        """Predictions by the run's views, and by one view."""
-        one = self._predict(loader, epoch)
-        if epoch == 0:
-            self.given_probabilities = are_probabilities(one.logits)
-        if self.second_view is not mirror:
-            return one, one
-        other = self._predict(loader, epoch, mirror)
-        return one._replace(logits=mean_prediction(one.logits, other.logits)), one
-
-    def _predict_all(self, epoch: int) -> tuple[Predictions, dict[str, Any]]:
-        """Predictions on the whole target, and what labels add to the record."""
-        predictions, one_view = self._predict_views(self.images.every, epoch)
+    def _predict_all(self, epoch: int) -> tuple[Predictions, Predictions, dict[str, Any]]:
+        """Predictions on the whole target by the run's views and by one, and what labels add to the record."""
+        predictions = one_view = self._predict(self.images.every, epoch)
+        if self.second_view is mirror:
+            other = self._predict(self.images.every, epoch, mirror)
+            predictions = one_view._replace(logits=mean_prediction(one_view.logits, other.logits))
         self._require_finite(predictions.logits, epoch)
         if self.record is None:
-            return predictions, {}
+            return predictions, one_view, {}
         more = {} if predictions is one_view else {"accuracy_one_view": self.record(one_view)["accuracy"]}
-        return predictions, self.record(predictions) | more
+        return predictions, one_view, self.record(predictions) | more
 
     def _keep(self, scored: Predictions | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
