@@ -142,7 +142,7 @@ def main(words: Sequence[str] | None = None) -> None:
     made = set(pd.read_csv(file)[COLUMNS[:5]].itertuples(index=False, name=None)) if file.exists() else set()
     opened = Cells(args.data, args.out, args.images, args.epochs, args.side)
     cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
-    for cell in {(cell.family, cell.pair.partition("-")[0]): cell for cell in cells}.values():
+    for cell in {(cell.family, cell.pair.partition("-")[0], cell.seed): cell for cell in cells}.values():
         opened.task(cell)  # source models, one process at a time
     todo = [(cell, variant) for cell in cells for variant in args.variants if (*cell, variant) not in made]
     with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:

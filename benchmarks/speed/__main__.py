@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed import epochs, images, large, predictions, search, step, votes
+from benchmarks.speed import epochs, images, large, methods, predictions, search, step, votes
 from benchmarks.speed.timing import HEADER, Row
 from tllib_ancon.training.run import versions
 
@@ -27,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "augmentation": images.measure_augmentation,
     "epochs": epochs.measure,
     "predictions": predictions.measure,
+    "methods": methods.measure,
 }
 
 
@@ -37,6 +38,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default="runs/speed", metavar="DIR", help="folder for the numbers")
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="by default all")
     parser.add_argument("--office31", metavar="ROOT", help="read images of this Office-31; by default drawn ones")
+    parser.add_argument(
+        "--cifar10", type=Path, metavar="DIR", help="networks and images of `methods`; by default drawn"
+    )
     parser.add_argument("-t", "--target", default="W", help="domain of Office-31")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
     parser.add_argument(
@@ -49,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if args.large is not None:
         _figures(args.out / "large.json", [("large", large.measure(args.large))])
     else:
-        own = {"root": args.office31, "target": args.target, "workers": args.workers}
+        own = {"root": args.office31, "cifar10": args.cifar10, "target": args.target, "workers": args.workers}
         _figures(args.out / "speed.json", ((name, MEASUREMENTS[name](**own)) for name in args.only))
     return 0
 

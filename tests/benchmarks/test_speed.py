@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.speed import epochs, images, large, predictions, step, votes
+from benchmarks.speed import epochs, images, large, methods, predictions, step, votes
 from benchmarks.speed.__main__ import MEASUREMENTS, main
 from benchmarks.speed.timing import median_interval, row
 from tllib_ancon.self_training import AnchoredConfidence
@@ -19,7 +19,7 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkey
         monkeypatch.setitem(MEASUREMENTS, name, lambda **_: [row("speed", [1.5, 2, 2.5], "x", at_least=3)])
     assert main(["--out", str(tmp_path)]) == 0
     assert "1.75 – 2.25" in (shown := capsys.readouterr().out)
-    assert shown.count("≥ 3  NOT MET") == 7
+    assert shown.count("≥ 3  NOT MET") == 8
     written = json.loads((tmp_path / "speed.json").read_text())
     assert list(written["figures"]) == list(MEASUREMENTS)
     assert written["figures"]["votes"][0]["met"] is False
@@ -107,3 +107,8 @@ def test_the_interval_holds_the_median_about_as_often_as_it_says_on_a_machine_th
         low, high = median_interval(noise.ravel())
         held += low <= 0 <= high
     assert 84 <= held <= 99
+
+
+def test_methods_are_timed_beside_self_training(monkeypatch) -> None:
+    monkeypatch.setattr(methods, "WAYS", {"ancon": methods.WAYS["ancon"]})
+    assert [found.unit for found in methods.measure(rounds=1, count=64)] == ["x"]

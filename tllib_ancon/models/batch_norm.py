@@ -51,14 +51,19 @@ class BatchNormPolicy:
         return model
 
     def prepare(
-        self, model: nn.Module, predict: Callable[[], Tensor], labels: Tensor | None = None
+        self,
+        model: nn.Module,
+        predict: Callable[[], Tensor],
+        predict_few: Callable[[], Tensor],
+        labels: Tensor,
     ) -> dict[str, float]:
         """Mix the source's statistics into a model whose batch-norm layers have some.
 
         Args:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
-            labels: (M,) classes that the source model predicts on the sample. Default: of a pass
+            predict_few: the same over the first images of the sample, for the agreement -> logits (F, K)
+            labels: (F,) or more, the classes that the source model predicts on the first images of the sample
 
         Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
         of the prepared model
@@ -66,10 +71,9 @@ class BatchNormPolicy:
         source = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         weight, numbers = self.mixing_weight, {}
         if weight is None:
-            labels = predict().argmax(1) if labels is None else labels
             with self.estimated(model, HALF):
-                half = predict().argmax(1)
-            numbers["agreement"] = float((half == labels.to(half.device)).float().mean())
+                half = predict_few().argmax(1)
+            numbers["agreement"] = float((half == labels[: len(half)].to(half.device)).float().mean())
             model.load_state_dict(source)
             with self.estimated(model):
                 weight = mixing_weight(predict(), numbers["agreement"])

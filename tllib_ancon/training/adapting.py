@@ -74,6 +74,10 @@ SAMPLE = 1024
 """Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""
 
 
+AGREEMENT_SAMPLE = 256
+"""Images at most of that sample, on which the source model is compared with the model of half-mixed statistics."""
+
+
 class Adaptation(TrainingLoop):
     """One run of adaptation, in any number of processes.
 
@@ -124,8 +128,11 @@ class Adaptation(TrainingLoop):
         most = SAMPLE if self.method.trains and not options.held_out_share else len(target)
         adapted, batch_size = images.adapted.dataset.domain, max(images.training.batch_size, USUAL_BATCH)
         self.sampled = torch.randperm(len(adapted), generator=torch.Generator().manual_seed(options.seed))[:most]
-        sample = adapted.subset(self.sampled)
-        self.sample = evaluation_loader(sample, transforms.evaluation, batch_size, images.training.pool)
+        few = self.sampled[:AGREEMENT_SAMPLE]
+        self.sample, self.few = (
+            evaluation_loader(adapted.subset(chosen), transforms.evaluation, batch_size, images.training.pool)
+            for chosen in (self.sampled, few)
+        )
         _refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, images.training.batch_size)
         if self.method.trains:
@@ -229,12 +236,14 @@ class Adaptation(TrainingLoop):
             return {}, self.passed
         passes: list[Predictions] = []
 
-        def predict() -> Tensor:
-            passes[:] = [self._predict(self.sample, 1)]
+        def predict(sample: ImageLoader) -> Tensor:
+            passes[:] = [self._predict(sample, 1)]
             return passes[0].logits
 
-        labels = None if self.images.num_held_out else self.first["labels"]
-        numbers = self.batch_norm.prepare(self.network, predict, labels)
+        labels = self._predict(self.few, 1).logits.argmax(1) if self.images.num_held_out else self.first["labels"]
+        numbers = self.batch_norm.prepare(
+            self.network, partial(predict, self.sample), partial(predict, self.few), labels
+        )
         return numbers, None if self.method.needs_all(0) else passes[0]
 
     def _mixes_statistics(self) -> bool:

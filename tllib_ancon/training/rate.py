@@ -13,7 +13,7 @@ from tllib_ancon import processes
 Batch = TypeVar("Batch")
 TRIAL = 1e-3
 """Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""
-PAIRS = 4
+PAIRS = 2
 
 
 def fitted_rate(
