@@ -95,8 +95,6 @@ def test_arrays_reach_the_model_by_their_names() -> None:
     np.testing.assert_allclose(tllib_ancon.predict(result.model, data).probabilities, adapted, atol=1e-6)
     assert np.abs(adapted - expected).max() > 1e-3
     assert tllib_ancon.assess(model, data, batch_size=16).images == 80
-    with pytest.raises(UserError, match=r"different lengths \(input_ids 80, attention_mask 79\)"):
-        tllib_ancon.predict(model, {**data, "attention_mask": data["attention_mask"][:79]})
 
 
 @pytest.mark.parametrize(
@@ -177,17 +175,86 @@ def test_agreement_without_batch_norm_is_of_two_views() -> None:
     assert found.indicators["agreement"] == pytest.approx((one == other).mean())
 
 
+def damaged() -> np.ndarray:
+    rows = np.zeros((20, 64), np.float32)
+    rows[[3, 11], 5] = np.nan, np.inf
+    return rows
+
+
 @pytest.mark.parametrize(
-    ("images", "message"),
+    ("data", "message"),
     [
-        (np.full((20, 64), np.nan, np.float32), "row 0: 1 with NaN or infinity"),
+        (damaged(), r"NaN or infinity in 2 rows \(3, 11\); remove"),
+        (np.full((20, 64), np.nan), r"in 20 rows \(0, 1, 2, 3, 4, \.\.\.\)"),
+        (torch.from_numpy(damaged()), r"NaN or infinity in 2 rows \(3, 11\)"),
+        ({"x": damaged()}, r"dict, x: NaN or infinity in 2 rows \(3, 11\)"),
+        ({"x": np.zeros((20, 64)), "y": np.zeros((19, 1))}, r"different lengths \(x 20, y 19\); give"),
+        ({"x": ["a", "b"]}, "dict cannot be read as arrays of numbers .* convert text"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "pad all rows to one length"),
         (np.array([["a"] * 4] * 20, dtype=object), "is no image"),
-        (np.zeros((20, 64), np.int64), "integers"),
+        (np.zeros((20, 64), np.int64), r"features are integers \(int64\); convert them to float32"),
+        (np.zeros((20, 8, 8), np.int32), r"integers \(int32\)"),
+        (torch.zeros(20, 3, 8, 8, dtype=torch.bool), r"integers \(bool\)"),
+        (np.zeros(()), r"expected the shape \(N, \.\.\.\)"),
     ],
 )
-def test_arrays_that_no_model_takes(images: np.ndarray, message: str) -> None:
+def test_arrays_that_no_model_takes(data: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        tllib_ancon.adapt(trained(), images, **QUICK)
+        tllib_ancon.adapt(trained(), data, log=str(tmp_path / "run"), **QUICK)
+    with pytest.raises(UserError, match=message):
+        tllib_ancon.predict(trained(), data)
+    assert not [*tmp_path.iterdir()]
+
+
+class Ending(nn.Module):
+    """The network with another shape of its logits."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.body, self.ending = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)), shape
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        logits = self.body(rows)
+        return logits[:, 0] if self.ending == () else logits.reshape(-1, *self.ending)
+
+
+def squeezed() -> nn.Module:
+    return Ending(())
+
+
+def dense() -> nn.Module:
+    return Ending((2, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "build", "message"),
+    [
+        (damaged(), "trained", "x.npy: NaN or infinity in 2 rows (3, 11); remove them or fill them in"),
+        (np.zeros((20, 64), np.int64), "trained", "features are integers (int64); convert them to float32"),
+        (np.zeros((20, 64)).astype(object), "trained", "Python objects in dtype.); save an array of float32"),
+        (digits()[0][:40], "squeezed", "gives (2,) of torch.float32 for 2 images where logits (2, K) are expected"),
+        (digits()[0][:40], "dense", "gives (2, 2, 2, 1) of torch.float32"),
+    ],
+)
+def test_bad_arrays_end_a_command_with_one_line(
+    rows: np.ndarray,
+    build: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.save(tmp_path / "x.npy", rows, allow_pickle=True)
+    torch.save(globals()[build]().state_dict(), tmp_path / "model.pth")
+    monkeypatch.chdir(tmp_path)
+    before = {*tmp_path.iterdir()}
+    common = ["x.npy", "-d", "Arrays", "--model", f"{__name__}:{build}", "--checkpoint", "model.pth", "-j", "0"]
+    for words in (["adapt", *common, "--log", "run"], ["predict", *common, "--out", "out.csv"]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    assert {*tmp_path.iterdir()} == before
 
 
 def test_one_logit_is_adapted_and_certified() -> None:

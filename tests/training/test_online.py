@@ -94,9 +94,17 @@ def test_what_cannot_adapt_to_a_stream(model: nn.Module, settings: dict[str, str
         tllib_ancon.online(model, **settings)
 
 
-def test_a_batch_of_one_sample_is_an_error() -> None:
+@pytest.mark.parametrize("method", ["tent", "eta", "roid", "ancon-auto"])
+def test_a_bad_batch_is_an_error_and_changes_nothing(method: str) -> None:
+    adapting = tllib_ancon.online(network(), method=method)
+    first, second = stream(2)
+    adapting(first)
+    again = copy.deepcopy(adapting)
     with pytest.raises(UserError, match="at least two samples"):
-        tllib_ancon.online(network())(stream(1)[0][:1])
+        adapting(first[:1])
+    with pytest.raises(UserError, match="are not finite; leave out"):
+        adapting(torch.where(first > 2, torch.nan, first))
+    assert torch.equal(adapting(second), again(second))
 
 
 def test_the_parts_of_roid_are_their_equations() -> None:

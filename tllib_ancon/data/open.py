@@ -137,8 +137,8 @@ def as_domain(
 def open_arrays(file: str | Path) -> Domain:
     """The rows of a file ``x.npy`` (N, ...), mapped from disk, with the labels of a ``y.npy`` (N,) beside it."""
     labels = Path(file).with_name("y.npy")
-    with reading(file, "an array"):
-        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    with reading(file, "an array", "; save an array of float32 with numpy.save"):
+        rows = np.lib.format.open_memmap(file, mode="r")
     with reading(labels, "labels"):
         known = np.load(labels, allow_pickle=False) if labels.is_file() else None
     return as_domain(rows, labels=known, name=Path(file).stem)

@@ -13,21 +13,35 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.images import Images, Positions
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import UserError, reading
 
 ARRAYS = "Arrays"
 """Name of the dataset whose root is a file ``x.npy`` (N, ...); labels may lie beside it in ``y.npy`` (N,)."""
 
+CHECKED = 2**27
+"""Bytes of an array up to which all rows are checked before anything is written; of a larger one as they are read."""
+
 Array = np.ndarray[Any, Any] | Tensor
 
 
-class Rows(Images):
-    """The rows of an array or tensor (N, ...) of floats, which a model takes without any preprocessing."""
+class Tensors(Images):
+    """Rows of arrays, which a model takes without any preprocessing."""
 
     holds_tensors = True
 
+    def content(self) -> bytes:
+        """Checksums of at most eight rows."""
+        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
+        return b"".join(hashlib.sha256(np.asarray(self.image(at)).tobytes()).digest() for at in sampled)
+
+
+class Rows(Tensors):
+    """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
+
     def __init__(self, rows: Array, name: str):
         self.rows, self.name = rows, name
+        if rows.nbytes <= CHECKED:
+            self.at(np.arange(len(rows)))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -41,14 +55,8 @@ class Rows(Images):
             found = self.rows[torch.from_numpy(positions)].detach().cpu().float()
         else:
             found = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
-        bad = positions[~found.reshape(len(found), -1).isfinite().all(1).numpy()]
-        if len(bad):
-            some = ", ".join(map(str, bad[:5].tolist()))
-            raise UserError(f"{self.name}, row {some}: {len(bad)} with NaN or infinity; remove them or fill them in")
+        require_finite(found, self.name, positions)
         return found
-
-    def content(self) -> bytes:
-        return content_of(self)
 
 
 @dataclass(frozen=True)
@@ -75,38 +83,34 @@ class Layout:
         return ((), {**named, **self.unpack(args[0])}) if packed else None
 
 
-class Mapped(Images):
+class Mapped(Tensors):
     """Several arrays with as many rows, which a model takes by their names."""
 
-    holds_tensors = True
-
     def __init__(self, arrays: Mapping[str, Any], name: str):
-        self.arrays = {key: torch.as_tensor(array) for key, array in arrays.items()}
-        if len({len(array) for array in self.arrays.values()}) != 1:
-            lengths = ", ".join(f"{key} {len(array)}" for key, array in self.arrays.items())
-            raise UserError(f"{name}: the arrays have different lengths ({lengths}); give each a row for every sample")
-        self.name = name
+        with reading(name, "arrays of numbers", "; convert text to numbers and pad all rows to one length"):
+            self.arrays = {key: torch.as_tensor(array) for key, array in arrays.items()}
+            lengths = {key: len(array) for key, array in self.arrays.items()}
+        if len({*lengths.values()}) != 1:
+            shown = ", ".join(f"{key} {length}" for key, length in lengths.items())
+            raise UserError(f"{name}: the arrays have different lengths ({shown}); give each a row for every sample")
         floats = [key for key, array in self.arrays.items() if array.is_floating_point()]
+        for key in floats:
+            require_finite(self.arrays[key], f"{name}, {key}", np.arange(len(self)))
         self.layout = Layout({key: array.shape[1:] for key, array in self.arrays.items()}, floats)
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
     def image(self, position: int) -> Tensor:
-        rows = {key: array[position] for key, array in self.arrays.items()}
-        for key in self.layout.floats:
-            if not rows[key].isfinite().all():
-                raise UserError(f"{self.name}, row {position} of {key}: it has NaN or infinity; remove the row")
-        return self.layout.pack({key: row[None] for key, row in rows.items()})[0]
-
-    def content(self) -> bytes:
-        return content_of(self)
+        return self.layout.pack({key: array[position : position + 1] for key, array in self.arrays.items()})[0]
 
 
-def content_of(images: Images) -> bytes:
-    """Checksums of at most eight rows."""
-    sampled = np.unique(np.linspace(0, len(images) - 1, 8).astype(int)).tolist()
-    return b"".join(hashlib.sha256(np.asarray(images.image(at)).tobytes()).digest() for at in sampled)
+def require_finite(rows: Tensor, name: str, positions: Positions) -> None:
+    """Raise an error that names the rows (B, ...) at these positions that have NaN or infinity."""
+    bad = positions[~rows.reshape(len(rows), -1).isfinite().all(1).cpu().numpy()].tolist()
+    if bad:
+        some = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)
+        raise UserError(f"{name}: NaN or infinity in {len(bad)} rows ({some}); remove them or fill them in")
 
 
 def _as_integers(values: Tensor) -> Tensor:
@@ -117,15 +121,13 @@ def rows_of(data: Any, name: str) -> Images | None:
     """Rows of an array, tensor or mapping that holds no images; None for all else."""
     if isinstance(data, Mapping):
         return Mapped(data, name)
-    if not isinstance(data, np.ndarray | Tensor) or not len(data):
+    if not isinstance(data, np.ndarray | Tensor):
         return None
-    if isinstance(data, Tensor):
-        floats = data.is_floating_point()
-        integers = not floats and data.ndim < 3
-    else:
-        first = np.asarray(data[0])
-        images = first.ndim == 3 and first.shape[-1] in (1, 3) and first.min() >= 0 and first.max() <= 1
-        floats, integers = data.dtype.kind == "f" and not images, data.dtype.kind in "iub" and data.ndim < 3
-    if integers:
-        raise UserError(f"{name}: features are integers ({data.dtype}); convert them to float32")
-    return Rows(data, name) if floats else None
+    name, kind = getattr(data, "filename", None) or name, str(data.dtype).removeprefix("torch.")
+    if data.ndim == 0:
+        raise UserError(f"{name}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
+    if kind.startswith(("int", "uint", "bool")) and (kind != "uint8" or data.ndim < 3):
+        raise UserError(f"{name}: features are integers ({kind}); convert them to float32")
+    first = np.asarray(data[0]) if len(data) and isinstance(data, np.ndarray) else np.empty(0)
+    images = first.ndim == 3 and first.shape[-1] in (1, 3) and first.min() >= 0 and first.max() <= 1
+    return Rows(data, name) if len(data) and "float" in kind and not images else None

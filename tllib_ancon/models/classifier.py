@@ -217,8 +217,8 @@ def as_classifier(
     if not fits or not logits.is_floating_point():
         raise OtherOutput(
             f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
-            "expected; wrap it in a module that returns the logits alone. `method=adabn` takes any output, and "
-            "`method=tent` logits (B, K, H, W)"
+            "expected; wrap it in a module that returns these, of one logit (B, 1). In Python `method=adabn` takes any "
+            "output, and `method=tent` logits (B, K, H, W), without `log`"
         )
     if head is not None and not calls.get(head):
         raise UserError(f"the model does not call its module {head} on (B, D); `head` must name one after pooling")

@@ -82,10 +82,11 @@ class Online(nn.Module):
             with torch.no_grad():
                 return output_for(self.model, batch)
         with torch.enable_grad():
-            logits = own_logits_of(self.model, batch)
+            logits, average = own_logits_of(self.model, batch), self.average
             loss, prediction = self._loss(batch, logits)
-            if not loss.isfinite():
-                raise UserError("the loss of this batch is not finite; leave out samples with NaN or infinity")
+            if not (loss.isfinite() and prediction.isfinite().all()):
+                self.average = average
+                raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN or infinity")
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
