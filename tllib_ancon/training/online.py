@@ -86,7 +86,7 @@ class Online(nn.Module):
             loss, prediction = self._loss(batch, logits)
             if not (loss.isfinite() and prediction.isfinite().all()):
                 self.average = average
-                raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN or infinity")
+                raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN")
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
