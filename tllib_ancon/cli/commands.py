@@ -105,9 +105,9 @@ def adapt(config: AdaptConfig) -> None:
         return
     if not config.quiet:
         measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
-        metrics, picture = {config.method: [result.metrics]}, Path(str(config.log), "visualize", "epochs.png")
+        runs, picture = [(config.method, 0, result.metrics)], Path(str(config.log), "visualize", "epochs.png")
         picture.parent.mkdir(exist_ok=True)
-        write_whole(picture, lambda file: draw_curves(metrics, file, measures))
+        write_whole(picture, lambda file: draw_curves(runs, file, measures))
     print(result_summary(result.summary))
     say(f"model: {Path(str(config.log), 'checkpoints', 'best.pth')}")
     if not config.quiet:
@@ -328,7 +328,8 @@ def demo(config: DemoConfig) -> None:
         directories = demo.directories(block)
         rows = summarize(results(directories))
         summary |= {block: rows} if block else rows
-        trained = {method: [run.metrics() for run in runs] for method, runs in directories.items() if method != "adabn"}
+        seeds_of = {method: enumerate(runs) for method, runs in directories.items() if method != "adabn"}
+        trained = [(method, seed, run.metrics()) for method, runs in seeds_of.items() for seed, run in runs]
         draw_curves(trained, out / f"curves{ending(block)}.png")
         print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
     summary["seconds"] = round(time.perf_counter() - started, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,22 +18,23 @@ WITHOUT_LABELS = {
 
 
 def draw_curves(
-    metrics: Mapping[str, Sequence[Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
+    runs: Iterable[tuple[str, int, Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
 ) -> None:
     """A figure with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
-    ``metrics`` is method -> one list of epoch metrics a seed; a method has no line where its epochs lack the
-    measure."""
+    ``runs`` are method, seed and the metrics of each epoch. Runs of one method and seed are averaged. A method has no
+    line where its epochs lack the measure."""
     import pandas as pd  # here, as matplotlib: commands that draw nothing start sooner
     from matplotlib.figure import Figure
 
-    runs = {(method, seed): pd.DataFrame(run) for method, seeds in metrics.items() for seed, run in enumerate(seeds)}
-    epochs = pd.concat(runs, names=["method", "seed"]).reset_index(["method", "seed"]).set_index("epoch")
-    drawn = [name for name in measures if name in epochs and epochs[name].notna().any()]
+    epochs = pd.concat([pd.DataFrame(metrics).assign(method=method, seed=seed) for method, seed, metrics in runs])
+    epochs = epochs.reindex(columns=["method", "epoch", "seed", *measures])
+    means = epochs.groupby(["method", "epoch", "seed"], sort=False).mean(skipna=False)
+    drawn = [name for name in measures if means[name].notna().any()]
     figure = Figure(figsize=(2 + 4 * max(2, len(drawn)), 4), layout="constrained")
     entries: dict[str, Any] = {}
     for panel, name in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
-        for number, method in enumerate(metrics):
-            own = epochs[epochs.method == method].pivot(columns="seed", values=name).dropna()
+        for number, method in enumerate(means.index.unique("method")):
+            own = means[name][method].unstack("seed").dropna()
             if len(own):
                 color = f"C{number % 10}"
                 (line,) = panel.plot(own.index, own.mean(axis=1), marker=".", color=color)

@@ -120,13 +120,8 @@ def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str
     runs = compared_everywhere(runs)
     if not (runs.metrics.map(len) > 1).any():
         return None
-    metrics: dict[str, list[list[Any]]] = {}
-    for (method, _), own in runs.groupby(["label", "seed"], sort=False).metrics:
-        lines = pd.concat(map(pd.DataFrame, own)).reindex(columns=["epoch", *measures])
-        means = lines.groupby("epoch").mean(skipna=False).reset_index()
-        metrics.setdefault(plain(method), []).append(means.to_dict("records"))
     file = io.BytesIO()
-    draw_curves(metrics, file, measures)
+    draw_curves(zip(runs.label.map(plain), runs.seed, runs.metrics, strict=True), file, measures)
     pairs = len(runs[["target", "column"]].drop_duplicates())
     over = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
     return Picture(name, f"{what} by epoch{over}; the band is the range over seeds", file.getvalue())

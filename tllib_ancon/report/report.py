@@ -19,7 +19,7 @@ from tllib_ancon.report import tables
 from tllib_ancon.report.figures import figures
 from tllib_ancon.report.formats import rendered
 from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.runs import compared, read_runs, refuse_mixed_settings, runs_csv, some
+from tllib_ancon.report.runs import compared, decided, read_runs, refuse_mixed_settings, runs_csv, some
 from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
 from tllib_ancon.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
@@ -125,9 +125,8 @@ def _deviations(runs: pd.DataFrame, plan: Plan) -> list[str]:
         start = one.name.split("/")[0]
         if one.command == "adapt" and start not in planned:
             source = of_plan[one.needs].config.to_dict() if one.needs else {}
-            stages = {"": resolve(one.config, TrainedModel(recorded=source)).to_dict(), "source ": source}
-            both = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
-            known = {called: ASSUMED.get(name) if value is None else value for called, name, value in both}
+            known = decided(resolve(one.config, TrainedModel(recorded=source)).to_dict(), source)
+            known |= {name: ASSUMED.get(name.split()[-1]) for name, value in known.items() if value is None}
             planned[start] = json.loads(json.dumps(known))
     found = []
     for run in runs.itertuples():

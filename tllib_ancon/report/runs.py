@@ -152,16 +152,13 @@ def _read(path: Path) -> list[dict[str, Any]]:
         column = corrupted[1] if corrupted else f"{domains['source']}-{target}" if domains["source"] else target
         is_imagenet = config["checkpoint"] == "imagenet"
         start = "imagenet" if is_imagenet else showable(source.get("method", "checkpoint"))
-        stages = {"": config, "source ": source}
-        decided = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
         found = {
             "path": path,
             "config": config,
             "source": source,  # of the run that made its source model; empty if that is not found
             "result": result,
             "metrics": metrics,  # a line an epoch, the source model first
-            # what decides its numbers
-            "settings": {called: value for called, name, value in decided if name not in (*IDENTITY, *NOT_SETTINGS)},
+            "settings": decided(config, source),
             "start": start,  # how the source model was made: a pre-training method, ``imagenet``, or ``checkpoint``
             "method": method,
             "label": label(start, method),
@@ -181,6 +178,13 @@ def _read(path: Path) -> list[dict[str, Any]]:
             found |= {prefix + name: float(model.get(name, math.nan)) for name in NUMBERS}
             found[f"{prefix}per_class_accuracy"] = model.get("per_class_accuracy")
         return [found]
+
+
+def decided(config: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide the numbers of a run, those of its source stage under ``source NAME``."""
+    stages = {"": config, "source ": source}
+    both = ((stage + name, name, value) for stage, own in stages.items() for name, value in own.items())
+    return {called: value for called, name, value in both if name not in (*IDENTITY, *NOT_SETTINGS)}
 
 
 def _own_defaults(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
