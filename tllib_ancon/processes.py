@@ -7,7 +7,7 @@ all samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,13 +111,13 @@ class Shard:
         return range(self.rank, self.num_samples, self.world_size)
 
     @property
-    def padded_positions(self) -> list[int]:
+    def padded_positions(self) -> Sequence[int]:
         """``positions``, equally many for every process: ⌈N / W⌉, the last one repeated if needed. The function
         :func:`interleave` restores the order of the N samples from all processes; rows after the first N are
         repetitions."""
         rows = -(-self.num_samples // self.world_size)
-        own = list(self.positions) or [0]
-        return own + own[-1:] * (rows - len(own))
+        own = self.positions or [0]
+        return own if len(own) >= rows else [*own, own[-1]]
 
     def rows(self, positions: Tensor) -> Tensor:
         """Positions among all N of samples in the shard -> their rows in it."""

@@ -95,7 +95,7 @@ def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say
     memory or a lack of room. Items of a dataset may be random, and in memory already."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
-    if isinstance(domain.images, Items):
+    if not sizes or isinstance(domain.images, Items):
         return domain
     if size > min(room, NOTABLE):
         kept = "stay in memory" if size <= room else "are not kept in memory; `cache` keeps them on disk"
