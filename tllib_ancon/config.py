@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+from annotated_types import Ge, Interval
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
@@ -18,22 +19,17 @@ from tllib_ancon import methods
 from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.settings import UNREAD, Flag, Settings, flag_of, redefined, settings_of
 from tllib_ancon.shared_settings import (
-    CRITERIA_OF_AN_EPOCH,
     RATES,
-    BelowOne,
     Count,
-    Criterion,
     DataConfig,
     Fraction,
     ImageConfig,
-    Loss,
     ModelConfig,
     NetworkConfig,
     OptimizationConfig,
     RunConfig,
     Seed,
     StartConfig,
-    Steps,
     Threads,
     Width,
 )
@@ -42,6 +38,14 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+BelowOne = Annotated[float, Interval(ge=0, lt=1)]
+Steps = Annotated[int, Ge(1)]
+Loss = Literal["cross-entropy", "belief-matching"]
+Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
+
+CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
+"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
 
 STANDARD_OUTPUT = "-"
 """The file name of standard output."""

@@ -122,13 +122,5 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())[:MOST_CHARACTERS]
 
 
-def megabytes(count: int) -> str:
-    """Format a number of bytes as MB, rounded up, so that only 0 bytes are 0 MB."""
-    whole, rest = divmod(count, 10**6)
-    if whole >= 10:
-        return f"{whole + (rest > 0):,} MB"
-    return f"{whole}.{-(-rest // 10**5)} MB" if rest <= 900_000 else f"{whole + 1}.0 MB"
-
-
 def _letters(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")

@@ -178,8 +178,7 @@ def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: as :func:`create`
     """
-    resolved = _resolved(name, given)
-    return {option: getattr(resolved, option) for option in settings_of(type(resolved))}
+    return dict(_resolved(name, given))
 
 
 def training_defaults(name: str) -> dict[str, Any]:

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Gt, Interval
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import UNREAD, Flag, Settings
 
-TrainResizing = Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"]
-EvaluationResizing = Literal["default", "res.", "keep-ratio"]
 RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
 
 Positive = Annotated[float, Gt(0)]
 Fraction = Annotated[float, Interval(gt=0, le=1)]
-BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 Count = Annotated[int, Interval(ge=0, le=4096)]
 Threads = Annotated[int, Interval(ge=1, le=4096)]
 Pixels = Annotated[int, Interval(ge=1, le=16_384)]
 Width = Annotated[int, Interval(ge=1, le=1_000_000)]
-Steps = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
-Loss = Literal["cross-entropy", "belief-matching"]
-Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
-
-CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
-"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
 
 
 class DataConfig(Settings):
@@ -98,11 +89,11 @@ class ImageConfig(Settings):
 
     FLAG = Flag(group="images")
 
-    train_resizing: TrainResizing | None = None
+    train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] | None = None
     """Resizing and cropping of training images. `default`: to a square, then a random resized crop. `cen.crop`,
     `ran.crop`: to a square, then its centre or a random crop. `res.`: to a square. `keep-ratio`: by the shorter side,
     then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
-    val_resizing: EvaluationResizing | None = None
+    val_resizing: Literal["default", "res.", "keep-ratio"] | None = None
     """Resizing and cropping for evaluation. `default`: to a square, then its centre. `res.`: to a square. `keep-ratio`:
     by the shorter side, then the centre. Default: as in training."""
     resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None

@@ -189,5 +189,6 @@ def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: i
     train = (device_augmentation if options.device_augmentation else train_transform)(scene.transforms)
     transforms = Transforms(train, evaluation_transform(scene.transforms))
     labels = np.zeros(len(domain), dtype=int) if way.labelled else None
-    target = inputs.cached(options, transforms, replace(domain, classes=numbered(NUM_CLASSES), labels=labels))
+    target = replace(domain, classes=numbered(NUM_CLASSES), labels=labels)
+    target, transforms = inputs.prepared(options, model, target, transforms)
     return Adaptation(model, target, options, run, transforms, Progress(quiet=True))

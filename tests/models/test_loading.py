@@ -157,8 +157,7 @@ def test_several_networks_in_one_file_are_named(tmp_path: Path) -> None:
 
 
 def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_path: Path) -> None:
-    message = r"for 7 classes, the dataset has 5 \(fc\.weight has shape \(7, \d+\), expected \(5, \d+\)\)"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="has 7 classes, the dataset has 5"):
         load(saved(resnet(7).state_dict(), tmp_path), "test_resnet", K)
     assert load(saved(resnet(7).state_dict(), tmp_path), "test_resnet").num_classes == 7
     shot = shot_classifier(create_backbone("small_cnn"), 7)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -23,7 +22,7 @@ from tllib_ancon.paper.local import RECORD, EngineConfig, Local, finished, share
 from tllib_ancon.paper.plan import Plan, Run
 from tllib_ancon.settings import Flag
 from tllib_ancon.text import say, showable
-from tllib_ancon.training.files import lock_folder, write_bytes
+from tllib_ancon.training.files import lock_folder, write_json
 
 
 class BenchmarkConfig(EngineConfig):
@@ -101,8 +100,7 @@ def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
 def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) -> int:
     def record(failures: Mapping[str, str]) -> None:
         listed = [{"run": run, "reason": reason} for run, reason in failures.items()]
-        content = {"table": plan.extends or plan.table, "root": root, "failures": listed}
-        write_bytes(out / RECORD, (json.dumps(content, indent=2) + "\n").encode())
+        write_json(out / RECORD, {"table": plan.extends or plan.table, "root": root, "failures": listed})
 
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out):

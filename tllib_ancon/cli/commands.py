@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -36,7 +35,7 @@ from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
 from tllib_ancon.shared_settings import Count, DataConfig
 from tllib_ancon.text import say
-from tllib_ancon.training.files import new_file, write_bytes, write_whole
+from tllib_ancon.training.files import new_file, write_json, write_whole
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ class Command:
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
         settings = {**{name: settings[name] for name in self.positional}, **settings, **self.more()}
-        aliases = {name: setting.alias for name, setting in settings.items() if setting.alias}
-        return Flags(settings, self.positional, self.needed, aliases)
+        return Flags(settings, self.positional, self.needed)
 
     def add_arguments(self, parser: Parser) -> None:
         parser.add_argument(
@@ -70,13 +68,9 @@ class Command:
         return self.act(self.configured(args)) or 0
 
     def configured(self, args: argparse.Namespace) -> Any:
-        """The configuration that these arguments make, with the file that ``--config`` names."""
-        return self.made(args, {} if args.config is None else read_file(args.config))
-
-    def made(self, args: argparse.Namespace, file: Mapping[str, Any]) -> Any:
-        """The configuration of the settings in the file and on the command line, which win. An error about a setting of
-        the file begins with the file."""
-        flags = self.flags
+        """The configuration of the settings on the command line and in the file of ``--config``, which they override.
+        An error about a setting of the file begins with the file."""
+        flags, file = self.flags, {} if args.config is None else read_file(args.config)
         given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
         optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too
         if missing := [flags.shown(name) for name in flags.needed if name not in optional and not given.get(name)]:
@@ -120,18 +114,12 @@ def pretrain(config: PretrainConfig) -> None:
     from tllib_ancon import pretrain
     from tllib_ancon.training import devices
 
-    result = pretrain(config)
+    selected = pretrain(config)["selected"]
     if devices.is_main():
-        say(f"{summary(result)}; model in {config.log}")
+        images = "held-out source images" if config.method == "erm" else "the target"
+        accuracy = f": accuracy {selected['accuracy']:.2f} % on {images}" if "accuracy" in selected else ""
+        say(f"{config.method}, epoch {selected['epoch']}{accuracy}; model in {config.log}")
         say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint {config.log}")
-
-
-def summary(result: Mapping[str, Any]) -> str:
-    """What came out of a first stage, in one line; of CDAN and MDD the accuracy on the target, where it has labels."""
-    selected = result["selected"]
-    images = "held-out source images" if result["method"] == "erm" else "the target"
-    accuracy = f": accuracy {selected['accuracy']:.2f} % on {images}" if "accuracy" in selected else ""
-    return f"{result['method']}, epoch {selected['epoch']}{accuracy}"
 
 
 def predict(config: PredictionsConfig) -> None:
@@ -164,7 +152,7 @@ def assess(config: AssessConfig) -> None:
         say("next: repeat the command with --questions FILE, which lists images to label")
     if "json" in out:
         written = {name: value for name, value in vars(found).items() if name != "source"}
-        write_bytes(out["json"], (json.dumps(written, indent=2, default=list) + "\n").encode())
+        write_json(out["json"], written, default=list)
 
 
 def certify(config: CertifyConfig) -> None:
@@ -214,8 +202,7 @@ def check(config: CheckConfig) -> int:
     if not found.problems:
         say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint FILE")
     if config.json_file:
-        content = {"root": config.root, "data": config.data, **asdict(found)}
-        write_bytes(Path(config.json_file), (json.dumps(content, indent=2) + "\n").encode())
+        write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(found)})
     return 1 if found.problems else 0
 
 
@@ -262,7 +249,7 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
     for name, accuracy in zip(classes, scores.get("per_class_accuracy", ()), strict=False):
         say(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
     if file:
-        write_bytes(Path(file), (json.dumps(scores, indent=2) + "\n").encode())
+        write_json(Path(file), scores)
 
 
 class ReportConfig(Settings):
@@ -333,7 +320,7 @@ def demo(config: DemoConfig) -> None:
         draw_curves(trained, out / f"curves{ending(block)}.png")
         print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
     summary["seconds"] = round(time.perf_counter() - started, 1)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(out / "summary.json", summary)
     say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
     if len(demo.seeds) < 5:
         print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -26,7 +26,6 @@ class Flags:
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     needed: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
-    names: Mapping[str, str] = field(default_factory=dict)  # setting -> its name here, where that is another
 
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups, and what is needed to its usage line. Its short help text lists the
@@ -48,21 +47,20 @@ class Flags:
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         values = vars(args)
-        found = {name: values[dest] for name in self.settings if (dest := self.names.get(name, name)) in values}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-
-    def flag(self, name: str) -> str:
-        """The flag of a setting, for a message."""
-        return flag(self.names.get(name, name))
+        given = {name: values[dest] for name in self.settings if (dest := self._destination(name)) in values}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""
         return name.upper() if name in self.positional else "/".join(self._words(name))
 
+    def _destination(self, name: str) -> str:
+        return self.settings[name].alias or name
+
     def _words(self, name: str) -> list[str]:
         if name in self.positional:
             return [name]
-        words = filter(None, (flag(self.names.get(name, name)), flag_of(self.settings[name]).also))
+        words = filter(None, (flag(self._destination(name)), flag_of(self.settings[name]).also))
         return sorted(words, key=lambda word: word.startswith("--"))
 
     def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], dict[str, Any]]]:
@@ -75,7 +73,7 @@ class Flags:
         if name in self.positional:
             yield words, {**options, "nargs": "*" if items else "?", "metavar": self._metavar(name)}
         elif bool in kinds:
-            options |= {"dest": self.names.get(name, name), "action": "store_const"}
+            options |= {"dest": self._destination(name), "action": "store_const"}
             off = [f"--no-{word[2:]}" for word in words if word.startswith("--") and not name.startswith("no_")]
             for value, these in ((True, words), (False, off)):
                 hidden = {"help": argparse.SUPPRESS} if value is (setting.default is True) else {}
@@ -85,7 +83,7 @@ class Flags:
             number = (_number(setting.annotation) if len(kinds) == 1 else None) or str
             several = {"nargs": "+" if items[-1] is Ellipsis else len(items)} if items else {}
             kind = {"type": partial(_word_as, number), "metavar": self._metavar(name)}
-            yield words, {**options, **several, **kind, "dest": self.names.get(name, name)}
+            yield words, {**options, **several, **kind, "dest": self._destination(name)}
 
     def _metavar(self, name: str) -> str | tuple[str, ...]:
         setting = self.settings[name]

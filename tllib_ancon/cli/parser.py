@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tllib_ancon.errors import UserError, unknown_name
@@ -18,12 +18,12 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def spelled(message: str, of: Callable[[str], str] = flag) -> str:
-    """A message with the flags that set what it names in backticks; ``of``: name of a setting -> its flag."""
+def spelled(message: str) -> str:
+    """A message with the flags of the settings that it names in backticks."""
 
     def words(match: re.Match[str]) -> str:
         name, value = match.groups()
-        return of(name) if value in (None, "True") else f"{of(name)} {value}"
+        return flag(name) if value in (None, "True") else f"{flag(name)} {value}"
 
     return SETTING.sub(words, message)
 

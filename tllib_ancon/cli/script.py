@@ -21,7 +21,7 @@ from tllib_ancon.settings import settings_of
 from tllib_ancon.shared_settings import DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig
 from tllib_ancon.text import say
 from tllib_ancon.toolkit.script import run_script
-from tllib_ancon.training.files import sha256, write_bytes
+from tllib_ancon.training.files import sha256, write_json
 
 MARK, SECOND, RESULT = "script.json", "adapt", "result.json"
 """In the script's log directory: the mark of a finished first stage, the folder of the adaptation, and there the file
@@ -88,7 +88,7 @@ def remember(log: Path, script: str, words: list[str], arguments: Mapping[str, A
     own = {"script": os.path.realpath(script), "words": words, "overwrite": overwrite}
     mark = {**own, "sha256": sums, "arguments": dict(arguments)}
     (log / SECOND / RESULT).unlink(missing_ok=True)
-    write_bytes(log / MARK, (json.dumps(mark, indent=2, skipkeys=True, default=lambda value: None) + "\n").encode())
+    write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
 
 
 def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str, Any]) -> dict[str, Any] | None:

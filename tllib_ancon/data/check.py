@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.data.domain import class_folders, require_same_order
+from tllib_ancon.data.domain import require_same_order
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.hugging_face import HUGGING_FACE
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB
@@ -58,7 +58,7 @@ def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: 
                 checked.problems.append(f"{code}: {part.images} images are listed, and {dataset} has {part.expected}")
             if dataset in TLLIB:
                 order = {name: label for label, name in enumerate(domain.classes)}
-                require_same_order(class_folders(domain.paths, domain.labels), order, code, f"TLLib's {dataset}")
+                require_same_order(domain.class_folders, order, code, f"TLLib's {dataset}")
         except UserError as error:
             checked.problems.append(f"{part.domain}: {error}")
     if dataset not in TLLIB and not checked.problems:

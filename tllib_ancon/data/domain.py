@@ -7,17 +7,16 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+from torch import Tensor
 
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
 from tllib_ancon.errors import UserError
-
-if TYPE_CHECKING:
-    from PIL import Image
-    from torch import Tensor
 
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
@@ -111,6 +110,11 @@ class Domain:
         """The same images with every label removed: what adaptation is given."""
         return replace(self, labels=None)
 
+    @cached_property
+    def class_folders(self) -> dict[str, int]:
+        """:func:`class_folders` of its images."""
+        return class_folders(self.paths, self.labels)
+
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
         digest = hashlib.sha256(self.images.content())
@@ -147,3 +151,18 @@ def require_same_order(here: Mapping[str, int], there: Mapping[str, int], name: 
             f"the class orders differ: {folder!r} has label {here[folder]} in {name} and {there[folder]} in {other} "
             f"({len(differing)} classes differ); give every list the same labels"
         )
+
+
+def record_of(*domains: Domain) -> dict[str, Any]:
+    """What ``config.json`` records of images: a run continues on the same ones alone."""
+    first = domains[0]
+    for domain in domains:
+        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+    return {
+        "classes": list(first.classes),
+        "class_folders": first.class_folders,
+        "images": {
+            domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
+            for domain in domains
+        },
+    }

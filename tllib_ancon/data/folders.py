@@ -168,8 +168,6 @@ def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:
     names = tree.folders(folder)
     if not names and tree.images(folder):
         raise UserError(f"{folder} holds images and no folder a class; `data` {FOLDER} reads images without labels")
-    if not names:
-        raise UserError(f"{folder} is empty; expected a folder a class, with images in it")
     if not given and not any(tree.images(folder / name) for name in names):
         inner = next((name for name in names if tree.folders(folder / name)), None)
         hint = f"; if {inner!r} is a domain, name it in the place of the root" if inner else ""

@@ -9,16 +9,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
 from tllib_ancon.errors import UserError, one_line, reading
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -189,8 +188,6 @@ class Items(Images):
 
 def _as_image(item: Any, where: str) -> Image.Image | Tensor:
     """The image of an item: a PIL image in RGB, or a float tensor (C, H, W)."""
-    import torch
-
     if isinstance(item, Mapping):
         item = [*(item[name] for name in IMAGE_NAMES if name in item), *item.values()]
     found: Any = next(iter(item), None) if isinstance(item, tuple | list) else item
@@ -198,12 +195,12 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
         return to_rgb(found)
     if isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind == "f":
         found = torch.from_numpy(found)
-    if isinstance(found, torch.Tensor) and found.is_floating_point() and found.ndim and found.numel():
+    if isinstance(found, Tensor) and found.is_floating_point() and found.ndim and found.numel():
         if not found.isfinite().all():
             raise UserError(f"{where}: it has NaN or infinity; remove it or fill it in")
         return found.detach().cpu()
     pixels = found
-    if isinstance(found, torch.Tensor) and found.ndim == 3 and found.numel():
+    if isinstance(found, Tensor) and found.ndim == 3 and found.numel():
         pixels = found.movedim(0, -1).cpu().numpy()
     if isinstance(pixels, np.ndarray) and pixels.size:
         pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels

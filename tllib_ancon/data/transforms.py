@@ -76,7 +76,7 @@ class Preprocessing:
     floor_crop: bool = False  # round an evaluation crop's corner down, as transformers; else as torchvision
     assumed: str | None = None  # what is said of it where it is not known but assumed
     train_resizing: str = "default"
-    scale: tuple[float, float] = (0.5, 1.0)  # least and largest share of the area in the random resized crop
+    scale: tuple[float, float] = (0.5, 1.0)  # least and largest fraction of the area in the random resized crop
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # least and largest width / height of it
     padding: int = 0
     rotation: float = 0.0

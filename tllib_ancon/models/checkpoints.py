@@ -165,7 +165,7 @@ def recognize(state: Mapping[str, Tensor]) -> Layout | None:
 
 
 def rebuild_model(
-    layout: Layout, backbone: nn.Module, num_classes: int | None = None, pool: bool = True, finetune: bool = True
+    layout: Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
 ) -> BottleneckClassifier:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
 
@@ -198,7 +198,6 @@ def rebuild_model(
         last = "parametrizations.weight.original1" if layout.head == WEIGHT_NORM_HEAD else "weight"
         head = first = linear("head", last, width)
         head = weight_norm(head) if layout.head == WEIGHT_NORM_HEAD else head
-    require_classes(num_classes, f"head.{last}", tensors["head"][last])
     own = {name: tensor for name, tensor in backbone.state_dict().items() if name.startswith("fc.")}
     theirs = {name: tensor for name, tensor in tensors["backbone"].items() if not name.startswith("fc.")}
     tensors["backbone"] = theirs | own  # TLLib's keep an unused ImageNet classifier, dalib's and ours do not
@@ -216,16 +215,6 @@ def _canonical(name: str) -> str:
         index = 3 * int(block[1].partition(".")[0]) + (block[2] == "bn")
         name = f"bottleneck.{index}.{block[3]}"
     return name
-
-
-def require_classes(wanted: int | None, name: str, weight: Tensor) -> None:
-    """Raise an error for a checkpoint of another number of classes, the rows of this weight of its head."""
-    found, *rest = weight.shape
-    if wanted is not None and found != wanted:
-        raise UserError(
-            f"the checkpoint is for {found} classes, the dataset has {wanted} ({name} has shape {tuple(weight.shape)}, "
-            f"expected {(wanted, *rest)}); give a checkpoint of the same classes"
-        )
 
 
 def export_state_dict(classifier: nn.Module) -> dict[str, Tensor]:

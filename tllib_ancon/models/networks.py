@@ -23,16 +23,10 @@ from torchvision.models import resnet
 
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.models.checkpoints import (
-    load_into,
-    load_state_dict,
-    rebuild_model,
-    recognize,
-    require_classes,
-    without_prefix,
-)
+from tllib_ancon.models.checkpoints import load_into, load_state_dict, rebuild_model, recognize, without_prefix
 from tllib_ancon.models.classifier import (
     Classifier,
+    NetworkClassifier,
     as_classifier,
     described,
     output_of,
@@ -124,14 +118,11 @@ def load(
             weights = without_prefix(load_state_dict(pretrained_weights), network)
             load_into(network, weights, source=str(pretrained_weights))
         classifier = as_classifier(network, finetune=False)
-        if num_classes not in (None, classifier.num_classes):
-            found = f"`checkpoint` imagenet has {classifier.num_classes} classes"
-            raise UserError(f"{found}, the dataset has {num_classes}")
     else:
         state = load_state_dict(checkpoint)
         if layout := recognize(state):
             backbone = create_backbone(arch, pretrained=False, options=arch_options)
-            classifier = rebuild_model(layout, backbone, num_classes, pool, not scratch)
+            classifier = rebuild_model(layout, backbone, pool, not scratch)
         elif library_of(arch)[0] is None:
             raise UserError(
                 f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}); "
@@ -143,11 +134,14 @@ def load(
             tensors = without_prefix(state, network)
             name = f"{getattr(classifier, 'head_name', None)}.weight"
             if name in tensors and tensors[name].ndim == 2 and len(tensors[name]) != classifier.num_classes:
-                require_classes(num_classes, name, tensors[name])
                 network = create_network(arch, len(tensors[name]), options=arch_options)
                 classifier = as_classifier(network, finetune=not scratch)
-            source = f"checkpoint {checkpoint}, taken for the weights of a {arch},"
-            load_into(network, tensors, source)
+            load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
+    if num_classes not in (None, classifier.num_classes):
+        raise UserError(
+            f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}; give a "
+            "checkpoint of the same classes"
+        )
     if bottleneck_dropout:
         classifier.drop_features(bottleneck_dropout)
     return classifier
@@ -308,12 +302,13 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
     return network
 
 
-def recipe_of(classifier: Classifier, network: nn.Module, images: Tensor) -> Recipe:
-    """What builds this network again; library ``python`` and the name of its class where nothing does.
+def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
+    """What builds its network again; library ``python`` and the name of its class where nothing does.
 
     A recipe is tried at once: the network that it builds takes the same weights, strictly, and gives the same logits
     for ``images``, (B, C, H, W). No random number of the program is drawn.
     """
+    network = classifier.network
     images = images.to(next(network.parameters(), images).device)
     logits, state = output_of(classifier, images), network.state_dict()
     shapes = {name: tensor.shape for name, tensor in state.items()}

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError, one_line, unknown_name
+from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.pooling import AveragePool
 from tllib_ancon.toolkit.compat import INSTALL, is_installed
-
-DIGIT_NETWORKS = ("dtn", "lenet")
-"""TLLib's networks for digits, which have no pre-trained weights."""
 
 
 class AdversarialLoss(nn.Module):
@@ -89,8 +86,6 @@ class Toolkit:
 
     def create_backbone(self, name: str) -> Any:
         """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights."""
-        if name not in self.backbone_names():
-            raise self._unknown(name)
         return getattr(self._networks, name)(pretrained=False)
 
     def image_classifier(
@@ -130,9 +125,6 @@ class Toolkit:
         """The margin disparity discrepancy, to be minimised (Zhang et al., ICML 2019)."""
         return AdversarialLoss(self._mdd.ClassificationMarginDisparityDiscrepancy(margin), sign=-1.0)
 
-    def _unknown(self, name: str) -> UserError:
-        return unknown_name(f"network of {self.name}", name, self.backbone_names())
-
     def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
         return module.ImageClassifier(*sizes, pool_layer=AveragePool() if pool else nn.Identity(), finetune=finetune)
 
@@ -147,12 +139,6 @@ class Dalib(Toolkit):
 
     def mdd(self, margin: float = 4.0) -> AdversarialLoss:
         return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
-
-    def _unknown(self, name: str) -> UserError:
-        if name not in DIGIT_NETWORKS:
-            return super()._unknown(name)
-        install = INSTALL["tllib"]
-        return UserError(f"{name} is in tllib but not in dalib, the toolkit found here. Install it: {install}")
 
     def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
         return DalibClassifier(module.ImageClassifier(*sizes), sizes[1], pool, finetune)
@@ -197,8 +183,6 @@ TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
 def find(name: str | None = None) -> Toolkit:
     """The toolkit of this machine: the one of this name, or ``tllib`` if it is there, else ``dalib``. The error tells
     how to install it, or why it does not import."""
-    if name is not None and name not in TOOLKITS:
-        raise unknown_name("toolkit", name, TOOLKITS)
     wanted = list(TOOLKITS) if name is None else [name]
     found = next((candidate for candidate in wanted if is_installed(candidate)), None)
     if found is None:

@@ -18,22 +18,22 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tllib_ancon.config import AdaptConfig, CertifyConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, record_of
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, OtherOutput, as_classifier
-from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.card import card_of, save, write_card
+from tllib_ancon.training.files import sha256
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.online import online
 from tllib_ancon.training.progress import Progress, result_summary, tracker
-from tllib_ancon.training.resolve import USUAL_BATCH, Given, Transform, Transforms, known_preprocessing, resolve
+from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
 from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
 from tllib_ancon.training.trained import find, network_record, sha256_of_tensors, with_classes
@@ -185,14 +185,7 @@ def adapt(
     for name in ("save_predictions", "track"):
         if given.log is None and getattr(given, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
-    passed: Given = None
-    if train_transform is None and is_processor(evaluation_transform):
-        passed = preprocessing_of_processor(evaluation_transform)
-    elif train_transform is not None and evaluation_transform is not None:
-        passed = Transforms(train_transform, evaluation_transform)
-    elif train_transform is not None or evaluation_transform is not None:
-        missing = "train_transform" if train_transform is None else "evaluation_transform"
-        raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
+    passed = given_transforms(train_transform, evaluation_transform)
     run = None if given.log is None else RunDirectory(given.log)
     with devices.using_processor(given.threads):
         start = find(given, None if isinstance(model, str | Path) else model)
@@ -209,7 +202,7 @@ def adapt(
             inputs.unpacking(network, target)
         before = {} if run is None or given.overwrite else run.known()
         config = resolve(given, start, network, target, passed, before)
-        transforms = inputs.transforms_of(config, known_preprocessing(network, passed), target, passed)
+        target, transforms = inputs.prepared(config, network, target, passed)
         probe = None
         if start.is_whole:
             probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
@@ -218,21 +211,24 @@ def adapt(
         except OtherOutput:
             if start.checkpoint or given.method not in ("adabn", "tent") or run is not None:
                 raise
-            return _of_another_output(given, start.given, target, transforms, augment)
+            return _of_another_output(given, config, start.given, target, transforms, augment)
         transforms = replace(transforms, augment=augment and _augmenting(augment, target))
         classifier.preprocessing = transforms.preprocessing
         target = with_classes(target, classifier.num_classes, start)
-        recorded: dict[str, Any] = {"inputs": inputs.fingerprints(config, target)}
+        recorded: dict[str, Any] = {"inputs": record_of(target)}
         if not start.checkpoint:
             weights = sha256_of_tensors(network.state_dict())
             recorded["inputs"] |= {"model": type(network).__qualname__, "weights_sha256": weights}
+        elif Path(str(config.checkpoint)).is_file():
+            recorded["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)).resolve())
         if "taught" in start.recorded:
             recorded["taught"] = start.recorded["taught"]
         if run is not None and probe is not None:
             taken = None if isinstance(passed, Transforms) else transforms.preprocessing
             recorded["network"] = network_record(classifier, probe, taken)
-        target = inputs.cached(config, transforms, target)
-        taught = taught_labels(config, target, answers, recorded)
+        answers, taught = config.answers if answers is None else answers, None
+        if config.teach is not None or answers is not None:
+            taught = taught_labels(config, target, answers, recorded)
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, start.statistics)
         settings = {"command": "adapt", **config.to_dict(), **recorded}
@@ -248,7 +244,7 @@ def adapt(
         for tensor, given_tensor in zip(tensors, like, strict=True):
             tensor.data = tensor.data.to(given_tensor.dtype)
             tensor.requires_grad_(given_tensor.requires_grad)
-    origin = (own, target.without_labels(), transforms.evaluation)
+    origin = (own, target, transforms.evaluation)
     return AdaptationResult(
         adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
     )
@@ -263,6 +259,7 @@ def _augmenting(augment: Callable[[Any], Any], target: Domain) -> Callable[[Tens
 
 
 def _of_another_output(
+    given: AdaptConfig,
     config: AdaptConfig,
     network: Any,
     target: Domain,
@@ -270,12 +267,12 @@ def _of_another_output(
     augment: Callable[[Tensor], Tensor] | None,
 ) -> AdaptationResult:
     """Adapt a model that does not return logits (B, K), by ``adabn`` or, logits (B, K, H, W), by ``tent``. Nothing is
-    scored."""
-    target = target.without_labels()
-    chosen: dict[str, Any] = {"optimizer": config.optimizer or "adam", "lr": config.lr or 1e-3}
+    scored. Optimiser and learning rate are by default those of :func:`~tllib_ancon.training.online.online`."""
+    chosen = {name: value for name in ("optimizer", "lr") if (value := getattr(given, name)) is not None}
     stream = online(copy.deepcopy(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
-    size = min(config.batch_size or USUAL_BATCH, len(target))
-    loader = training_loader(UnlabelledImages(target, transforms.train, config.seed), size, config.workers)
+    images = UnlabelledImages(target, transforms.train, config.seed)
+    assert config.batch_size is not None
+    loader = training_loader(images, min(config.batch_size, len(target)), config.workers)
     for _ in range(config.epochs if config.method == "tent" else 0):
         for _, batch in loader:
             stream(batch if augment is None else augment(batch))

@@ -115,8 +115,7 @@ def write_weights(path: Path, weights: Mapping[str, Any]) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        weights: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return weights
 
 

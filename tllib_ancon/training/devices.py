@@ -21,9 +21,6 @@ from tllib_ancon.errors import BAD_INPUT, UserError, in_words
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 
-DATA_PARALLEL = {"gradient_as_bucket_view": True}
-"""Options of DistributedDataParallel."""
-
 
 def device() -> torch.device:
     """Where a model is evaluated outside a training."""
@@ -112,7 +109,7 @@ def create_accelerator(mixed_precision: str | None) -> Any:
     only_cpus = processes.world_size() > 1 and not torch.cuda.is_available()
     if only_cpus:
         os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
-    parallel = DistributedDataParallelKwargs(**DATA_PARALLEL)
+    parallel = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     return Accelerator(mixed_precision=mixed_precision, cpu=only_cpus, kwargs_handlers=[parallel])
 
 

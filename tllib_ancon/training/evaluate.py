@@ -50,7 +50,7 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
     if isinstance(source, str):
         is_root = config.data in (None, ARRAYS)
         own = config.replace(root=source) if is_root else config
-        source = inputs.open_images(own, () if is_root else (source,), "test", predictor.classes)
+        source = inputs.open_images(own, () if is_root else (source,), "test", predictor.start.classes)
     source = with_classes(source, predictor.network.num_classes, predictor.start)
     if source.labels is None:
         raise UserError(f"the source {source.name} has no labels, and its accuracy needs them; pass labelled images")

@@ -46,7 +46,7 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
             f"{config.run} does not record how its images are normalised; adapt again with `norm_mean` and `norm_std`"
         )
     form = "safetensors" if (config.format, out.suffix) == ("state-dict", ".safetensors") else config.format
-    classes = predictor.classes or numbered(classifier.num_classes)
+    classes = start.classes or numbered(classifier.num_classes)
     side = images.resize_size if images.val_resizing == "res." else images.image_size
     write_bytes(out, content_of(classifier, form, classes, images.mean, images.std, side))
 

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -36,16 +36,10 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
     """The names and values that a JSON file holds, or this line of it."""
     with reading(path, "JSON", advice):
-        content = json.loads(path.read_bytes() if line is None else line, parse_int=_counted)
+        content = json.loads(path.read_bytes() if line is None else line)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold names with values, not {one_line(content)!r}{advice}")
     return content
-
-
-def _counted(digits: str) -> int:
-    if len(digits) > 19:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -77,6 +71,10 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     write_whole(path, lambda file: file.write(content))
+
+
+def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
+    write_bytes(path, (json.dumps(content, indent=2, **options) + "\n").encode())
 
 
 def copy_whole(source: Path, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -30,10 +30,23 @@ class Predictions(NamedTuple):
 def evaluation_loader(
     domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | WorkerPool
 ) -> ImageLoader:
-    """A loader of (index, image) over a domain in its own order; each of many processes has its share, and all have as
+    """A loader of (index, image) over a domain in its own order; each of many processes has its part, and all have as
     many images (:attr:`~tllib_ancon.processes.Shard.padded_positions`)."""
-    share = Shard.of_this_process(len(domain)).padded_positions
-    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, share)
+    positions = Shard.of_this_process(len(domain)).padded_positions
+    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)
+
+
+def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]:
+    """The ``num_rows`` rows of all batches, of each tensor in a batch. From the first batch on they have one memory:
+    small tensors between the network's large ones would keep theirs."""
+    parts: list[Tensor] = []
+    start = 0
+    for batch in batches:
+        parts = parts or [rows.new_empty(num_rows, *rows.shape[1:]) for rows in batch]
+        for whole, rows in zip(parts, batch, strict=True):
+            whole[start : start + len(rows)] = rows
+        start += len(batch[0])
+    return parts
 
 
 @torch.inference_mode()
@@ -45,22 +58,19 @@ def predict_domain(
     buffers included, and all get the predictions on all images in the domain's order."""
     processes.broadcast(model.buffers())
     model.eval()
-    parts: list[Tensor] = []
-    done = 0
-    for indices, images in batches:
-        images = images.to(device, non_blocking=True)
-        images = images if view is None else view(images)
-        if isinstance(model, Classifier):
-            logits, features = model.predict(images)
-        else:
-            logits = model(images)
-            features = logits.new_empty(len(logits), 0)
-        rows = (indices, features.float(), logits.float())
-        # From the first batch on: small tensors that stay between the network's large ones would keep their memory.
-        parts = parts or [part.new_empty(num_images, *part.shape[1:]) for part in rows]
-        for whole, part in zip(parts, rows, strict=True):
-            whole[done : done + len(part)] = part
-        done += len(indices)
+
+    def predictions() -> Iterator[tuple[Tensor, ...]]:
+        for indices, images in batches:
+            images = images.to(device, non_blocking=True)
+            images = images if view is None else view(images)
+            if isinstance(model, Classifier):
+                logits, features = model.predict(images)
+            else:
+                logits = model(images)
+                features = logits.new_empty(len(logits), 0)
+            yield indices, features.float(), logits.float()
+
+    parts = joined(predictions(), num_images)
     if processes.world_size() > 1:
         parts = [processes.interleave(part.to(parts[-1].device)) for part in parts]
         count = int(parts[0].max()) + 1  # the rest is repeated

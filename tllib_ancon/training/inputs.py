@@ -1,4 +1,4 @@
-"""The images that settings name: opened as a domain, transformed, cached, and recorded."""
+"""The images that settings name: opened as a domain, transformed and cached."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from torch import nn
 
 from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
-from tllib_ancon.data.domain import Domain, class_folders, require_same_order
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import SUFFIXES
 from tllib_ancon.data.lists import read_image_list
-from tllib_ancon.data.open import as_domain, missing_dataset, open_arrays, open_domain
+from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
 from tllib_ancon.data.tensors import ARRAYS, Mapped
 from tllib_ancon.data.transforms import (
     ImageTransform,
-    Preprocessing,
     device_augmentation,
     evaluation_transform,
     second_view,
@@ -27,9 +26,8 @@ from tllib_ancon.data.transforms import (
 )
 from tllib_ancon.errors import UserError
 from tllib_ancon.training import devices
-from tllib_ancon.training.files import sha256
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Given, Transforms, preprocessing_by
+from tllib_ancon.training.resolve import Given, Transforms, known_preprocessing, preprocessing_by
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
@@ -45,12 +43,11 @@ def images_of(
         opened = as_domain(images, labels=labels, classes=classes)
     elif labels is not None and labels is not False:
         raise UserError("`labels` belong to `images`; pass both, or neither")
-    elif isinstance(config, AdaptConfig):
-        opened = open_images(config, config.target, classes=classes)
-    elif config.target:
-        opened = open_images(config, config.target, "test", classes)
+    elif isinstance(config, AdaptConfig) or config.data is not None or config.target:
+        split = "train" if isinstance(config, AdaptConfig) else "test"
+        opened = open_images(config, config.target, split, classes)
     else:
-        opened = _unlabelled(config)
+        opened = _unlabelled(Path(str(config.root)))
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
     return opened
@@ -81,31 +78,14 @@ def open_images(
     return opened
 
 
-def _unlabelled(config: PredictConfig) -> Domain:
+def _unlabelled(root: Path) -> Domain:
     """The images of a list or of a folder, or one image; no label is read."""
-    root = Path(str(config.root))
-    if config.data == ARRAYS:
-        return open_arrays(root)
-    if config.data is not None and not root.is_file():
-        raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     if root.is_file() and not root.name.lower().endswith(SUFFIXES):
         if root.suffix.lower() not in LIST_SUFFIXES:
             raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
         paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
         return Domain.of_files(root.stem, paths)
     return as_domain(str(root), labels=False)
-
-
-def transforms_of(config: ImagesConfig, known: Preprocessing | None, images: Domain, given: Given = None) -> Transforms:
-    """The transforms of resolved settings: the given ones, none for tensors, else by the network's preprocessing
-    ``known`` and the settings."""
-    prepared = preprocessing_by(dict(config), known)
-    if isinstance(given, Transforms):
-        return replace(given, preprocessing=prepared)
-    if images.holds_tensors or prepared is None:
-        return Transforms(nn.Identity(), nn.Identity(), prepared)
-    train = device_augmentation if config.device_augmentation else train_transform
-    return Transforms(train(prepared), evaluation_transform(prepared), prepared, second_view(prepared))
 
 
 def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]:
@@ -116,32 +96,26 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
     return network.register_forward_pre_hook(images.images.layout, with_kwargs=True)
 
 
-def cached(config: ImagesConfig, transforms: Transforms, domain: Domain) -> Domain:
-    """The same domain with its resized images read from ``cache``, if set. Training caches them in memory otherwise, in
-    a quarter of the free memory."""
+def prepared(
+    config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None
+) -> tuple[Domain, Transforms]:
+    """The images and their transforms, by resolved settings. Transforms are the given ones, none for tensors, else by
+    the network's preprocessing. Resized images are cached in ``cache``, and by training otherwise in a quarter of the
+    free memory."""
+    preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
+    if isinstance(given, Transforms):
+        transforms = replace(given, preprocessing=preprocessing)
+    elif images.holds_tensors or preprocessing is None:
+        transforms = Transforms(nn.Identity(), nn.Identity(), preprocessing)
+    else:
+        train = (device_augmentation if config.device_augmentation else train_transform)(preprocessing)
+        view = second_view(preprocessing)
+        transforms = Transforms(train, evaluation_transform(preprocessing), preprocessing, view)
     both = (transforms.train, transforms.evaluation)
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
-    progress = Progress(config.quiet)
     if config.cache is not None:
-        return cache.cached(domain, config.cache, resizings)
-    if isinstance(config, PredictConfig):
-        return domain
-    return cache.kept_in_memory(domain, resizings, devices.free_memory() // 4, progress.line)
-
-
-def fingerprints(config: ImagesConfig, *domains: Domain) -> dict[str, Any]:
-    """What the files behind a configuration hold, for ``config.json``: a run continues on the same ones alone."""
-    first = domains[0]
-    folders = {domain.name: class_folders(domain.paths, domain.labels) for domain in domains}
-    for name, others in folders.items():
-        require_same_order(folders[first.name], others, first.name, name)
-    checkpoint = Path(getattr(config, "checkpoint", None) or "")
-    return {
-        "classes": list(first.classes),
-        "class_folders": folders[first.name],
-        "images": {
-            domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
-            for domain in domains
-        },
-        **({"checkpoint_sha256": sha256(checkpoint.resolve())} if checkpoint.is_file() else {}),
-    }
+        images = cache.cached(images, config.cache, resizings)
+    elif not isinstance(config, PredictConfig):
+        room = devices.free_memory() // 4
+        images = cache.kept_in_memory(images, resizings, room, Progress(config.quiet).line)
+    return images, transforms

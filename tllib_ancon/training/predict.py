@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pandas
@@ -18,13 +17,13 @@ from PIL import Image
 from torch import nn
 
 from tllib_ancon.config import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.errors import UserError
 from tllib_ancon.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
-from tllib_ancon.training.predictor import Predictor, names_or_numbers, softmax
+from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.resolve import Transform
 
 
@@ -87,7 +86,7 @@ def predict(
         predictor = Predictor(config, model, evaluation_transform)
         domain = predictor.open(images)
         positions = np.asarray(domain.positions, dtype=np.int64)
-        return Predictions(softmax(predictor.logits(domain)), positions, domain.paths)
+        return Predictions(predictor.probabilities(domain), positions, domain.paths)
 
 
 def write_predictions(config: PredictionsConfig) -> dict[str, int]:
@@ -100,68 +99,49 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         out, predictor = _output(config), Predictor(config)
         domain = predictor.open()
         images = TolerantImages(*predictor.prepare(domain))
-        probabilities = softmax(predictor.logits(domain, images))
-        unread = np.flatnonzero(np.isnan(probabilities).any(1)).tolist()
-        errors = {position: images.error(position) for position in unread}
-        table = Table(domain, names_or_numbers(predictor.classes, probabilities.shape[1]), probabilities, errors)
-        if out is None:
-            try:
-                sys.stdout.write(table.csv(config.probabilities))
-                sys.stdout.flush()
-            except BrokenPipeError:  # the reader has closed the pipe
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
-            devices.on_main(table.write)(out, config.probabilities)
-        return {"rows": len(domain), "errors": len(errors)}
+        probabilities = predictor.probabilities(domain, images)
+        unread = np.isnan(probabilities.max(1)).tolist()
+        errors = [images.error(row) if bad else "" for row, bad in enumerate(unread)]
+        names = list(map(str, domain.positions if domain.paths is None else domain.paths))
+        classes = predictor.start.classes or numbered(probabilities.shape[1])
+        _write(out, names, classes, probabilities, errors, config.probabilities)
+        return {"rows": len(domain), "errors": sum(map(bool, errors))}
 
 
-@dataclass(frozen=True)
-class Table:
-    """Predictions of a domain's images, and why some images could not be read, by position."""
-
-    domain: Domain
-    classes: Sequence[str]
-    probabilities: NDArray[np.float32]  # (N, K), NaN in the rows of images that could not be read
-    errors: Mapping[int, str]
-
-    @property
-    def names(self) -> list[str]:
-        return list(map(str, self.domain.positions if self.domain.paths is None else self.domain.paths))
-
-    def write(self, out: Path, probabilities: bool) -> None:
-        """Write the format of the file's ending, with a column of probabilities a class if wanted."""
-        if out.suffix.lower() == ".npz":
-            write_whole(out, self._write_npz)
-        elif out.suffix.lower() == ".parquet":
-            write_whole(out, lambda file: self.frame(probabilities).to_parquet(file, index=False))
-        else:
-            write_bytes(out, self.csv(probabilities).encode())
-
-    def frame(self, probabilities: bool) -> pandas.DataFrame:
-        """A row an image, of text that can be shown; without class and probabilities where it could not be read."""
-        best, read = self.probabilities.argmax(1), np.isin(np.arange(len(self.domain)), [*self.errors], invert=True)
-        classes = np.array([*map(showable, self.classes)], dtype=object)
-        columns: dict[str, Any] = {
-            "path": [*map(showable, self.names)],
-            "class": np.where(read, classes[best], None),
-            "confidence": self.probabilities.max(1),
-        }
-        if probabilities:
-            columns |= {f"probability_{name}": row for name, row in zip(classes, self.probabilities.T, strict=True)}
-        errors = [showable(self.errors[row]) if row in self.errors else None for row in range(len(self.domain))]
-        return pandas.DataFrame({**columns, "error": pandas.Series(errors, dtype=object)})
-
-    def csv(self, probabilities: bool) -> str:
-        frame = self.frame(probabilities).astype(object)
-        return csv_text([frame.columns, *frame.where(frame.notna(), None).itertuples(index=False)])
-
-    def _write_npz(self, file: BinaryIO) -> None:
-        """``paths``, ``labels`` (-1 if unread), ``probabilities``, ``errors`` and ``classes``."""
-        labels = self.probabilities.argmax(1)
-        labels[[*self.errors]] = -1
-        errors = np.array([self.errors.get(row, "") for row in range(len(self.domain))], dtype=str)
-        arrays = {"paths": np.array(self.names), "labels": labels, "probabilities": self.probabilities}
-        np.savez_compressed(file, **arrays, errors=errors, classes=np.array(self.classes))
+@devices.on_main
+def _write(
+    out: Path | None,
+    names: Sequence[str],
+    classes: Sequence[str],
+    probabilities: NDArray[np.float32],
+    errors: Sequence[str],
+    every_class: bool,
+) -> None:
+    """Write a row for each image in the format of the file's ending. An image with an error has no class."""
+    suffix, predicted = "" if out is None else out.suffix.lower(), probabilities.argmax(1)
+    if out is not None and suffix == ".npz":
+        labels = np.where(np.array(errors) == "", predicted, -1)
+        arrays: dict[str, Any] = {"paths": np.array(names), "labels": labels, "probabilities": probabilities}
+        arrays |= {"errors": np.array(errors, dtype=str), "classes": np.array(classes)}
+        return write_whole(out, lambda file: np.savez_compressed(file, **arrays))
+    shown = np.array([*map(showable, classes)], dtype=object)
+    columns: dict[str, Any] = {
+        "path": [*map(showable, names)],
+        "class": np.where(np.array(errors) == "", shown[predicted], None),
+        "confidence": probabilities.max(1),
+    }
+    if every_class:
+        columns |= {f"probability_{name}": column for name, column in zip(shown, probabilities.T, strict=True)}
+    columns["error"] = pandas.Series([showable(error) or None for error in errors], dtype=object)
+    frame = pandas.DataFrame(columns)
+    if out is not None and suffix == ".parquet":
+        return write_whole(out, lambda file: frame.to_parquet(file, index=False))
+    frame = frame.astype(object)
+    text = csv_text([frame.columns, *frame.where(frame.notna(), None).itertuples(index=False)])
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_bytes(out, text.encode())
 
 
 FORMATS = (".csv", ".parquet", ".npz")

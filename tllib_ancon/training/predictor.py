@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import evaluating, logits_of
-from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
+from tllib_ancon.models.foundation import is_processor
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.inference import joined
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import (
-    Given,
     Transform,
-    Transforms,
+    given_transforms,
     known_preprocessing,
     preprocessing_by,
     resolve,
@@ -54,37 +54,28 @@ class Predictor:
     ):
         if isinstance(model, str | Path):
             config, model = config.replace(checkpoint=str(model)), None
-        self.config, self.start = config, start or find(config, model)
+        self.start = start or find(config, model)
         self.network: Any = self.start.given
         if self.start.checkpoint:
             self.network = self.start.load(config).to(devices.device())
-        self._given: Given = None
-        if is_processor(transform):
-            self._given = preprocessing_of_processor(transform)
-        elif transform is not None:
-            self._given = Transforms(transform, transform)
-        self.views = int(resolve(config, self.start).views)
-
-    @property
-    def classes(self) -> list[str] | None:
-        """Names of the classes, where they are known."""
-        return self.start.classes
+        self._given = given_transforms(None if is_processor(transform) else transform, transform)
+        self.config = resolve(config, self.start)
 
     @property
     def preprocessing(self) -> Preprocessing | None:
         """How images of files become tensors, where that is known."""
-        return preprocessing_by(dict(resolve(self.config, self.start)), known_preprocessing(self.network, self._given))
+        return preprocessing_by(dict(self.config), known_preprocessing(self.network, self._given))
 
     def open(self, images: Any = None, labels: bool = False) -> Domain:
         """Open the images, by default of the settings, with the names of the classes."""
-        opened = inputs.images_of(self.config, images, None if labels else False, self.classes)
+        opened = inputs.images_of(self.config, images, None if labels else False, self.start.classes)
         return opened if labels else opened.without_labels()
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
         """The images, cached where the settings ask for it, and their transform."""
         config = resolve(self.config, self.start, self.network, images, self._given)
-        transforms = inputs.transforms_of(config, known_preprocessing(self.network, self._given), images, self._given)
-        return inputs.cached(config, transforms, images), transforms.evaluation
+        images, transforms = inputs.prepared(config, self.network, images, self._given)
+        return images, transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         """Logits (N, K) of all images, in their order; of two views, the logarithm of their mean softmax. Many
@@ -92,31 +83,30 @@ class Predictor:
         dataset = dataset or UnlabelledImages(*self.prepare(images))
         order = Shard.of_this_process(len(images)).padded_positions
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
-        rows, done = torch.empty(0), 0
-        bar_of = Progress(self.config.quiet).bar("predicting", len(loader))
-        with inputs.unpacking(self.network, images), bar_of as bar:
-            for indices, logits in self._batches(loader):
-                if not done:  # one tensor for all rows: small ones between the network's large ones keep their memory
-                    rows = torch.empty(len(order), logits.shape[1])
-                rows[done : done + len(logits)] = logits.masked_fill((indices < 0)[:, None], torch.nan)
-                done += len(logits)
-                bar.update()
+        with inputs.unpacking(self.network, images):
+            (rows,) = joined(self._batches(loader), len(order))
         gathered: NDArray[np.float32] = processes.interleave(rows)[: len(images)].numpy()
         return gathered
 
+    def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
+        """Probabilities (N, K), as :meth:`logits`."""
+        softmax: NDArray[np.float32] = torch.from_numpy(self.logits(images, dataset)).softmax(1).numpy()
+        return softmax
+
     @torch.inference_mode()
-    def _batches(self, loader: ImageLoader) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, loader: ImageLoader) -> Iterator[tuple[Tensor]]:
         weights = next((one for one in self.network.parameters() if one.is_floating_point()), torch.empty(0))
-        with evaluating(self.network):
+        with evaluating(self.network), Progress(self.config.quiet).bar("predicting", len(loader)) as bar:
             for indices, images in loader:
                 images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
                 logits = self._logits_of(images)
-                if self.views == 2:
+                if self.config.views == 2:
                     if images.ndim != 4:
                         shape = tuple(images.shape[1:])
                         raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
                     logits = mean_prediction(logits, self._logits_of(mirror(images)))
-                yield indices, logits.float().cpu()
+                yield (logits.float().cpu().masked_fill((indices < 0)[:, None], torch.nan),)
+                bar.update()
 
     def _logits_of(self, images: Tensor) -> Tensor:
         if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
@@ -125,13 +115,3 @@ class Predictor:
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             raise UserError("the model must return one row of logits for each image, (B, K)")
         return logits
-
-
-def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Probabilities (N, K) in the memory of the logits."""
-    probabilities: NDArray[np.float32] = torch.from_numpy(logits).softmax(1).numpy()
-    return probabilities
-
-
-def names_or_numbers(classes: Sequence[str] | None, num_classes: int) -> list[str]:
-    return list(classes or map(str, range(num_classes)))

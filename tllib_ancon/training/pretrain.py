@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from tllib_ancon import processes, selection
 from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.config import PretrainConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, record_of
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import Classifier, preprocessing_of, shot_classifier
+from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
@@ -50,28 +50,28 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         raise UserError("`source` is needed: the domain to train on")
     devices.join()
     with devices.using_processor(config.threads):
-        run, start, found = RunDirectory(config.log), TrainedModel(), None
+        run, start, toolkit = RunDirectory(config.log), TrainedModel(), None
         domains = [inputs.open_images(config, config.source)]
         if config.method != "erm":
             domains.append(inputs.open_images(config, config.target, classes=domains[0].classes))
-            found = find()
-        record: dict[str, Any] = {"inputs": inputs.fingerprints(config, *domains)}
+            toolkit = find()
+        record: dict[str, Any] = {"inputs": record_of(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         known = of_the_model(config, start)
         options = parse_options(known["arch_option"])
-        backbone = create_backbone(known["arch"], not config.scratch, config.pretrained_weights, options, found)
+        backbone = create_backbone(known["arch"], not config.scratch, config.pretrained_weights, options, toolkit)
         before = {} if config.overwrite else run.known()
         config = resolve(config, start, backbone, domains[0], recorded=before)
-        transforms = inputs.transforms_of(config, preprocessing_of(backbone), domains[0])
+        prepared = [inputs.prepared(config, backbone, domain) for domain in domains]
+        domains, transforms = [domain for domain, _ in prepared], prepared[0][1]
         classes = domains[0].num_classes
-        if found is None:
-            size, pool, dropout = config.bottleneck_dim, not config.no_pool, config.bottleneck_dropout or 0.0
+        if toolkit is None:
+            size, pool, dropout = config.bottleneck_dim, not config.no_pool, config.bottleneck_dropout
             training: Callable[..., TrainingLoop] = SourceOnly
             model: Any = shot_classifier(backbone, classes, size, pool, backbone.pretrained, dropout)
         else:
-            training, record["toolkit"] = AdversarialTraining, found.name
-            model = create_network(found, backbone, classes, config)
-        domains = [inputs.cached(config, transforms, domain) for domain in domains]
+            training, record["toolkit"] = AdversarialTraining, toolkit.name
+            model = create_network(toolkit, backbone, classes, config)
         progress = Progress(config.quiet, config.verbose)
         settings = {"command": "pretrain", **config.to_dict(), **record}
         return training(model, *domains, config, run, transforms, progress).make(settings, config.overwrite)
@@ -93,13 +93,13 @@ class SourceOnly(TrainingLoop):
         progress: Progress,
     ):
         require_batch_statistics(model, options.batch_size)
-        kept, held = hold_out(len(source), options.hold_out, options.seed)
-        train, held_out = source.subset(kept), source.subset(held if len(held) else kept)
+        indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
+        train, held_out = source.subset(indices), source.subset(held_out_indices if len(held_out_indices) else indices)
         images = LabelledImages(train, transforms.train, options.seed)
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.pool)
         self.held_out_labels = torch.as_tensor(held_out.labels)
-        self.keeps_statistics = len(held) >= FEWEST_IMAGES
+        self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
         self.source_loss = source_loss(options)
         steps = options.epochs * len(loader)
         super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr), steps)
@@ -118,10 +118,9 @@ class SourceOnly(TrainingLoop):
 
     def _keep(self, scored: Predictions | None = None) -> None:
         if self.keeps_statistics and self._is_best():
-            found = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
-            statistics = SourceStatistics.of(found.features.cpu())
+            predictions = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
             assert self.run is not None
-            devices.on_main(self.run.write_json)(STATISTICS, asdict(statistics))
+            devices.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
 
     def _is_best(self) -> bool:
         *earlier, last = (line["accuracy"] for line in self.metrics)

@@ -18,6 +18,7 @@ from tllib_ancon.data.open import default_resizing
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import normalises_by_layer_alone, preprocessing_of
+from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.settings import settings_of
 from tllib_ancon.shared_settings import RATES, ModelConfig, StartConfig
 from tllib_ancon.training.progress import Progress
@@ -75,6 +76,18 @@ class Transforms:
 
 Given = Transforms | Preprocessing | None
 """Transforms or processor settings that a user passes in place of the network's metadata."""
+
+
+def given_transforms(train: Transform | None, evaluation: Transform | None) -> Given:
+    """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
+    if train is None and is_processor(evaluation):
+        return preprocessing_of_processor(evaluation)
+    if train is None and evaluation is None:
+        return None
+    if train is None or evaluation is None:
+        missing = "train_transform" if train is None else "evaluation_transform"
+        raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
+    return Transforms(train, evaluation)
 
 
 def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class RunDirectory:
         self.discard_state()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        files.write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        files.write_json(self.path / name, content)
 
     def discard_state(self) -> None:
         (self.path / STATE).unlink(missing_ok=True)

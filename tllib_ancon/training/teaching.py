@@ -32,8 +32,8 @@ def certifying(recorded: Mapping[str, Any], count: int) -> Labels | None:
     return taught and np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
 
 
-def _teach(share: float, seed: int, count: int) -> NDArray[np.bool_]:
-    return np.random.default_rng((seed, DRAW)).random(count) < share
+def _teach(fraction: float, seed: int, count: int) -> NDArray[np.bool_]:
+    return np.random.default_rng((seed, DRAW)).random(count) < fraction
 
 
 def names_of(images: Domain, root: str | None) -> list[str]:
@@ -61,21 +61,18 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
 
 def taught_labels(
     config: AdaptConfig, images: Domain, answers: ArrayLike | str | Path | None, recorded: dict[str, Any]
-) -> Labels | None:
+) -> Labels:
     """The (N,) labels that train the model, -1 for none. ``recorded``, which has those of the source model, gets their
-    record. ``answers`` is an array in place of the file."""
-    before, given = recorded.get("taught"), config.answers if answers is None else answers
-    if (config.teach is None) != (given is None):
-        raise UserError("`teach` and `answers` go together: labels of some images, and the share of them that teaches")
-    if config.teach is None:
-        return None
-    drawn = {"teach": config.teach, "seed": config.seed}
+    record. ``answers`` is a file or an array."""
+    if config.teach is None or answers is None:
+        raise UserError("`teach` and `answers` go together: labels of some images, and the fraction that teaches")
+    before, drawn = recorded.get("taught"), {"teach": config.teach, "seed": config.seed}
     if before and before != {**before, **drawn}:
         raise UserError(
             f"labels taught this source model with `teach={before['teach']}` and `seed={before['seed']}`; give the "
             "same, so that no image that certified teaches"
         )
-    answered = answers_of(given, images, names_of(images, config.root))
+    answered = answers_of(answers, images, names_of(images, config.root))
     known = (answered >= 0) & (answered < images.num_classes)
     labels = np.where(known & _teach(config.teach, config.seed, len(images)), answered, -1).astype(np.int64)
     count = int((labels >= 0).sum())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import AdaptConfig, PredictConfig
-from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
+from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.open import open_arrays
 from tllib_ancon.data.tensors import ARRAYS
@@ -85,8 +85,9 @@ class TrainedModel:
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint), network)
             load_into(network, state, f"checkpoint {self.checkpoint}")
-        shape = open_arrays(str(config.root)).image(0).shape if config.data == ARRAYS else None  # type: ignore[union-attr]
-        shape = self.record.get("images", shape)
+        shape = self.record.get("images")
+        if shape is None and config.data == ARRAYS:
+            shape = open_arrays(str(config.root)).image(0).shape  # type: ignore[union-attr]
         probe = None if shape is None else torch.zeros(2, *shape)
         model = as_classifier(network, self.record.get("head"), probe)
         if "preprocessing" in self.record:
@@ -138,7 +139,7 @@ def find_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> Tr
     if checkpoint == IMAGENET:
         return TrainedModel(checkpoint)
     path = Path(checkpoint)
-    if not (path.is_file() or path.is_dir()):
+    if not path.exists():
         raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
     if path.is_dir():
         path = _checkpoint_of(RunDirectory(path))
@@ -169,7 +170,7 @@ def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing
     """Record of a whole network beside its weights: :func:`~tllib_ancon.models.networks.recipe_of`, head, shape of the
     images, and preprocessing unless the user passed transforms."""
     return {
-        **recipe_of(classifier, classifier.network, images),
+        **recipe_of(classifier, images),
         "head": classifier.head_name,
         "images": list(images.shape[1:]),
         "preprocessing": preprocessing and asdict(preprocessing),
@@ -192,10 +193,8 @@ def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domai
                 f"which is {here!r} in domain {target.name}"
             )
     folders = start.recorded.get("inputs", {}).get("class_folders", {})
-    require_same_order(class_folders(target.paths, target.labels), folders, target.name, f"the run {start.run}")
+    require_same_order(target.class_folders, folders, target.name, f"the run {start.run}")
     numbers = list(target.classes) == numbered(len(target.classes))
-    if target.labels is not None and numbers and int(target.labels.max()) >= num_classes:
-        raise UserError(f"`labels` has {int(target.labels.max())}, and the model has {num_classes} classes (from 0)")
     if target.classes and not numbers and len(target.classes) != num_classes:
         name = f"checkpoint {start.checkpoint}" if start.checkpoint else "the model"
         raise UserError(
