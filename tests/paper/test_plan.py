@@ -45,15 +45,11 @@ def test_published_columns_are_the_columns_of_the_runs(table: str) -> None:
     loaded = plan.load(table)
     for quantity, name in loaded.published.items():
         for severity in (1, 5):
-            rows = [*_published(name.format(severity=severity)), *numbers.other(name.format(severity=severity))]
+            rows = [row for read in (numbers.published, numbers.other) for row in read(name.format(severity=severity))]
             columns = {pair.split("/")[0] for pair in loaded.pairs}
             printed = {column for row in rows for column in row.values}
             if quantity != "class_accuracy":
                 assert columns <= printed
-
-
-def _published(name: str) -> list[numbers.Row]:
-    return numbers.published(name) if name in numbers.tables() else []
 
 
 def test_numbers_of_runs() -> None:

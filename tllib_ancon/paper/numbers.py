@@ -16,10 +16,6 @@ from tllib_ancon.errors import unknown_name
 
 PAPER = "Joo and Klabjan, NeurIPS 2024"
 
-_TABLES = (
-    *("sfda", "office31", "officehome", "officehome_ece", "visda", "uda"),
-    *(f"imagenet_c_{severity}" for severity in range(1, 6)),
-)
 _LABELS = ("method", "start", "seed", "source")
 
 
@@ -39,30 +35,24 @@ class Row:
         return ": ".join(filter(None, (self.start, self.method))) + (f", seed {self.seed}" if self.seed else "")
 
 
-def tables() -> list[str]:
-    """Names of the paper's tables, the main text's (``sfda``) first."""
-    return list(_TABLES)
-
-
 def published(table: str) -> list[Row]:
-    """The rows that the paper prints in one of :func:`tables`, in its order."""
-    return _rows(_known(table, _TABLES))
+    """The rows of a table of the paper, such as ``officehome``, in its order; none for a setting that is not its
+    own."""
+    return _rows(table, table)
 
 
 def other(table: str) -> list[Row]:
-    """Rows published by other projects for the setting of one of :func:`tables`, or for ``digits``; none where no rows
-    are kept. Their protocols differ (selection on labels, splits, passes over the data); see each ``source``."""
-    return _rows(f"other_{_known(table, (*_TABLES, 'digits'))}")
+    """Rows published by other projects for the setting of a table, or for ``digits``; none where no rows are kept.
+    Their protocols differ (selection on labels, splits, passes over the data); see each ``source``."""
+    return _rows(table, f"other_{table}")
 
 
-def _known(table: str, tables: tuple[str, ...]) -> str:
-    if table not in tables:
-        raise unknown_name("table of the paper", table, tables)
-    return table
-
-
-def _rows(name: str) -> list[Row]:
-    file, rows = files(__package__) / "published" / f"{name}.csv", []
+def _rows(table: str, name: str) -> list[Row]:
+    folder, rows = files(__package__) / "published", []
+    known = {file.name.removesuffix(".csv").removeprefix("other_") for file in folder.iterdir()}
+    if table not in known:
+        raise unknown_name("table of the paper", table, sorted(known))
+    file = folder / f"{name}.csv"
     for record in csv.DictReader(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else ():
         labels = {"source": PAPER, **{name: record.pop(name) for name in _LABELS if name in record}}
         cells = {column: float(cell) for column, cell in record.items() if cell}
@@ -70,7 +60,7 @@ def _rows(name: str) -> list[Row]:
     return rows
 
 
-ALEXNET_ERRORS = _rows("alexnet_errors")[0].values
+ALEXNET_ERRORS = published("alexnet_errors")[0].values
 """Corruption -> AlexNet's error in percent, mean over the five severities."""
 
 

@@ -79,7 +79,7 @@ def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str)
     if plan is None or quantity.name not in plan.published or dataset != plan.dataset:
         return []
     name = plan.published[quantity.name].format(severity=severity)
-    return [numbers.published(name) if name in numbers.tables() else [], numbers.other(name)]
+    return [numbers.published(name), numbers.other(name)]
 
 
 def _remarks(runs: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
