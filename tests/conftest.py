@@ -1,9 +1,8 @@
 import json
-import signal
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -12,22 +11,14 @@ from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 from tllib_ancon.data import demo
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
-"""Development data that lies beside a checkout and is never part of it."""
 REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
 """What is given where, and what the message about it says."""
 AUTHORS_CODE = Path(__file__).with_name("self_training") / "authors_code_steps.npz"
 torch.set_num_threads(1)
-
-
-@pytest.fixture
-def within_a_minute() -> Iterator[None]:
-    """Ends a test that waits, for one who never writes to a pipe."""
-    before = signal.signal(signal.SIGALRM, lambda number, frame: pytest.fail("it waits without end"))
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+hypothesis.settings.register_profile(
+    "suite", max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -6,21 +6,6 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("red", "green", "blue")
-SMALL = {
-    "data": "ImageList",
-    "source": ("bright",),
-    "arch": "small_cnn",
-    "scratch": True,
-    "bottleneck_dim": 8,
-    "train_resizing": "res.",
-    "val_resizing": "res.",
-    "resize_size": 16,
-    "no_hflip": True,
-    "batch_size": 16,
-    "workers": 0,
-    "quiet": True,
-}
-"""The settings of :func:`small_arguments`, for Python."""
 
 
 def write_domain(root: Path, name: str, images: int, seed: int, brightness: float = 1.0, side: int = 16) -> None:

@@ -4,14 +4,13 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
 from tllib_ancon.certification import STAKES, WEIGHTS, DisagreementTest, labels_needed, stopping_times
 from tllib_ancon.errors import UserError
 
-SETTINGS = settings(max_examples=40, deadline=None)
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)
 margins = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5])
 deltas = st.sampled_from([0.01, 0.05, 0.1, 0.5])
@@ -48,7 +47,6 @@ def naive_prices(outcomes: list[int], total: int, disagreements: int) -> list[Fr
     return prices
 
 
-@SETTINGS
 @given(outcome_lists, margins)
 def test_independent_draws_are_the_naive_product_of_bets(outcomes: list[int], margin: float) -> None:
     test = after(outcomes, margin=margin)
@@ -57,7 +55,6 @@ def test_independent_draws_are_the_naive_product_of_bets(outcomes: list[int], ma
     assert test.e_worse == pytest.approx(float(naive_e_value([-y for y in outcomes], prices)), rel=1e-9)
 
 
-@SETTINGS
 @given(outcome_lists.filter(bool), st.integers(0, 10), st.integers(0, 30), margins)
 def test_draws_without_replacement_are_the_naive_product_of_bets(
     outcomes: list[int], unseen: int, agreements: int, margin: float
@@ -90,7 +87,6 @@ def test_the_expected_e_value_under_the_hypothesis_never_exceeds_one(total: int)
     assert np.isinf(refuted[:, -1]).all()
 
 
-@SETTINGS
 @given(outcome_lists.filter(bool), st.integers(0, 40), margins, deltas)
 def test_with_all_labels_the_verdict_and_the_interval_are_exact(
     outcomes: list[int], agreements: int, margin: float, delta: float
@@ -108,7 +104,6 @@ def test_with_all_labels_the_verdict_and_the_interval_are_exact(
         test.update(1)
 
 
-@SETTINGS
 @given(outcome_lists, st.integers(0, 40), margins, deltas, st.booleans())
 def test_the_verdict_is_what_the_interval_says_and_the_other_sign_is_the_other_verdict(
     outcomes: list[int], unseen: int, margin: float, delta: float, endless: bool
@@ -156,7 +151,6 @@ def test_an_outcome_is_better_worse_or_neither(outcome: object) -> None:
         DisagreementTest().update(outcome)
 
 
-@SETTINGS
 @given(st.integers(0, 10**6), st.integers(1, 40), margins, st.booleans())
 def test_stopping_times_are_those_of_one_test_at_a_time(seed: int, length: int, margin: float, endless: bool) -> None:
     generator = np.random.default_rng(seed)

@@ -3,13 +3,9 @@
 import argparse
 import ast
 import importlib
-import os
 import re
 import runpy
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -83,28 +79,6 @@ def test_every_setting_is_in_the_reference_with_its_meaning(generate: SimpleName
         (row, *_) = re.findall(rf"^\| `{name}` \|.*\|$", settings + options, re.MULTILINE)
         assert len(row.split(" | ")[-1].strip(" |")) > 3, row
     assert all(f"## `{name}`" in options for name in methods.names())
-
-
-def test_what_an_example_registers_is_not_in_the_reference(tmp_path: Path) -> None:
-    """The gallery runs its examples in the process that builds the site, once the builder is there."""
-    pytest.importorskip("sphinx_gallery", reason="sphinx_gallery is not installed: pip install '.[docs]'")
-    (tmp_path / "docs").mkdir()
-    for name in ("conf.py", "generate.py"):
-        shutil.copy(DOCS / name, tmp_path / "docs")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    code = (
-        "import runpy; from types import SimpleNamespace; from tllib_ancon import methods; hooks = []\n"
-        "app = SimpleNamespace(connect=lambda event, hook: hooks.append((event, hook)))\n"
-        "runpy.run_path('docs/conf.py')['setup'](app)\n"
-        "methods.register('of-an-example')(lambda task, options: None)\n"
-        "[hook(app) for event, hook in hooks if event == 'builder-inited']"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
-    page = (tmp_path / "docs" / "generated" / "settings" / "methods.md").read_text()
-    assert "## `self-training`" in page
-    assert "of-an-example" not in page
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.speed.large import memory, peak_memory
@@ -20,7 +20,6 @@ from tllib_ancon.evaluation import (
     summarize,
 )
 
-SETTINGS = settings(max_examples=60, deadline=None)
 problems = st.tuples(st.integers(1, 40), st.integers(2, 7), st.integers(0, 10**6))
 
 
@@ -47,7 +46,6 @@ def naive_ece(probabilities: torch.Tensor, labels: torch.Tensor, num_bins: int) 
 
 
 @given(problem=problems)
-@SETTINGS
 def test_samples_are_counted_by_label_and_prediction(problem: tuple[int, int, int]) -> None:
     logits, labels = random_problem(*problem)
     num_classes, predictions = problem[1], logits.argmax(dim=1)
@@ -77,7 +75,6 @@ def test_samples_are_counted_by_label_and_prediction(problem: tuple[int, int, in
 
 @pytest.mark.parametrize("num_bins", [1, 10, 15])
 @given(problem=problems)
-@SETTINGS
 def test_ece_equals_the_definition(num_bins: int, problem: tuple[int, int, int]) -> None:
     logits, labels = random_problem(*problem)
     probabilities = logits.softmax(dim=1)
@@ -156,7 +153,6 @@ def test_bad_input_of_the_rest_is_named(measure, message: str) -> None:  # type:
 
 
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 10**6))
-@SETTINGS
 def test_accuracy_by_votes_equals_a_loop_in_any_order(num_samples: int, num_classes: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     votes = torch.randint(4, (num_samples, num_classes), generator=generator)

@@ -40,9 +40,6 @@ MODULE = PAGE.split("```python\n")[1].split("```")[0]
 """The page's, which the tests install."""
 
 
-MODULES = ("my_method", "another")
-
-
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Installs a package with modules and entry points beside this one; gone after the test."""
@@ -52,12 +49,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         methods._entry_points.cache_clear()
         methods._failure.cache_clear()
 
-    def install(entries: dict[str, str], distribution: str = "my-methods", **modules: str) -> None:
-        for name, text in modules.items():
-            (tmp_path / f"{name}.py").write_text(text)
-        info = tmp_path / f"{distribution.replace('-', '_')}-1.dist-info"
+    def install(entries: dict[str, str], my_method: str) -> None:
+        (tmp_path / "my_method.py").write_text(my_method)
+        info = tmp_path / "my_methods-1.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1\n")
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1\n")
         lines = "".join(f"{name} = {where}\n" for name, where in entries.items())
         (info / "entry_points.txt").write_text(f"[{methods.ENTRY_POINT_GROUP}]\n{lines}")
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -66,8 +62,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     yield install
     methods.REGISTERED.clear()
     methods.REGISTERED.update(registered)
-    for module in MODULES:
-        sys.modules.pop(module, None)
+    sys.modules.pop("my_method", None)
     monkeypatch.undo()
     forget()
 
@@ -126,13 +121,6 @@ def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
     assert method.ensemble is not None
     assert "my_method" not in sys.modules
     assert methods.names().count("ancon") == 1
-
-
-def test_a_name_that_two_packages_have_is_the_first_ones(package) -> None:
-    package({"focal": "my_method"}, my_method=MODULE)
-    package({"focal": "another"}, "other-methods", another="raise RuntimeError")
-    with pytest.warns(UserWarning, match="is left out: the name is taken"):
-        methods.names()
 
 
 def test_a_method_may_be_registered_without_a_package_and_again(package) -> None:

@@ -66,10 +66,6 @@ def test_nan_and_infinity_are_refused(owner: type) -> None:
                     owner(**{**given, **method, name: value})
 
 
-def test_there_are_many_of_them() -> None:
-    assert sum(len({name for _, name, _ in real(owner)}) for owner in OWNERS) > 50
-
-
 def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
     made = AdaptConfig(lr=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
     assert (made.lr, made.epochs, made.log, made.scale) == (0.5, 3, str(tmp_path), (0.5, 1.0))

@@ -233,7 +233,7 @@ def test_outcomes_reach_the_test() -> None:
             Session(models, **wrong)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from([0, 1, 2, 3, ANOTHER, CANNOT_TELL, "undo"]), max_size=15), st.integers(0, 10))
 def test_a_session_that_is_restarted_after_every_answer_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, actions: list[Answer], seed: int

@@ -103,14 +103,3 @@ def test_class_orders_that_differ(check: Check, tmp_path: Path) -> None:
     (tmp_path / "folders" / "web" / "red").rename(tmp_path / "folders" / "web" / "pink")
     status, said = check("ImageFolder", root=tmp_path / "folders")
     assert (status, "has other class folders than" in said) == (1, True)
-
-
-def test_a_hugging_face_dataset(check: Check, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
-    pictures(tmp_path, "web")
-    files = [str(path) for path in sorted(tmp_path.rglob("*.JPEG"))]
-    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=list(CLASSES)))
-    columns = {"image": files, "label": [0, 0, 1, 1, 2, 2]}
-    datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
-    status, said = check("hf:saved")
-    assert (status, "6 images" in said) == (0, True)

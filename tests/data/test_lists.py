@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import REFUSED, SHARED
+from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.lists import TLLIB, read_image_list
@@ -17,8 +17,6 @@ from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.errors import UserError
 
 pytestmark = pytest.mark.posix
-
-OFFICE = SHARED / "data" / "office31"
 
 
 def read(folder: Path, content: str, **options: object) -> list[tuple[str, int | None]]:
@@ -59,7 +57,6 @@ def test_lists_that_count_classes_from_one(tmp_path: Path) -> None:
         read(tmp_path, "a.png 0\n", num_classes=3, first_label=1)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_give_samples_or_a_clear_error(tmp_path: Path, content: bytes) -> None:
     try:
@@ -217,14 +214,6 @@ def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Pa
     write(tmp_path, photo_all="a/1.png 1\n")
     assert open_domain(tmp_path, "PACS", ["P"]).labels.tolist() == [0]
     assert TLLIB["VisDA2017"].lists["Real"] == TLLIB["VisDA2017"].lists["V"]
-
-
-@pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
-@pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
-def test_office31(code: str, images: int) -> None:
-    domain = open_domain(OFFICE, "Office31", [code])
-    assert (len(domain), domain.num_classes, domain.classes[0]) == (images, 31, "back_pack")
-    assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
 
 
 def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:

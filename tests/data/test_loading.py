@@ -4,8 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -14,11 +12,20 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from tests.data.conftest import epoch_of, finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, WorkerPool, WorkersLost, hold_out
+from tllib_ancon.data.loading import (
+    EpochSampler,
+    ImageLoader,
+    UnlabelledImages,
+    WorkerPool,
+    WorkersLost,
+    hold_out,
+    live_as_parent_does,
+)
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
 
@@ -166,45 +173,31 @@ def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(monkeypatch,
     assert read(loader) == list(range(90))
 
 
-@pytest.mark.parametrize("error", [EOFError, ConnectionResetError, FileNotFoundError])
-def test_a_worker_that_ended_before_its_batch_was_fetched_is_lost(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
-    def detach(memory: object) -> None:
-        raise error
+def lose_a_worker(parent_lives: Path, told: int) -> None:
+    def begin(worker: int) -> None:
+        os.write(told, f"{os.getpid()}\n".encode())
+        while parent_lives.exists():
+            time.sleep(0.01)
+        live_as_parent_does(worker)
 
-    monkeypatch.setattr("multiprocessing.resource_sharer.DupFd.detach", detach)
-    with pytest.raises(WorkersLost, match=rf"ended without a word \({error.__name__}\)"):
-        read(ImageLoader(numbers(), 4, 1))
-
-
-ORPHAN = """
-import os, signal, sys, time
-from torch.utils.data import DataLoader
-from tllib_ancon.data.loading import live_as_parent_does
-
-def begin(worker):
-    print(os.getpid(), flush=True)
-    while os.path.exists(sys.argv[1]):
-        time.sleep(0.01)
-    live_as_parent_does(worker)
-
-batches = iter(DataLoader([1], num_workers=1, worker_init_fn=begin))
-time.sleep(60)
-"""
+    batches = iter(DataLoader([1], num_workers=1, worker_init_fn=begin))
+    next(batches)
 
 
 @pytest.mark.timeout(60)
 def test_a_worker_that_loses_its_parent_before_it_first_looks_ends(tmp_path: Path) -> None:
     (tmp_path / "parent lives").touch()
-    with subprocess.Popen(
-        [sys.executable, "-c", ORPHAN, str(tmp_path / "parent lives")], stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        worker = int(parent.stdout.readline())
+    read, write = os.pipe()
+    parent = multiprocessing.get_context("fork").Process(target=lose_a_worker, args=(tmp_path / "parent lives", write))
+    parent.start()
+    os.close(write)
+    with open(read) as told:
+        worker = int(told.readline())
         parent.kill()
-        parent.wait()
+        parent.join()
         (tmp_path / "parent lives").unlink()
         try:
-            assert parent.stdout.read() == ""  # ends when the worker does, which holds it open too
+            assert told.read() == ""  # ends when the worker does, which holds it open too
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)

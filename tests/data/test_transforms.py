@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import timm.data
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
@@ -142,7 +142,6 @@ def one_by_one(square: Tensor, geometry: Geometry, size: int) -> Tensor:
 
 
 @given(st.lists(geometries(), min_size=1, max_size=4), st.sampled_from([2, 7, SIZE, 40]), st.integers(0, 99))
-@settings(deadline=None)
 def test_crops_at_once_are_torchvisions_kernels_one_by_one(drawn: list[Geometry], size: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     squares = torch.randint(256, (len(drawn), 3, SIDE, SIDE), generator=generator, dtype=torch.uint8)

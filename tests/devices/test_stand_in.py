@@ -1,6 +1,6 @@
-"""What the stand-in refuses is what CUDA refuses: on a machine with a GPU these cases run on it."""
+"""What the stand-in refuses is what CUDA refuses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,19 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.devices.stand_in import DEVICE, StandIn
-
-REAL = pytest.param(
-    "gpu", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU to compare the stand-in with")
-)
-
-
-@pytest.fixture(params=["stand-in", REAL])
-def gpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    if request.param == "gpu":
-        yield DEVICE
-        return
-    with StandIn():
-        yield DEVICE
 
 
 def table(gpu: torch.device) -> Tensor:
@@ -50,9 +37,9 @@ REFUSED: dict[str, Callable[[torch.device], Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(gpu: torch.device, case: str) -> None:
-    with pytest.raises((RuntimeError, TypeError)):
-        REFUSED[case](gpu)
+def test_what_is_refused(case: str) -> None:
+    with StandIn(), pytest.raises((RuntimeError, TypeError)):
+        REFUSED[case](DEVICE)
 
 
 def test_a_backward_pass_is_watched_too() -> None:

@@ -132,7 +132,6 @@ def contract(world: World) -> Iterator[str]:
     yield from values(AdaptConfig().to_dict(), "AdaptConfig()")
     for method in ("erm", "cdan", "mdd"):
         yield from values(PretrainConfig(method=method).to_dict(), f"PretrainConfig({method})")
-    yield from values(_parts(), "parts")
     yield from _adapted_in_memory()
     test = DisagreementTest(0.05, 0.0, disagreements=30, images=100)
     for number in range(12):
@@ -148,38 +147,6 @@ def _signature(part: Any) -> str:
 
 def _name(default: Any) -> str:
     return default.__name__ if callable(default) else repr(default)
-
-
-def _parts() -> dict[str, Any]:
-    """What the parts of a training loop say about the same twelve images, visited four times."""
-    indices = torch.arange(12)
-    logits = [torch.sin(torch.arange(36.0).reshape(12, 3) * (1 + visit)) * 3 for visit in range(4)]
-    features = torch.cos(torch.arange(60.0).reshape(12, 5))
-    ancon = tllib_ancon.AnchoredConfidence(12, 3)
-    paper = tllib_ancon.AnchoredConfidence(12, 3, smoothing=0.5, convention="paper", weighting="entropy")
-    auto = tllib_ancon.AdaptiveSmoothing(12, 3)
-    elr = tllib_ancon.EarlyLearningRegularization(12, 3)
-    nrc = tllib_ancon.NeighborhoodReciprocity(12, 3, 5, neighbors=2, expanded_neighbors=2)
-    nrc.initialize(indices, features, logits[0])
-    told: dict[str, Any] = {"visits": []}
-    for visit in logits:
-        told["visits"].append(
-            {
-                "ancon": ancon(indices, visit),
-                "paper": paper(indices, visit),
-                "auto": auto(indices, visit),
-                "threshold": float(ancon.threshold),
-                "votes": ancon.ensemble.votes(indices),
-                "elr": float(elr(indices, visit)),
-                "nrc": float(nrc(indices, features, visit)),
-                "gce": float(tllib_ancon.generalized_cross_entropy(visit, ancon(indices, visit), q=0.8)),
-            }
-        )
-    probabilities, labels = logits[0].softmax(1), indices % 3
-    for name in ("infomax", "corr_c", "mean_entropy"):
-        told[name] = getattr(tllib_ancon, name)(probabilities)
-    told["ece"] = tllib_ancon.expected_calibration_error(probabilities, labels)
-    return told
 
 
 def _adapted_in_memory() -> Iterator[str]:

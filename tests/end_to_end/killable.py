@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
@@ -42,17 +41,15 @@ def start(
     arguments: list[str],
     events_until_kill: int | None = None,
     errors: Path | None = None,
-    writes_until_kill: int | None = None,
     launch: dict[str, str] | None = None,
 ) -> BaseProcess:
     """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun.
 
     Args:
         errors: gets what it writes to standard error; it is in a group of processes of its own then
-        writes_until_kill: file operations of the thread that writes epochs; the last waits for a step of the next epoch
         launch: variables that a launcher of many processes sets
     """
-    process = server().Process(target=run, args=(arguments, events_until_kill, errors, writes_until_kill, launch))
+    process = server().Process(target=run, args=(arguments, events_until_kill, errors, launch))
     process.start()
     return process
 
@@ -107,7 +104,6 @@ def run(
     arguments: list[str],
     events_until_kill: int | None,
     errors: Path | None,
-    writes_until_kill: int | None,
     launch: dict[str, str] | None,
 ) -> None:
     os.environ.update(launch or {})
@@ -117,39 +113,16 @@ def run(
     multiprocessing.set_start_method("fork", force=True)  # of data-loader workers
     RunDirectory.discard_state = lambda self: None  # what the last epoch kept is compared
     if events_until_kill is not None:
-        _at_each_event(_killing_at(events_until_kill))
-    if writes_until_kill is not None:
-        _at_each_event(_in_writer(_killing_at(writes_until_kill, first=_wait_for_a_step())))
+        events = itertools.count(1)
+
+        def event() -> None:
+            if next(events) == events_until_kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Adaptation._step = _before(event, Adaptation._step)
+        os.fsync = _before(event, os.fsync)
+        os.replace = _before(event, os.replace)
     sys.exit(main(arguments))
-
-
-def _killing_at(number: int, first: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    """What does something and kills this process when it is called for the time of this number."""
-    events = itertools.count(1)
-
-    def event() -> None:
-        if next(events) == number:
-            first()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return event
-
-
-def _wait_for_a_step() -> Callable[[], None]:
-    """What waits until a step begins; half a second at most, as none does while an epoch is scored."""
-    stepped = threading.Event()
-    Adaptation._step = _before(stepped.set, Adaptation._step)
-    return lambda: (stepped.clear(), stepped.wait(0.5))
-
-
-def _in_writer(event: Callable[[], None]) -> Callable[[], None]:
-    return lambda: None if threading.current_thread() is threading.main_thread() else event()
-
-
-def _at_each_event(event: Callable[[], None]) -> None:
-    Adaptation._step = _before(event, Adaptation._step)
-    os.fsync = _before(event, os.fsync)
-    os.replace = _before(event, os.replace)
 
 
 def _before(event: Callable[[], object], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -130,17 +130,23 @@ def check_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_name_in_an_error_or_a_report(name: str, tmp_path: Path, capsys) -> None:
+def test_a_name_in_an_error(name: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "data/dark/red").mkdir(parents=True)
     Image.new("RGB", (16, 16)).save(tmp_path / "data/dark/red/1.png")
     data = [str(tmp_path / "data"), "-d", "ImageFolder", "-t"]
     for words in ([*data, name], [*data, "dark", "--config", name], [*data, "dark", "--log", f"{tmp_path}/{name}"]):
         assert main(["adapt", *words, "--checkpoint", name]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
-    versions = {"torch": name, "device": name}
-    run = write_run(tmp_path / "runs", "ancon", "A-D", data=name, target=[name])
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "versions": {**config["versions"], **versions}}))
+        shown = capsys.readouterr().err
+        assert shown.count("\n") == 1
+        assert_safe(shown)
+
+
+def test_names_in_a_report(tmp_path: Path, capsys) -> None:
+    for number, name in enumerate(NAMES):
+        run = write_run(tmp_path / "runs" / str(number), "ancon", target=[name])
+        config = json.loads((run / "config.json").read_text())
+        own = {"data": "".join(NAMES), "versions": {"torch": name, "device": name}}
+        (run / "config.json").write_text(json.dumps({**config, **own}))
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     assert_safe("".join(capsys.readouterr()))
     check_files(tmp_path / "report")

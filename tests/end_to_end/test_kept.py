@@ -80,14 +80,3 @@ def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_vot
     assert saved.indices.tolist() == [number for number in range(48) if number != 3]
     listed = target.read_text().splitlines()
     assert list(saved.paths) == [str(copied / listed[position]) for position in saved.indices]
-
-
-def test_the_last_epoch_is_taken_by_name_and_all_images_adapted_on(adapt, tmp_path: Path, capsys) -> None:
-    """At this rate InfoMax would take the first."""
-    assert main(adapt("run", "--save-predictions", *UNIFORM, "--criterion", "last", "-b", "48")) == 0
-    run = tmp_path / "run"
-    assert result_of(run)["selected_epoch"] == 2
-    best, latest = ((run / "checkpoints" / name).read_bytes() for name in ("best.pth", "latest.pth"))
-    assert best == latest
-    assert (read_predictions(run).votes.sum(1) == 2).all()
-    assert "adapted model (epoch 2, last): accuracy" in capsys.readouterr().out

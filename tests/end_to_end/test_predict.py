@@ -1,7 +1,6 @@
 """``predict`` and ``export``: answers and models out of a run directory alone."""
 
 import csv
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -113,12 +112,3 @@ def test_two_processes_write_what_one_writes(words: Words, tmp_path: Path) -> No
     assert main(words("one.csv")) == 0
     finish_in_two(words("two.csv"))
     assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()
-
-
-def test_an_exported_network_says_what_its_images_are(source_checkpoint: Path, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
-    assert main(["export", str(source_checkpoint.parents[1]), "--out", str(tmp_path / "model.onnx")]) == 0
-    metadata = onnxruntime.InferenceSession(str(tmp_path / "model.onnx")).get_modelmeta().custom_metadata_map
-    assert json.loads(metadata["classes"]) == list(CLASSES)
-    assert (json.loads(metadata["image_size"]), json.loads(metadata["mean"])) == (16, [0.5] * 3)

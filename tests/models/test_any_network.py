@@ -1,6 +1,7 @@
 """Networks that were not built here, as features and a head."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import timm
@@ -157,6 +158,21 @@ class Returns(nn.Module):
 
     def forward(self, images: Tensor) -> object:
         return self.wrap(self.fc(images.mean((2, 3))))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda logits: SimpleNamespace(logits=logits),
+        lambda logits: {"loss": None, "logits": logits},
+        lambda logits: (logits, None),
+        lambda logits: [logits],
+    ],
+)
+def test_logits_may_come_in_an_output_of_a_library(wrap) -> None:
+    network = Returns(wrap)
+    logits, features = as_classifier(network, probe=IMAGES).eval().predict(IMAGES)
+    assert torch.equal(network.fc(features), logits)
 
 
 @pytest.mark.parametrize(

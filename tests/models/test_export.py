@@ -1,7 +1,7 @@
 """Exported files compute what the classifier computes, for any batch, and say what their numbers mean."""
 
-import builtins
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -122,13 +122,6 @@ def test_a_network_that_cannot_be_exported_says_so_in_one_line() -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch) -> None:
-    usual = builtins.__import__
-
-    def without_onnxscript(name: str, *rest: Any, **options: Any) -> Any:
-        if name == "onnxscript":
-            raise ImportError(name=name)
-        return usual(name, *rest, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without_onnxscript)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(UserError, match=r"onnx needs (onnx|onnxscript): pip install onnx onnxscript"):
         content_of(shot(), "onnx", CLASSES, MEAN, STD, 32)

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import wait_for
 from tllib_ancon.paper.demo import summarize, table
 
@@ -47,7 +48,9 @@ def test_the_table_has_a_row_a_method_and_one_seed_has_no_spread() -> None:
 
 
 def test_its_processes_end_with_it(tmp_path: Path) -> None:
-    words = ["demo", "--out", str(tmp_path), "--jobs", "2", "--source-epochs", "100000"]
+    for seed, name in enumerate(("rendered", "handwritten")):
+        write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
+    words = ["demo", "--out", str(tmp_path), "--jobs", "1", "--source-epochs", "100000"]
     with subprocess.Popen([sys.executable, "-m", "tllib_ancon", *words], stderr=subprocess.PIPE, text=True) as demo:
         wait_for(lambda: (tmp_path / "source-seed0" / "config.json").is_file() or demo.poll() is not None)
         started = psutil.Process(demo.pid).children(recursive=True)

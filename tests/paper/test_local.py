@@ -1,13 +1,17 @@
 """The runs of a plan on this machine: in which order, with which shares, and what becomes of them."""
 
 import errno
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,7 +23,7 @@ from tests.in_this_process import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper import local
-from tllib_ancon.paper.local import LOG, EngineConfig, Local, finished, shares, visible_gpus
+from tllib_ancon.paper.local import LOG, Command, EngineConfig, Local, finished, shares, visible_gpus
 from tllib_ancon.paper.plan import Run
 from tllib_ancon.training.files import lock_folder
 
@@ -86,27 +90,22 @@ def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -
     assert "earlier attempt\na traceback" in (tmp_path / "erm/1" / LOG).read_text()
 
 
-PARENT = """
-import sys, time
-from pathlib import Path
-from tllib_ancon.paper.local import Command
-from tllib_ancon.paper.plan import Run
-class Words(Run):
-    words = sys.argv[2:]
-print(Command(Words("run", "pretrain", {}), Path(sys.argv[1]), {}).process.pid, flush=True)
-time.sleep(120)
-"""
+def start_and_wait(words: list[str], out: Path, started: Connection) -> None:
+    command = Command(SimpleNamespace(name="run", words=words), out, {})
+    started.send(command.process.pid)
+    time.sleep(120)
 
 
 def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_path: Path) -> None:
-    log, domains = tmp_path / "run", write_domains(tmp_path)
+    log, domains, (here, there) = tmp_path / "run", write_domains(tmp_path), multiprocessing.Pipe()
     words = ["pretrain", *small_arguments(domains), "-j", "1", "--epochs", "100000", "--log", str(log)]
-    command = [sys.executable, "-c", PARENT, str(tmp_path), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        started = psutil.Process(int(parent.stdout.readline()))
-        wait_for(lambda: (log / "metrics.jsonl").is_file() or not started.is_running())
-        workers = started.children()
-        parent.kill()
+    parent = multiprocessing.get_context("fork").Process(target=start_and_wait, args=(words, tmp_path, there))
+    parent.start()
+    started = psutil.Process(here.recv())
+    wait_for(lambda: (log / "metrics.jsonl").is_file() or not started.is_running())
+    workers = started.children()
+    parent.kill()
+    parent.join()
     _, left = psutil.wait_procs([started, *workers], timeout=20)
     assert not left
     lock_folder(log).close()
@@ -175,20 +174,16 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, m
         ({}, EIGHT, EIGHT),
         ({"jobs": 3}, EIGHT, EIGHT[:3]),
         ({"gpus_per_run": 2}, EIGHT, ["0,1", "2,3", "4,5", "6,7"]),
-        ({"gpus_per_run": 3}, EIGHT, ["0,1,2", "3,4,5"]),
         ({"gpus_per_run": 0.5}, ["0", "1"], ["0", "1", "0", "1"]),
         ({"gpus_per_run": 0.5, "jobs": 2}, ["0", "1"], ["0", "1"]),
         ({"gpus_per_run": 0.3}, ["0"], ["0"] * 3),
-        ({"gpus_per_run": 0.1}, ["0"], ["0"] * 10),
         ({"gpus_per_run": 0.7}, ["0", "1"], ["0", "1"]),
-        ({"jobs": 4}, ["0"], ["0"] * 4),
         ({"jobs": 5}, ["0", "1"], ["0", "1", "0", "1", "0"]),
         ({"gpus_per_run": 2}, ["GPU-a", "GPU-b", "GPU-c"], ["GPU-a,GPU-b"]),
         ({"gpus_per_run": 0, "jobs": 2}, EIGHT, ["", ""]),
         ({}, [], [None] * 16),
         ({"cpus_per_run": 5}, [], [None] * 3),
         ({"cpus_per_run": 17}, [], [None]),
-        ({"jobs": 3}, [], [None] * 3),
     ],
 )
 def test_each_run_has_gpus_and_threads_of_its_own(settings, visible: list[str], expected: list[str | None]) -> None:
@@ -220,9 +215,6 @@ def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pyte
             return 0
 
     def start(command, env, **_):
-        assert {name: env.get(name) for name in os.environ.keys() - {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"}} == {
-            name: value for name, value in os.environ.items() if name not in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
-        }
         process = Running(0)
         process.gpu = env["CUDA_VISIBLE_DEVICES"]
         assert process.gpu not in in_use

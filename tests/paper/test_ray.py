@@ -18,10 +18,11 @@ import psutil
 import pytest
 
 from benchmarks.faults.outcomes import differences, outcome
-from tests.domains_on_disk import SMALL
+from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import wait_for
 from tests.in_this_process import runs_here
-from tllib_ancon.cli.main import main
+from tllib_ancon.cli.commands import COMMANDS
+from tllib_ancon.cli.main import main, parser_of
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper.local import LOG, EngineConfig, Local, finished
 from tllib_ancon.paper.plan import Run
@@ -29,9 +30,6 @@ from tllib_ancon.paper.plan import Run
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.paper.ray")
 METHODS = ("ancon", "gce+elr")
-TINY = {**SMALL, "epochs": 1}
-
-
 pytestmark = pytest.mark.timeout(900)
 """Seconds of a test: longer than all that it waits for, for a machine that is busy with other tests."""
 
@@ -65,9 +63,14 @@ def engine(cluster: Any) -> Iterator[Any]:
         yield connected
 
 
+def tiny(command: str, domains: Path) -> dict[str, Any]:
+    words = [*small_arguments(domains), "--epochs", "1"]
+    return COMMANDS[command].flags.given(parser_of(command).parsed(words))
+
+
 def source(domains: Path, out: Path, seed: int, **settings: Any) -> Run:
     name = f"source/erm-bright-seed{seed}"
-    return Run(name, "pretrain", {"root": str(domains), **TINY, "seed": seed, "log": str(out / name), **settings})
+    return Run(name, "pretrain", {**tiny("pretrain", domains), "seed": seed, "log": str(out / name), **settings})
 
 
 def adaptation(domains: Path, out: Path, start: Run, method: str) -> Run:
@@ -75,7 +78,7 @@ def adaptation(domains: Path, out: Path, start: Run, method: str) -> Run:
     name = f"erm/bright-dark/{method}-seed{seed}"
     checkpoint = str(out / start.name / "checkpoints" / "best.pth")
     own = {"target": ("dark",), "method": method, "seed": seed, "checkpoint": checkpoint, "log": str(out / name)}
-    return Run(name, "adapt", {"root": str(domains), **TINY, **own}, start.name)
+    return Run(name, "adapt", {**tiny("adapt", domains), **own}, start.name)
 
 
 def table(domains: Path, out: Path) -> list[Run]:

@@ -145,8 +145,13 @@ DAMAGES = {
     ],
     "./config.json": [('"target": ["D"]', '"target": [1]')],
     "../../../source/erm-A-seed0/config.json": ["{"],
-    "result.json": ["[]", ('"start"', '"begin"'), ('"accuracy": 40.0', '"accuracy": "high"')],
-    "metrics.jsonl": ['{"epoch": 0'],
+    "result.json": [
+        "[]",
+        ('"start"', '"begin"'),
+        ('"accuracy": 40.0', '"accuracy": "high"'),
+        ('"accuracy": 40.0', f'"accuracy": {"9" * 5000}'),
+    ],
+    "metrics.jsonl": ['{"epoch": 0', ('"infomax": 0', f'"infomax": {"9" * 400}')],
 }
 """What stands in a file in place of all, or of a part."""
 

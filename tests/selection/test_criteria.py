@@ -2,14 +2,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.selection.naive import ORACLES, naive_aetta
 from tllib_ancon.errors import UserError
 from tllib_ancon.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
 
-SETTINGS = settings(max_examples=40, deadline=None)
 EYE, UNIFORM = torch.eye(4), torch.full((2, 3), 1 / 3)
 
 
@@ -26,7 +25,6 @@ def random_probabilities(samples: int, classes: int, seed: int) -> torch.Tensor:
 
 
 @given(shape=st.tuples(st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
-@SETTINGS
 def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape: tuple[int, int, int]) -> None:
     assert set(ORACLES) == set(CRITERIA)
     probabilities = random_probabilities(*shape)
@@ -43,7 +41,6 @@ def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape: tuple[
 
 
 @given(problem=st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
-@SETTINGS
 def test_aetta_equals_its_definition(problem: tuple[int, int, int, int]) -> None:
     logits = random_logits(problem[0] + 1, *problem[1:])
     probabilities, passes = logits[0].softmax(1), logits[1:].softmax(2)

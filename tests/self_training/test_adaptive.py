@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
@@ -41,7 +41,6 @@ class Naive(NaiveAnCon):
         return [[value * min(sum(row), 3.0) / (sum(row) or 1) for value in row] for row in weighted]
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.integers(0, 10_000), min_size=1, max_size=8),
     st.sampled_from([0.0, 0.5, 0.9]),
@@ -122,7 +121,6 @@ def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
 # The estimate of the prior
 
 
-@settings(deadline=None)
 @given(
     counts=st.lists(st.integers(0, 9), min_size=2, max_size=6).filter(any),
     seed=st.integers(0, 99),

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.self_training.naive import NaiveAnCon, softmax
@@ -26,7 +26,6 @@ def visit_sequences(draw: st.DrawFn) -> tuple[int, int, list[tuple[list[int], li
     return samples, classes, batches
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     visit_sequences(),
     st.sampled_from(CONVENTIONS),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.self_training.naive import dot, softmax, unit
@@ -46,7 +46,6 @@ def test_entropy_where_a_probability_underflows() -> None:
     assert torch.equal(torch.autograd.grad(found.sum(), logits)[0], torch.zeros(2, 2))
 
 
-@settings(deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4), st.floats(0.3, 0.95))
 def test_selected_entropy_against_a_naive_transcription(batches, margin) -> None:
     naive, module = NaiveETA(margin), SampleEfficientEntropy(3, similarity_margin=margin)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -51,7 +51,6 @@ def rows(low: float, high: float) -> st.SearchStrategy[list[list[float]]]:
     return st.lists(st.lists(st.floats(low, high, width=32), min_size=3, max_size=3), min_size=4, max_size=4)
 
 
-@settings(deadline=None)
 @given(rows(-20, 20), rows(0, 5), st.floats(0.05, 1))
 def test_gce_against_a_naive_transcription(logits, targets, q) -> None:
     expected = torch.tensor([naive_gce(*row, q) for row in zip(logits, targets, strict=True)])
@@ -96,7 +95,6 @@ def test_gce_of_an_agreement_that_underflows(q: float) -> None:
     assert torch.equal(torch.autograd.grad(loss, logits)[0], torch.zeros(1, 2))
 
 
-@settings(deadline=None)
 @given(rows(-4, 5), rows(0, 2), st.floats(0, 1), st.floats(0.25, 4))
 def test_belief_matching_against_a_naive_transcription(logits, targets, coefficient, prior) -> None:
     expected = sum(naive_belief_matching(*row, coefficient, prior) for row in zip(logits, targets, strict=True)) / 4
@@ -135,7 +133,6 @@ def test_targets_are_weights_without_gradient_or_classes(loss: Callable[..., Ten
         torch.testing.assert_close(loss(half, classes), loss(half.float(), classes))
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_information_maximization_against_a_naive_transcription(logits: list[list[float]]) -> None:
     def entropy(row: list[float]) -> float:

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -138,7 +138,6 @@ def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
     return torch.nn.functional.normalize(torch.randn(num_samples, feature_dim, generator=generator))
 
 
-@settings(deadline=None)
 @given(st.integers(2, 200), st.integers(1, 7), st.integers(1, 2**13), st.integers(0, 2**16))
 def test_nearest_takes_the_largest_products_but_not_its_own(size, k, memory_budget, seed) -> None:
     k, bank, own = min(k, size - 1), random_bank(size, 3, seed), torch.randperm(size)[:9]

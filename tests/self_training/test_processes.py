@@ -1,11 +1,10 @@
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tllib_ancon.processes import Shard
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5))
 def test_shards_hold_each_sample_once_and_number_their_own(num_samples: int, world_size: int) -> None:
     """Padded, they are as long as each other and interleave to all samples."""

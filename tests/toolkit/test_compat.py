@@ -132,18 +132,6 @@ def test_tllib_users_find_the_losses_where_they_would_look(install):
         assert name.__module__.startswith("tllib_ancon.")
 
 
-def test_the_hook_keeps_what_a_loader_offers():
-    import importlib.resources
-    import inspect
-
-    compat.enable()
-    from dalib.modules import grl
-
-    assert "class WarmStartGradientReverseLayer" in inspect.getsource(grl)
-    assert importlib.resources.files("dalib.modules").joinpath("grl.py").is_file()
-    assert compat._Finder().find_spec("dalib.no_such_module") is None
-
-
 # The real ones
 
 DALIB = ["dalib.adaptation", "dalib.modules.domain_discriminator", "dalib.vision.datasets", "dalib.vision.models"]
@@ -171,29 +159,3 @@ def test_everything_imports_without_a_warning(python, names):
     assert resnet.model_urls["resnet50"] == ResNet50_Weights.IMAGENET1K_V1.url
     """
     check(python(textwrap.dedent(code), "-B"))
-
-
-@pytest.mark.parametrize("name", ["dalib", pytest.param("tllib", marks=requires_tllib)])
-def test_workers_that_start_without_the_shims_get_them(python, tmp_path, name):
-    """What they unpickle is the toolkit's own, and there is no main module that they could import."""
-    from PIL import Image
-
-    (tmp_path / "image_list").mkdir()
-    for folder in ("amazon", "dslr", "webcam"):
-        (tmp_path / folder).mkdir()
-    Image.new("RGB", (8, 8), (0, 0, 255)).save(tmp_path / "dslr" / "a.png")
-    (tmp_path / "image_list" / "dslr.txt").write_text("dslr/a.png 7\n" * 4)
-    code = f"""
-    import tllib_ancon.toolkit as toolkit
-    toolkit.enable()
-    from {name}.vision.datasets import Office31
-    from {name}.vision.models import resnet18
-    from torch.utils.data import DataLoader
-    from torchvision.transforms import ToTensor
-    dataset = Office31({str(tmp_path)!r}, "D", transform=ToTensor())
-    dataset.network = resnet18
-    for method in "spawn", "forkserver":
-        loader = DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context=method)
-        print([(images.shape[0], labels.tolist()) for images, labels in loader])
-    """
-    assert check(python(textwrap.dedent(code))) == 2 * "[(2, [7, 7]), (2, [7, 7])]\n"

@@ -3,7 +3,6 @@
 import sys
 import types
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 
 import pytest
 import torch
@@ -23,17 +22,6 @@ def test_the_best_toolkit_there_is_found(monkeypatch) -> None:
         find()
     with pytest.raises(UserError, match=r"tllib cannot be found.*c4aa59eb565650a552b809411601d0589efbbfe4"):
         find("tllib")
-
-
-def test_a_folder_of_that_name_is_not_the_package_and_finding_does_not_import(tmp_path, monkeypatch) -> None:
-    (tmp_path / "tllib").mkdir()
-    monkeypatch.delitem(sys.modules, "tllib", raising=False)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert not toolkits.is_installed("tllib")
-    module = types.ModuleType("tllib")
-    module.__spec__ = ModuleSpec("tllib", loader=None, origin="somewhere")
-    monkeypatch.setitem(sys.modules, "tllib", module)
-    assert toolkits.is_installed("tllib")
 
 
 @pytest.mark.parametrize(

@@ -81,26 +81,6 @@ def test_predictions_are_those_of_the_model_whose_modes_stay(images: TensorDatas
     assert predictions.paths is None
 
 
-class Items(TensorDataset):
-    """Tensors as other items."""
-
-    def __init__(self, images: TensorDataset, form: Callable[[Tensor, Tensor], Any]):
-        super().__init__(*images.tensors)
-        self.form = form
-
-    def __getitem__(self, index: int) -> Any:
-        return self.form(*super().__getitem__(index))
-
-
-@pytest.mark.parametrize(
-    "form", [lambda x, y: x, lambda x, y: {"image": x, "label": y}, lambda x, y: {"img": x}, lambda x, y: [x, y]]
-)
-def test_what_an_item_may_be(images: TensorDataset, form: Callable[[Tensor, Tensor], Any]) -> None:
-    model = sequential()
-    expected = tllib_ancon.predict(model, images, workers=0).probabilities
-    np.testing.assert_array_equal(tllib_ancon.predict(model, Items(images, form), workers=0).probabilities, expected)
-
-
 def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_on_with(
     images: TensorDataset, tmp_path: Path
 ) -> None:
@@ -153,7 +133,6 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
         *REFUSED["adaptations"],
         ({"model": nn.Flatten(0)}, "logits"),
         ({"images": Endless()}, "length"),
-        ({"images": Items(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), lambda *_: "no image")}, "image"),
         ({"model": sequential().state_dict()}, STATE_DICT),
         ({"model": sequential}, "not of type function; of a state dict pass the network that has loaded it, of a"),
         ({"model": torch.jit.script(sequential())}, "pass the torch.nn.Module that it was made from"),

@@ -1,10 +1,8 @@
 """What is chosen for speed where nothing is asked for: layout, kernel, precision, kept images and memory."""
 
-import platform
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import timm
 import torch
@@ -107,22 +105,3 @@ def test_images_are_read_once_in_training(tmp_path: Path, monkeypatch: pytest.Mo
     tllib_ancon.adapt(**call)
     assert len(read) > 2 * 12
     assert "`cache` keeps them on disk" in capfd.readouterr().err
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library manages memory its own way")
-def test_freed_memory_stays_until_the_end() -> None:
-    import resource
-
-    def faults() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(4):
-            torch.ones(2**24)  # 16,384 pages
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    threads = torch.get_num_threads()
-    with devices.using_processor(threads + 1):
-        assert torch.get_num_threads() == threads + 1
-        assert min(faults() for _ in range(4)) < 20_000
-        held = psutil.Process().memory_info().rss
-    assert torch.get_num_threads() == threads
-    assert held - psutil.Process().memory_info().rss > 50 * 2**20, "64 MiB go back to the system"

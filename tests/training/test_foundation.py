@@ -1,7 +1,6 @@
 """Models of transformers, timm and open_clip in ``adapt`` and ``predict``: called, prepared and adapted as they are."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,45 +110,6 @@ def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
     assert preprocessing_of(clip).mean == (0.48145466, 0.4578275, 0.40821073)
     tllib_ancon.adapt(model, list(torch.zeros(8, 3, 32, 32)), **{**QUICK, "quiet": False})
     assert "assumed" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_half_precision_comes_back(kind: torch.dtype, photos: Path) -> None:
-    model = transformer().to(kind)
-    result = tllib_ancon.adapt(model, photos, **QUICK)
-    assert result.model.dtype == kind
-    assert differences(model.state_dict(), result.model.state_dict())
-    assert tllib_ancon.predict(result.model, photos, workers=0).probabilities.shape == (12, 3)
-
-
-class Wrapped(nn.Module):
-    def __init__(self, wrap: Any) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc, self.wrap = nn.Linear(3, 5), wrap
-
-    def forward(self, images: Tensor) -> Any:
-        return self.wrap(self.fc(images.mean((2, 3))))
-
-
-WRAPS = {
-    "object": lambda logits: SimpleNamespace(logits=logits),
-    "dict": lambda logits: {"loss": None, "logits": logits},
-    "tuple": lambda logits: (logits, None),
-    "list": lambda logits: [logits],
-}
-
-
-@pytest.mark.parametrize("name", WRAPS)
-def test_what_an_output_may_be(name: str) -> None:
-    images = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    expected, found = (
-        tllib_ancon.adapt(Wrapped(wrap), list(images), method="shot", adapted="all", **QUICK)
-        for wrap in (lambda logits: logits, WRAPS[name])
-    )
-    assert differences(expected.model.state_dict(), found.model.state_dict()) == []
-    one, other = (tllib_ancon.predict(result.model, list(images), workers=0) for result in (expected, found))
-    assert np.array_equal(one.probabilities, other.probabilities)
 
 
 def test_clip_with_the_texts_of_its_classes_is_adapted(photos: Path) -> None:

@@ -15,7 +15,7 @@ from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, tra
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.self_training import AnchoredConfidence, elr, ensemble, memory_bank
+from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
@@ -83,20 +83,6 @@ def test_a_run_in_bfloat16_has_votes_and_weights_in_float32_and_evaluates_in_bfl
         logits = run._predict(run.images.every, epoch=1).logits
         assert logits.dtype == torch.float32
         assert torch.equal(logits, logits.bfloat16().float()) == rounded
-
-
-def test_autocast_does_not_reach_the_votes() -> None:
-    generator = torch.Generator().manual_seed(0)
-    inside, outside = (AnchoredConfidence(20, 300) for _ in range(2))
-    for _ in range(10):
-        indices = torch.randperm(20, generator=generator)[:8]
-        logits = (10 * torch.randn(8, 300, generator=generator)).bfloat16()
-        expected = outside(indices, logits.float())
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = inside(indices, logits)
-        assert found.dtype == torch.float32
-        assert torch.equal(found, expected)
-        assert torch.equal(inside.threshold, outside.threshold)
 
 
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal")

@@ -165,6 +165,7 @@ def test_the_session_is_one_for_python_and_the_command(
     assert (folder / name / "certificate.json").is_file()
 
 
+@pytest.mark.parametrize("made", ["own"], indirect=True)
 def test_certifying_without_a_directory(made: tuple[str, nn.Module, Any], folder: Path) -> None:
     """From two models and images, and from a result that was kept nowhere."""
     name, model, kept = made

@@ -10,7 +10,6 @@ from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, without
 from tllib_ancon.errors import UserError
 from tllib_ancon.training.adapting import Adaptation
-from tllib_ancon.training.run import RunDirectory
 
 BETWEEN: dict[str, Any] = {"lr": 1.0}
 """With which epoch 2 of 4 is selected."""
@@ -55,15 +54,6 @@ def test_without_labels_no_epoch_needs_the_whole_target(passes) -> None:
     assert passes == []
     with pytest.raises(UserError, match="`record_every` must be"):
         adapt(record_every=0)
-
-
-def test_a_run_directory_has_the_same_models(tmp_path: Path) -> None:
-    for name, record_every in (("usual", 1), ("rare", 100)):
-        adapt(record_every=record_every, log=str(tmp_path / name), **BETWEEN)
-    usual, rare = (RunDirectory(tmp_path / name) for name in ("usual", "rare"))
-    for checkpoint in ("latest.pth", "best.pth"):
-        assert differences(usual.load(checkpoint), rare.load(checkpoint)) == []
-    assert recorded(rare.metrics()) == [0, 2, EPOCHS]
 
 
 def test_what_is_predicted_for_a_file_is_recorded_too(passes, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ EVENTS = 3 * (2 + 3 * (EPOCHS + 1) + len(SELECTED))
 """Flushes and renames of a run: three for each file that it writes."""
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 NO_ROOM = "could not be written ([Errno 28] No space left on device)"
-OVERWRITE = pytest.mark.parametrize("overwrite", [True, False])
 FINISHED = pytest.mark.parametrize("finished", [True, False])
 
 

@@ -61,16 +61,6 @@ def test_adamw_decays_no_norm_and_no_bias() -> None:
     assert {decay for _, decay in rates(transformer(), weight_decay=0.3).values()} == {0.3}
 
 
-def test_usual_sgd_has_tllibs_groups() -> None:
-    model = network()
-    classifier = as_classifier(model, probe=torch.zeros(2, 3, 4, 4))
-    groups = create_optimizer(classifier.get_parameters(0.01), AdaptConfig(), classifier).param_groups
-    assert [(len(group["params"]), group["lr"], group["weight_decay"]) for group in groups] == [
-        (4, 0.001, 1e-3),
-        (2, 0.01, 1e-3),
-    ]
-
-
 def test_a_warm_up_rises_to_the_decay() -> None:
     optimizer = create_optimizer([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig(), nn.Module())
     schedule = power_decay(optimizer, AdaptConfig(), 20, warmup_steps=4)

@@ -167,8 +167,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
             "severity": int(corrupted[2]) if corrupted else 0,  # of the corruption
             "pair": target if corrupted else column,
             "seed": int(config["seed"]),
-            "dataset": config["data"] or images,
-            "machine": "torch {torch} on {device}".format(**config["versions"]),
+            "dataset": showable(config["data"] or images),
+            "machine": showable("torch {torch} on {device}".format(**config["versions"])),
             "labelled": "accuracy" in result["start"],  # whether the target had labels
             "own_defaults": _own_defaults(method, config),  # in these, runs of one table may differ
             "before": "; ".join(assessing.before_adapting(result)),
