@@ -2,34 +2,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from benchmarks.left_out import families, grid, table
+from benchmarks.left_out import grid, table
 from benchmarks.left_out.families import Cell
-
-PER_CLASS, CLASSES = 40, 10
-
-
-@pytest.mark.parametrize("kind", families.KINDS)
-def test_kinds_of_targets(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    labels = np.arange(PER_CLASS * CLASSES) % CLASSES
-    (tmp_path / "cifar10").mkdir()
-    (tmp_path / "cifar10" / "resnet20-0.th").touch()
-    images = np.zeros((len(labels), 32, 32, 3), np.uint8)
-    np.savez(tmp_path / "cifar10" / "test.npz", x=images, y=labels)
-    monkeypatch.setattr(families, "load", lambda path: path)
-    task = families.Cells(tmp_path, tmp_path, images=PER_CLASS * CLASSES).task(
-        Cell("cifar10-c", "resnet20-none-0", kind)
-    )
-    counts = sorted(np.bincount(task.labels, minlength=CLASSES).tolist(), reverse=True)
-    assert len(task.images) == len(task.labels)
-    if kind == "equal":
-        assert counts == [PER_CLASS] * CLASSES
-    elif kind == "few":
-        assert counts == [PER_CLASS] * 4 + [0] * 6
-    else:
-        assert counts[0] > 0.9 * PER_CLASS
-        assert sum(counts) == pytest.approx(PER_CLASS * sum(20 ** -(k / 9) for k in range(CLASSES)), rel=0.1)
 
 
 def runs(**accuracies: dict[str, list[float]]) -> pd.DataFrame:

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.speed import epochs, images, large, methods, predictions, step, votes
+from benchmarks.speed import epochs, images, large, methods, predictions, step
 from benchmarks.speed.__main__ import MEASUREMENTS, main
 from benchmarks.speed.timing import median_interval, row
 from tllib_ancon.self_training import AnchoredConfidence
-from tllib_ancon.self_training.ensemble import Votes
 
 SCENE = epochs.Scene("small CNN", "small_cnn", 16, 24, 8)
 
@@ -37,14 +36,6 @@ def test_a_step_in_parts_learns_what_the_whole_step_learns() -> None:
     assert all(torch.equal(*pair) for pair in zip(parts.model.parameters(), whole.model.parameters(), strict=True))
     plain, added, judged, _ = step.measure(rounds=2)
     assert judged.value == pytest.approx(1 + added.value / plain.value)
-
-
-def test_random_votes_are_added_and_their_memory_is_counted() -> None:
-    store = Votes(50, 300)
-    for batch in votes.random_votes(store, 3, 64):
-        store.add(*batch)
-    assert 0 < store.counts.sum() <= 3 * 64
-    assert [found.unit for found in votes.measure(rounds=5)] == ["ms", "MB", "MB"]
 
 
 def test_images_from_the_cache_are_the_toolkits(monkeypatch) -> None:

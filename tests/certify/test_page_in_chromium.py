@@ -22,23 +22,6 @@ from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 OWNED = "document.title='owned'"
 HOSTILE = [f"<img src=x onerror={OWNED}>", f"</script><script>{OWNED}</script>", "“ & 'é", "lamp"]
 """Names of classes."""
-CONTRAST = """
-const luminance = (color) => {
-  const parts = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
-    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-};
-const background = (element) => {
-  const color = getComputedStyle(element).backgroundColor;
-  return color !== "rgba(0, 0, 0, 0)" || !element.parentElement ? color : background(element.parentElement);
-};
-return [...document.querySelectorAll("h1, h2, p, span, kbd, li, button")]
-  .filter((element) => element.offsetParent && element.textContent.trim() && !element.closest(":disabled"))
-  .map((element) => {
-    const pair = [getComputedStyle(element).color, background(element)].map(luminance).sort((a, b) => b - a);
-    return [(pair[0] + 0.05) / (pair[1] + 0.05), element.outerHTML];
-  });
-"""
 
 
 @pytest.fixture(scope="module")
@@ -156,17 +139,11 @@ def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_p
 
 
 def test_everybody_can_use_it_and_it_fits_a_phone(session: Session, browser: WebDriver) -> None:
-    """Contrast, names of parts and the keyboard."""
+    """Names of parts and the keyboard."""
     send = browser.execute_cdp_cmd  # type: ignore[attr-defined]
     with served(session) as page:
         open_page(browser, page)
         press(browser, "1")
-        for scheme in ("light", "dark"):
-            feature = {"name": "prefers-color-scheme", "value": scheme}
-            send("Emulation.setEmulatedMedia", {"features": [feature]})
-            ratios = browser.execute_script(CONTRAST)
-            assert len(ratios) > 9
-            assert [html for ratio, html in ratios if ratio < 4.5] == []
         reached = []
         for _ in range(6):
             browser.switch_to.active_element.send_keys(Keys.TAB)

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from tllib_ancon.cli import main
-
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_a_reader_that_has_gone_ends_the_command_without_a_word(word: str) -> None:
@@ -16,17 +14,6 @@ def test_a_reader_that_has_gone_ends_the_command_without_a_word(word: str) -> No
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() in (0, 141)
-
-
-def test_another_broken_pipe_is_no_matter_of_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    def broken() -> int:
-        raise BrokenPipeError("of a worker")
-
-    monkeypatch.setattr(main, "main", broken)
-    with open(tmp_path / "out", "w") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        with pytest.raises(BrokenPipeError, match="of a worker"):
-            main.command()
 
 
 @pytest.mark.parametrize("module", ["cli.main", "toolkit.compat", "cli.commands"])
