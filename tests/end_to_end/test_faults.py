@@ -1,6 +1,7 @@
 """What becomes of a run when its data, its model or its numbers are at the edge, or broken."""
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -234,6 +235,15 @@ def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(adapt, t
 
 
 # Randomness
+
+
+def test_the_seed_reaches_every_generator() -> None:
+    def draw(seed: int) -> list[Any]:
+        make_reproducible(seed)
+        return [random.random(), np.random.rand(), float(torch.rand(()))]
+
+    assert draw(5) == draw(5)
+    assert not set(draw(5)) & set(draw(6))
 
 
 def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path) -> None:
