@@ -57,21 +57,20 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
         session = pair.session()
         session.answer_all(_given(config, pair, session.comparison, say))
         if config.questions is not None:
-            write_questions(session, Path(config.questions))
+            _write_questions(session, Path(config.questions))
         if config.page and session.question:
             from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
 
             serve(session, port=config.port, say=say)
         certificate = pair.conclude(session)
-    kept = "adapted" if certificate["returned"] == "adapted" else "source"
-    for line in (*certificate["words"], f"{certificate['checkpoint']}: the {kept} model"):
+    for line in certificate["words"]:
         say(line)
+    say(f"{certificate['checkpoint']}: the {'adapted' if certificate['returned'] == 'adapted' else 'source'} model")
     return certificate
 
 
-def write_questions(session: Session, file: Path) -> None:
-    """Write a CSV file of the images without an answer, in their order, and a folder with copies of them. The copies'
-    names hide the class; :func:`~tllib_ancon.data.answers.read_answers` resolves them."""
+def _write_questions(session: Session, file: Path) -> None:
+    """A CSV file of the images without an answer, and a folder with copies of them, whose names hide the class."""
     folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
     folder.mkdir(exist_ok=True)
     for number in range(len(session.answers), len(session)):
@@ -160,12 +159,13 @@ class ModelPair:
         self.config, self.given, self.transform = config, model or config.model, transform
         if images is not None:
             self.everything = images
-        stages = [RunDirectory(Path(config.run, stage)) for stage in ("", "adapt")]  # of `adapt`, or of `script`
-        kept = ((stage, stage.config()) for stage in stages if (stage.path / CONFIG).is_file())
-        found = [(stage, settings) for stage, settings in kept if settings.get("command") == "adapt"]
-        if not found:
+        for stage in ("", "adapt"):  # of `adapt`, or of `script`
+            self.directory = RunDirectory(Path(config.run, stage))
+            recorded = self.directory.config() if (self.directory.path / CONFIG).is_file() else {}
+            if recorded.get("command") == "adapt":
+                break
+        else:
             raise UserError(f"{config.run} holds no adaptation; give the run directory of adapt or script")
-        self.directory, recorded = found[0]
         run = f"the run in {self.directory.path}"
         if not self.directory.finished:
             raise UserError(f"{run} is not finished; give its command again first")

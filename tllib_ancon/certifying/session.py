@@ -333,7 +333,10 @@ class Session(Shown):
 
 def in_words(certificate: Certificate) -> list[str]:
     """The certificate as lines, differences in points."""
-    verdict, interval = certificate["verdict"], _between(certificate["interval"])
+    verdict = certificate["verdict"]
+    lower, upper = (f"{100 * end:+.1f}" for end in certificate["interval"])
+    is_point = len({*certificate["interval"]}) == 1
+    interval = f"{lower} points" if is_point else f"between {lower} and {upper} points"
     labels, disagreements, images = (f"{certificate[name]:,}" for name in ("labels", "disagreements", "images"))
     wrong = ("each end " if certificate.get("side") == "better" else "") + "wrong with probability"
     lines = [
@@ -356,9 +359,3 @@ def in_words(certificate: Certificate) -> list[str]:
                 + ("" if ninetieth is None else f" (90th percentile: {ninetieth:,})")
             )
     return lines
-
-
-def _between(interval: Sequence[float]) -> str:
-    """In points."""
-    lower, upper = (f"{100 * end:+.1f}" for end in interval)
-    return f"{lower} points" if len({*interval}) == 1 else f"between {lower} and {upper} points"

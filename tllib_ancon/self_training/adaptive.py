@@ -50,8 +50,7 @@ class AdaptiveSmoothing(SmoothedLabels):
     In evaluation mode a visit changes nothing. A row with NaN or infinity changes neither votes nor π.
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
+        num_samples, num_classes (int): N images of the whole target set, K classes
         class_prior: ``"uniform"``; ``"estimate"``: by :func:`~tllib_ancon.self_training.estimate_class_prior` from the
             pass that :meth:`initialize` takes before the first visit; or the prior itself, K numbers of at least 0,
             which are divided by their sum. Default: ``"uniform"``

@@ -21,8 +21,6 @@ Schedule = Annotated[
     Literal["constant", "full", "half"],
     Option("λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
 ]
-
-
 VOTES = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
 """Owners of the settings that votes bring to a method."""
 OF_A_WEIGHT = ("smoothing", "convention", "normalize")
@@ -68,8 +66,7 @@ class AnchoredConfidence(SmoothedLabels):
     whatever the module is cast to.
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
+        num_samples, num_classes (int): N images of the whole target set, K classes
         smoothing (float): λ in [0, 1]; 0 is plain self-training. Default: 0.3
         schedule (str): ``"constant"``: λ; ``"full"``: m / I; ``"half"``: min(1, 2m / I), where m counts the steps
             before this one (paper, Section 4.3.2). Default: ``"constant"``
@@ -130,10 +127,7 @@ class AnchoredConfidence(SmoothedLabels):
         return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)
 
 
-@register(
-    "+ancon",
-    options=options_of(AnchoredConfidence, *VOTES),
-)
+@register("+ancon", options=options_of(AnchoredConfidence, *VOTES))
 def ancon(method: Method, task: Task, options: Any) -> None:
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
     AnchoredConfidence.replace_refiner(method, task, options, total_steps=task.total_steps)

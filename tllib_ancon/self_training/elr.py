@@ -25,8 +25,7 @@ class EarlyLearningRegularization(FixedPrecision):
     and gets no gradient. In evaluation mode it is not updated; a row with NaN or infinity never updates it.
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
+        num_samples, num_classes (int): N images of the whole target set, K classes
         coefficient (float): weight of the loss, at least 0. Default: 3.0
         beta (float): β in [0, 1). Default: 0.9
 

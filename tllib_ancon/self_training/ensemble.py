@@ -56,8 +56,7 @@ class TemporalEnsemble(FixedPrecision):
     NaN or infinity gets no vote, leaves δ as it is, and is counted.
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
+        num_samples, num_classes (int): N images of the whole target set, K classes
         beta (float): decay β of the confidence's moving average, in [0, 1). Default: 0.9
         convention (str): ``"authors"`` (their code): a visit reads f̄ and then adds its own prediction.
             ``"paper"`` (Eq. 2–3): it adds its prediction and then reads. See also :class:`Weighting`. Default:

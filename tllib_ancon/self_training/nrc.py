@@ -43,8 +43,7 @@ class NeighborhoodReciprocity(Neighborhood):
     Anchors, AnCon's votes for x, replace s by 0.3 anchors + 0.7 s before it is clamped.
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
+        num_samples, num_classes (int): N images of the whole target set, K classes
         feature_dim (int): D, width of the features before the head
         neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 5
         expanded_neighbors (int): size of E(j); likewise. Default: 5

@@ -59,8 +59,7 @@ class CentroidPseudoLabels(WholePass):
     first round's labels in the second (the official code with threshold 0).
 
     Args:
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
+        num_samples, num_classes (int): N images of the whole target set, K classes
         feature_dim (int): D, width of the features before the head
 
     Inputs: indices (B,) int64 or int32 in [0, N), best left on the CPU
