@@ -192,7 +192,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
     from torchvision.models import resnet18
 
     toolkit = find(name)
-    model = randomise(toolkit.image_classifier(toolkit.create_backbone("resnet18"), K, 9))
+    model = randomise(toolkit.classifier("cdan", toolkit.create_backbone("resnet18"), K, 9))
     torch.save(model.state_dict(), tmp_path / "latest.pth")
     network = resnet18()
     network.fc = nn.Identity()
@@ -208,7 +208,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (2, 1, 28, 28)), ("dtn", (2, 3, 32, 32))])
 def test_a_digit_network_is_not_pooled(name, shape):
     toolkit = find("tllib")
-    model = randomise(toolkit.mdd_classifier(toolkit.create_backbone(name), 10, 9))
+    model = randomise(toolkit.classifier("mdd", toolkit.create_backbone(name), 10, 9))
     batch = torch.randn(shape)
     restored = start(model.state_dict(), toolkit.create_backbone(name), pool=False).eval()
     with torch.no_grad():

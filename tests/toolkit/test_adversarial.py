@@ -86,16 +86,16 @@ def test_a_resumed_randomised_loss_is_the_same_loss(toolkit):
 
 
 @pytest.mark.parametrize("flat", [True, False])
-@pytest.mark.parametrize("kind", ["image_classifier", "mdd_classifier"])
+@pytest.mark.parametrize("kind", ["cdan", "mdd"])
 def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_rates(toolkit, kind, flat):
     backbone = Backbone()
     if flat:
         backbone.layers.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
-    classifier = getattr(toolkit, kind)(backbone, K, width=8, finetune=flat)
+    classifier = toolkit.classifier(kind, backbone, K, width=8, finetune=flat)
     images = torch.randn(2, 3, 8, 8)
     logits, second = classifier.train()(images)
     assert logits.shape == (2, K)
-    assert second.shape == ((2, 8) if kind == "image_classifier" else (2, K))
+    assert second.shape == ((2, 8) if kind == "cdan" else (2, K))
     assert classifier.eval()(images).shape == (2, K)
     groups = [{**group, "params": list(group["params"])} for group in classifier.get_parameters(base_lr=2.0)]
     assert {*groups[0]} == {"params", "lr"}

@@ -28,8 +28,6 @@ class Part:
 
 @dataclass
 class Checked:
-    """The result for a dataset."""
-
     parts: list[Part]
     classes: Sequence[str] = ()  # in the order of the labels
     needed: Sequence[str] = ()  # files and folders of TLLib's layout, below the root

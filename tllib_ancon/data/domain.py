@@ -112,7 +112,6 @@ class Domain:
 
     @cached_property
     def class_folders(self) -> dict[str, int]:
-        """:func:`class_folders` of its images."""
         return class_folders(self.paths, self.labels)
 
     def fingerprint(self) -> str:

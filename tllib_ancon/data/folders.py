@@ -47,7 +47,6 @@ class Tree:
         return in_folder or self._inside(path)
 
     def require(self, path: str | Path) -> str:
-        """This path, if the tree holds it."""
         if not self.holds(str(path)):
             raise UserError(f"{path} leads outside the dataset root; `allow_outside_root=True` accepts it")
         return str(path)

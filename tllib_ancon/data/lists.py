@@ -120,7 +120,6 @@ def open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Dom
 
 
 def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: str) -> Domain:
-    """The lists of one of TLLib's datasets."""
     table, lists = TLLIB[dataset], []
     for code in codes:
         if code not in table.lists:

@@ -159,7 +159,6 @@ class ImageLoader:
 
     @property
     def num_images(self) -> int:
-        """The number of images in all batches together."""
         every = len(self.sampler)
         return every - every % self.batch_size if self.batches.drop_last else every
 
@@ -205,7 +204,6 @@ class WorkerPool:
         return self.asked
 
     def batches(self, number: int, keys: Iterable[list[int]]) -> Iterator[Any]:
-        """The batches of these keys of the dataset of this number."""
         self.asked = mine = ((number, batch) for batch in keys)
         if self.workers == 0:
             yield from map(_Batches(self.datasets).__getitem__, mine)

@@ -88,19 +88,15 @@ class Toolkit:
         """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights."""
         return getattr(self._networks, name)(pretrained=False)
 
-    def image_classifier(
-        self, backbone: nn.Module, num_classes: int, width: int = 256, pool: bool = True, finetune: bool = True
+    def classifier(
+        self, method: str, backbone: nn.Module, num_classes: int, width: int, pool: bool = True, finetune: bool = True
     ) -> Any:
-        """The classifier of CDAN (also of DANN, MCC, ...): Linear to ``width``, batch-norm, ReLU, Linear. It pools a
-        feature map of the backbone if ``pool``; the backbone learns at a tenth of the rate if ``finetune``."""
-        return self._classifier(self._cdan, (backbone, num_classes, width), pool, finetune)
-
-    def mdd_classifier(
-        self, backbone: nn.Module, num_classes: int, width: int = 1024, pool: bool = True, finetune: bool = True
-    ) -> Any:
-        """The classifier of MDD: a bottleneck and two heads of two layers, all of this ``width``; the adversarial head
-        gets reversed gradients. The rest is as in :meth:`image_classifier`."""
-        return self._classifier(self._mdd, (backbone, num_classes, width, width), pool, finetune)
+        """The classifier of ``cdan`` (also of DANN, MCC, ...): Linear to ``width``, batch-norm, ReLU, Linear. That of
+        ``mdd`` has a bottleneck and two heads of two layers, all of this ``width``; the adversarial head gets reversed
+        gradients. It pools a feature map of the backbone if ``pool``; the backbone learns at a tenth of the rate if
+        ``finetune``."""
+        module, widths = (self._cdan, (width,)) if method == "cdan" else (self._mdd, (width, width))
+        return self._classifier(module, (backbone, num_classes, *widths), pool, finetune)
 
     def cdan(
         self,

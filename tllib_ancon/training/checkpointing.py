@@ -121,8 +121,8 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
     """Write as a compressed ``.npz`` the arrays that are not None."""
-    found: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
-    write_whole(path, lambda file: np.savez_compressed(file, **found))
+    given: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
+    write_whole(path, lambda file: np.savez_compressed(file, **given))
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
@@ -162,7 +162,6 @@ def write_predictions(path: Path, predictions: Predictions, target: Domain, vote
 
 
 def read_predictions(run: Path) -> SavedPredictions | None:
-    """The predictions that a run stored, or None."""
     if not (path := run / PREDICTIONS).is_file():
         return None
     with reading(path, "predictions"):

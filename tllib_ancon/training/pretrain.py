@@ -147,12 +147,12 @@ def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: P
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
     Algorithm for Domain Adaptation", ICML 2019.
     """
-    build = toolkit.image_classifier if options.method == "cdan" else toolkit.mdd_classifier
-    model = build(backbone, num_classes, options.bottleneck_dim, not options.no_pool, backbone.pretrained)
+    width, pool = options.bottleneck_dim, not options.no_pool
+    model = toolkit.classifier(options.method, backbone, num_classes, width, pool, backbone.pretrained)
     if options.method == "mdd":
         return model, toolkit.mdd(options.margin)
     randomized = options.randomized, options.randomized_dim
-    return model, toolkit.cdan(num_classes, options.bottleneck_dim, *randomized, options.entropy)
+    return model, toolkit.cdan(num_classes, width, *randomized, options.entropy)
 
 
 class AdversarialTraining(TrainingLoop):

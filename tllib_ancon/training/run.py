@@ -84,7 +84,6 @@ class RunDirectory:
         return self._has(RESULT)
 
     def config(self) -> dict[str, Any]:
-        """The recorded configuration."""
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         recorded = _read(self.path / CONFIG)
