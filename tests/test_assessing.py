@@ -20,8 +20,7 @@ def population(generator: np.random.Generator, images: int, accuracy: float, sha
     return right, np.clip(sharp * right + (1 - sharp) * noise, 0, 1)
 
 
-@pytest.mark.parametrize("accuracy", [0.1, 0.6, 0.95])
-@pytest.mark.parametrize("sharp", [0.0, 0.7])
+@pytest.mark.parametrize(("accuracy", "sharp"), [(0.1, 0.7), (0.6, 0.0), (0.95, 0.7)])
 def test_the_interval_holds_after_every_label_at_once(accuracy: float, sharp: float) -> None:
     """What no label before left out is in all intervals so far: the last one is their intersection."""
     generator, missed = np.random.default_rng(0), 0

@@ -72,10 +72,10 @@ def content(path: Path, exact: bool = False) -> Iterable[str]:
             return list(values(dict(arrays), exact=exact))
     if path.name == "README.md":
         return ["a model card"]
-    if path.suffix in (".csv", ".md", ".tex", ".toml"):
+    if path.suffix in (".csv", ".md", ".toml"):
         return path.read_text().splitlines()
-    if path.suffix in (".pt", ".pt2"):
-        model = torch.jit.load(path) if path.suffix == ".pt" else torch.export.load(path).module()
+    if path.suffix == ".pt2":
+        model = torch.export.load(path).module()
         return values(model(torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16)).detach(), "logits")
     return ["a file"] if path.stat().st_size else ["an empty file"]
 

@@ -134,10 +134,3 @@ def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said:
     with pytest.raises(UserError, match=said) as error:
         create_backbone(name, pretrained=False, options=options)
     assert "\n" not in str(error.value)
-
-
-def test_tokens_cannot_be_pooled() -> None:
-    from tllib_ancon.pooling import AveragePool
-
-    with pytest.raises(UserError, match=r"returns \(2, 197, 8\)"):
-        AveragePool()(torch.zeros(2, 197, 8))

@@ -1,38 +1,31 @@
 import json
-import multiprocessing
+import os
 import signal
+import subprocess
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.faults import table
-from benchmarks.faults.__main__ import main
 from benchmarks.faults.outcomes import differences, outcome
 
+IN_THE_BACKGROUND = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from benchmarks.faults.__main__"
 SEED = "174"
 """By this one a SIGINT comes early."""
-
-
-def campaign_in_the_background(words: list[str], printed: Path) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with open(printed, "w") as file, redirect_stdout(file):
-        sys.exit(main(words))
 
 
 def test_a_campaign_in_the_background_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     known = {"name": "kill 0", "kind": "kill", "command": "adapt, AnCon", "wrong_exit": "", "left": False}
     (tmp_path / "records.jsonl").write_text(json.dumps(known) + "\n")
-    few = ["--kills", "3", "--hostile", "1", "--no-disk", "--planted", "0", "--commands", "adapt, AnCon"]
-    words = ["--out", str(tmp_path), *few, "--seed", SEED]
-    fork = multiprocessing.get_context("fork")
-    process = fork.Process(target=campaign_in_the_background, args=(words, tmp_path / "printed"))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert (tmp_path / "faults.md").read_text() == (tmp_path / "printed").read_text()
+    command = [sys.executable, "-c", f"{IN_THE_BACKGROUND} import main; sys.exit(main())", "--out", str(tmp_path)]
+    few = ["--kills", "3", "--hostile", "1", "--no-disk", "--planted", "0", "--seed"]
+    command += [*few, SEED, "--commands", "adapt, AnCon"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "faults.md").read_text() == done.stdout
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     first, write, interrupt, damage = map(json.loads, lines)
     assert first == known
