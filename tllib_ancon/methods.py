@@ -143,13 +143,13 @@ def names() -> list[str]:
     loaded."""
     loaded = [name for name in _entry_points() if _failure(name) is None]
     bases = dict.fromkeys([*BUILT_IN, *(name for name in REGISTERED if "+" not in name), *loaded])
-    found = []
+    offered = []
     for base in bases:
-        found.append(base)
+        offered.append(base)
         for extra in COMPOSITIONS:
             if extra in REGISTERED[base].composes or f"{base}+{extra}" in REGISTERED:
-                found.append(extra if base == "self-training" else f"{base}+{extra}")
-    return found
+                offered.append(extra if base == "self-training" else f"{base}+{extra}")
+    return offered
 
 
 def settings(name: str | None = None) -> dict[str, FieldInfo]:
@@ -183,7 +183,7 @@ def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def training_defaults(name: str) -> dict[str, Any]:
     """Settings of the training whose default depends on this method, such as ``adapted``, and that default."""
-    return {setting: value for found in _find(name) for setting, value in found.training_defaults.items()}
+    return {setting: value for registration in _find(name) for setting, value in registration.training_defaults.items()}
 
 
 def create(
@@ -252,7 +252,7 @@ def _joined(*owners: type[Settings]) -> type[Settings]:
 def _options_class(name: str) -> type[Settings]:
     """The class of all settings of a method. The composition's options come first: they may be a subclass of the
     base's."""
-    return _joined(*(found.options for found in reversed(_find(name))))
+    return _joined(*(registration.options for registration in reversed(_find(name))))
 
 
 def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
@@ -272,15 +272,15 @@ def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
 def _entry_points() -> dict[str, EntryPoint]:
     """Other packages' methods by name; one whose name is taken is left out with a warning."""
     _load_built_in()
-    found: dict[str, EntryPoint] = {}
+    by_name: dict[str, EntryPoint] = {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name in (*BUILT_IN, *COMPOSITIONS, *found):
+        if entry.name in (*BUILT_IN, *COMPOSITIONS, *by_name):
             warnings.warn(
                 f"method `{entry.name}` of package {_package(entry)} is left out: the name is taken", stacklevel=2
             )
         else:
-            found[entry.name] = entry
-    return found
+            by_name[entry.name] = entry
+    return by_name
 
 
 @cache

@@ -174,17 +174,17 @@ def described(kind: Any) -> str:
 
 def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: ValidationError) -> UserError:
     """The error of pydantic in one line."""
-    found = error.errors()[-1]
-    kind, name = found["type"], str(next(iter(found["loc"]), ""))
+    detail = error.errors()[-1]
+    kind, name = detail["type"], str(next(iter(detail["loc"]), ""))
     if kind == "value_error":
-        return UserError(str(found["ctx"]["error"]))
+        return UserError(str(detail["ctx"]["error"]))
     if kind == "extra_forbidden":
         return unknown_name("setting", name, fields)
     field = fields[name]
     if name not in given:
         return UserError(f"`{name}` is needed" + (f": {field.description}" if field.description else ""))
     if kind == "literal_error":
-        return unknown_name(f"value of `{name}`:", str(found["input"]), map(str, choices_of(field)))
+        return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:
-        return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(found['input'])}")
+        return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}")
     return UserError(f"`{name}` must be {described(field.annotation)}, got {given[name]!r}")

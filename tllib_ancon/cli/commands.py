@@ -144,14 +144,14 @@ def assess(config: AssessConfig) -> None:
 
     files = {"json": config.json_file, "questions": config.questions}
     out = {name: new_file(file, setting=name) for name, file in files.items() if file}
-    found = assess(config=config)
-    print(found)
+    assessment = assess(config=config)
+    print(assessment)
     if config.questions:
         say(f"next: write labels into {config.questions}, then repeat the command with --answers {config.questions}")
     elif not config.answers:
         say("next: repeat the command with --questions FILE, which lists images to label")
     if "json" in out:
-        written = {name: value for name, value in vars(found).items() if name != "source"}
+        written = {name: value for name, value in vars(assessment).items() if name != "source"}
         write_json(out["json"], written, default=list)
 
 
@@ -186,24 +186,24 @@ def check(config: CheckConfig) -> int:
     if config.json_file:
         new_file(config.json_file, setting="json")
     how = {"skip_corrupt": not config.no_decode, "workers": config.workers, **config.opening}
-    found = check(str(config.root), config.data, config.target, **how)
-    for part in found.parts:
+    checked = check(str(config.root), config.data, config.target, **how)
+    for part in checked.parts:
         known = "" if part.expected is None else f" of {part.expected}"
         images = f"{part.images}{known} images{'' if part.labelled else ', without labels'}"
         say(f"{part.domain:<12} {part.place:<28} {'cannot be opened' if part.images is None else images}")
-    if found.classes:
-        say(f"{len(found.classes)} classes, label 0 is {found.classes[0]} and the last {found.classes[-1]}")
-    for problem in found.problems:
+    if checked.classes:
+        say(f"{len(checked.classes)} classes, label 0 is {checked.classes[0]} and the last {checked.classes[-1]}")
+    for problem in checked.problems:
         say(spelled(f"missing or wrong: {problem}"))
-    if found.needed and found.problems:
-        say(f"{config.data} must lie in {config.root} as {', '.join(found.needed)}")
+    if checked.needed and checked.problems:
+        say(f"{config.data} must lie in {config.root} as {', '.join(checked.needed)}")
         print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
-    print("incomplete" if found.problems else "complete")
-    if not found.problems:
+    print("incomplete" if checked.problems else "complete")
+    if not checked.problems:
         say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint FILE")
     if config.json_file:
-        write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(found)})
-    return 1 if found.problems else 0
+        write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(checked)})
+    return 1 if checked.problems else 0
 
 
 class EvaluateConfig(PredictConfig):

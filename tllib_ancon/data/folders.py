@@ -77,10 +77,10 @@ class Tree:
 
     def images_below(self, folder: str | Path) -> Iterator[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
-        found = [self.require(folder)]
-        for place in found:
-            found += filter(self._taken, (os.path.join(place, name) for name in self.folders(place)))
-        return chain.from_iterable(map(self.images, sorted(found)))
+        places = [self.require(folder)]
+        for place in places:
+            places += filter(self._taken, (os.path.join(place, name) for name in self.folders(place)))
+        return chain.from_iterable(map(self.images, sorted(places)))
 
     def layers(self) -> list[str]:
         """The severities of corruptions, as ``frost/5``."""
@@ -184,10 +184,10 @@ def open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str |
     from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly, and each spawned worker reads this file
 
     folders = [tree.domain(code, layered=True) for code in codes]
-    found = {name for folder in folders for name in tree.folders(folder)}
+    names = {name for folder in folders for name in tree.folders(folder)}
     imagenet: Any = ImageNetInfo("imagenet-1k")
-    classes = sorted(imagenet.label_names() if dataset == IMAGENET_C else found)  # the order of ImageNet classifiers
-    strange, missing = sorted(found - set(classes)), sorted(set(classes) - found)
+    classes = sorted(imagenet.label_names() if dataset == IMAGENET_C else names)  # the order of ImageNet classifiers
+    strange, missing = sorted(names - set(classes)), sorted(set(classes) - names)
     if strange:
         raise UserError(
             f"{tree.root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; for other classes pass `data` "

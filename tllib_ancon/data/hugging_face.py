@@ -41,12 +41,12 @@ class Column(Images):
 
     def image(self, position: int) -> Image.Image:
         where = f"{self.name}, image {position}"
-        found = self.dataset[position][self.column]
-        if not isinstance(found, dict):
-            raise UserError(f"{where}: {found!r:.80} is no image; expected one")
-        if found.get("bytes") is not None:
-            return decode(io.BytesIO(found["bytes"]), where)
-        return load_image(str(found.get("path")))
+        entry = self.dataset[position][self.column]
+        if not isinstance(entry, dict):
+            raise UserError(f"{where}: {entry!r:.80} is no image; expected one")
+        if entry.get("bytes") is not None:
+            return decode(io.BytesIO(entry["bytes"]), where)
+        return load_image(str(entry.get("path")))
 
     def content(self) -> bytes:
         return f"{self.fingerprint} {self.column}".encode()
@@ -67,17 +67,17 @@ def open_splits(name: str, codes: Sequence[str], allow_download: bool) -> Any:
     for code in codes:
         configuration, _, split = code.rpartition("/")
         with reading(full, "a dataset", hint), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
-            found: Any = (
+            loaded: Any = (
                 datasets.load_from_disk(name)
                 if saved
                 else datasets.load_dataset(name, configuration or None, trust_remote_code=False)
             )
-        if hasattr(found, "keys"):
-            split = next(iter(found)) if split == ROOT and len(found) == 1 else split
-            if split not in found:
-                raise unknown_name(f"split of {full}:", split, found)
-            found = found[split]
-        parts.append(found)
+        if hasattr(loaded, "keys"):
+            split = next(iter(loaded)) if split == ROOT and len(loaded) == 1 else split
+            if split not in loaded:
+                raise unknown_name(f"split of {full}:", split, loaded)
+            loaded = loaded[split]
+        parts.append(loaded)
     if any(part.features != parts[0].features for part in parts):
         raise UserError(f"{full}: the splits {', '.join(codes)} have other columns or classes; name splits that fit")
     return datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
@@ -111,11 +111,11 @@ def _column(dataset: Any, given: str | None, kind: str, usual: Sequence[str], se
         if given not in dataset.features:
             raise unknown_name(f"column ({setting}) of {name}:", given, dataset.features)
         return given
-    found = [column for column, feature in dataset.features.items() if type(feature).__name__ == kind]
-    named = [column for column in usual if column in (found or dataset.features)]
-    if not named and len(found) > 1:
-        raise UserError(f"{name}: several columns could be meant, {', '.join(found)}; choose one by {setting}")
-    return next(iter(named or found), None)
+    columns = [column for column, feature in dataset.features.items() if type(feature).__name__ == kind]
+    named = [column for column in usual if column in (columns or dataset.features)]
+    if not named and len(columns) > 1:
+        raise UserError(f"{name}: several columns could be meant, {', '.join(columns)}; choose one by {setting}")
+    return next(iter(named or columns), None)
 
 
 def _labels(

@@ -157,13 +157,13 @@ class Items(Images):
         return len(self.dataset)
 
     def image(self, position: int) -> Image.Image | Tensor:
-        found = self._read(position)
-        shape = tuple(getattr(found, "shape", ()))
+        image = self._read(position)
+        shape = tuple(getattr(image, "shape", ()))
         if shape != self.shape:
             raise UserError(
                 f"{self.name}, item {position}: {shape or 'an image'} but expected {self.shape or 'an image'} as item 0"
             )
-        return found if isinstance(found, Image.Image) else found.float()
+        return image if isinstance(image, Image.Image) else image.float()
 
     def content(self) -> bytes:
         """Checksums of at most eight items whose second reading is equal."""
@@ -190,25 +190,25 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
     """The image of an item: a PIL image in RGB, or a float tensor (C, H, W)."""
     if isinstance(item, Mapping):
         item = [*(item[name] for name in IMAGE_NAMES if name in item), *item.values()]
-    found: Any = next(iter(item), None) if isinstance(item, tuple | list) else item
-    if isinstance(found, Image.Image):
-        return to_rgb(found)
-    if isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind == "f":
-        found = torch.from_numpy(found)
-    if isinstance(found, Tensor) and found.is_floating_point() and found.ndim and found.numel():
-        if not found.isfinite().all():
+    value: Any = next(iter(item), None) if isinstance(item, tuple | list) else item
+    if isinstance(value, Image.Image):
+        return to_rgb(value)
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f":
+        value = torch.from_numpy(value)
+    if isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.numel():
+        if not value.isfinite().all():
             raise UserError(f"{where}: it has NaN or infinity; remove it or fill it in")
-        return found.detach().cpu()
-    pixels = found
-    if isinstance(found, Tensor) and found.ndim == 3 and found.numel():
-        pixels = found.movedim(0, -1).cpu().numpy()
+        return value.detach().cpu()
+    pixels = value
+    if isinstance(value, Tensor) and value.ndim == 3 and value.numel():
+        pixels = value.movedim(0, -1).cpu().numpy()
     if isinstance(pixels, np.ndarray) and pixels.size:
         pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
         if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
             pixels = np.rint(pixels * 255).astype(np.uint8)
         if pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] == 3)):
             return Image.fromarray(pixels).convert("RGB")
-    described = f"{type(found).__name__} {tuple(found.shape)} {found.dtype}" if hasattr(found, "shape") else repr(found)
+    described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}" if hasattr(value, "shape") else repr(value)
     raise UserError(
         f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
         "0 to 1, a (C, H, W) tensor, a float tensor, or a tuple or dict that holds one"

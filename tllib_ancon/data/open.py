@@ -70,8 +70,8 @@ def open_domain(
         name = dataset.removeprefix(HUGGING_FACE)
         if not os.path.isdir(name) and (Path(root) / name).is_dir():
             name = str(Path(root) / name)
-        found = open_splits(name, codes, allow_download)
-        domain = of_hugging_face(found, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
+        splits = open_splits(name, codes, allow_download)
+        domain = of_hugging_face(splits, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
     else:
         tree = Tree(root, allow_outside, skip_corrupt)
         openers: Mapping[str, Callable[[], Domain]] = {
@@ -157,13 +157,13 @@ def domains_in(tree: Tree, dataset: str) -> list[str]:
 
 def missing_dataset(root: str | Path) -> UserError:
     """The error for a root without the name of its dataset: which one it looks like, and all names."""
-    found = ""
+    layout = ""
     if any((Path(root) / "image_list").glob("*.txt")):
-        found = IMAGE_LIST
+        layout = IMAGE_LIST
     elif os.path.isdir(root):
         tree = Tree(root)
-        found = FOLDER if tree.images(root) else IMAGE_FOLDER if tree.folders(root) else ""
-    guess = f"{root} looks like {found}: pass `data` {found}. " if found else ""
+        layout = FOLDER if tree.images(root) else IMAGE_FOLDER if tree.folders(root) else ""
+    guess = f"{root} looks like {layout}: pass `data` {layout}. " if layout else ""
     return UserError(f"`data` is missing: which dataset lies in {root}? {guess}Names: {', '.join(NAMES)}")
 
 

@@ -260,24 +260,24 @@ def draw_geometry(steps: Iterable[Any], square: Tensor) -> Geometry:
     """The geometry that these steps of ``torchvision.transforms.v2`` would give a square (C, S, S), by the same random
     numbers: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order."""
     side = square.shape[-1]
-    found = Geometry(0, 0, side, side)
+    geometry = Geometry(0, 0, side, side)
     for transform in steps:
         match transform:
             case v2.RandomCrop() if transform.padding is not None:
                 drawn = transform.make_params([torch.empty(3, *transform.size, device="meta")])
                 left, top, _, _ = drawn["padding"]
-                found = found._replace(down=drawn["top"] - top, right=drawn["left"] - left)
+                geometry = geometry._replace(down=drawn["top"] - top, right=drawn["left"] - left)
             case v2.RandomResizedCrop() | v2.RandomCrop():
                 drawn = transform.make_params([square])
-                found = Geometry(drawn["top"], drawn["left"], drawn["height"], drawn["width"])
+                geometry = Geometry(drawn["top"], drawn["left"], drawn["height"], drawn["width"])
             case v2.CenterCrop():
                 height, width = transform.size
-                found = Geometry(round((side - height) / 2), round((side - width) / 2), height, width)
+                geometry = Geometry(round((side - height) / 2), round((side - width) / 2), height, width)
             case v2.RandomHorizontalFlip():
-                found = found._replace(flip=bool(torch.rand(1) < transform.p))
+                geometry = geometry._replace(flip=bool(torch.rand(1) < transform.p))
             case _:
                 raise TypeError(f"{transform} is neither a crop nor a flip")
-    return found
+    return geometry
 
 
 def crop_batch(squares: Tensor, geometries: Sequence[Geometry], size: int) -> Tensor:

@@ -114,8 +114,8 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     first = names[0] if names else ""
     prefixes = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
-    found = {prefix: sum(prefix + name in state for name in names) for prefix in sorted(prefixes)}
-    best = [prefix for prefix in found if found[prefix] == max(found.values())]
+    counts = {prefix: sum(prefix + name in state for name in names) for prefix in sorted(prefixes)}
+    best = [prefix for prefix in counts if counts[prefix] == max(counts.values())]
     averages = [prefix for prefix in best if "ema" in prefix]
     if len(best) > 1 and len(averages) != 1:
         raise UserError(f"the checkpoint holds several networks, {', '.join(map(repr, best))}; save one alone")

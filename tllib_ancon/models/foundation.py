@@ -91,8 +91,8 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
             sizes = {"image_size": expected.shape[-1], "crop_fraction": expected.shape[-1] / resized}
             shared = {**sizes, "val_resizing": name, "resample": int(processor.resample), "floor_crop": True}
             known = Preprocessing(mean, std, **shared)
-            found = evaluation_transform(known)(noise)
-            if found.shape == expected.shape and float((found - expected).abs().mean()) * min(std) * 255 < LEVELS:
+            prepared = evaluation_transform(known)(noise)
+            if prepared.shape == expected.shape and float((prepared - expected).abs().mean()) * min(std) * 255 < LEVELS:
                 return known
     raise UserError(f"{kind} does more than to resize, crop and normalise images; {advice}")
 
@@ -149,7 +149,7 @@ class ZeroShotClassifier(nn.Sequential):
 
 
 def load_named(
-    arch: str, classes: list[str] | None = None, prompts: int = 1, allow_download: bool = False
+    arch: str, classes: list[str] | None = None, prompts: int | None = None, allow_download: bool = False
 ) -> tuple[nn.Module, list[str] | None]:
     """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
     classes, if known.
@@ -221,7 +221,7 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     return model, None if names == numbers else names
 
 
-def _zero_shot(name: str, classes: Sequence[str], prompts: int) -> nn.Module:
+def _zero_shot(name: str, classes: Sequence[str], prompts: int | None) -> nn.Module:
     import open_clip
 
     full, _, weights = name.partition("/")
@@ -237,7 +237,7 @@ def _zero_shot(name: str, classes: Sequence[str], prompts: int) -> nn.Module:
         full, weights = f"hf-hub:{name}", ""
     device = "cuda" if torch.cuda.is_available() else "cpu"  # 80 texts a class take their time
     model = open_clip.create_model(full, weights or None, device=device, require_pretrained=True).eval()
-    by_number = {7: open_clip.SIMPLE_IMAGENET_TEMPLATES, 80: open_clip.OPENAI_IMAGENET_TEMPLATES}
+    by_number: dict[int | None, Any] = {7: open_clip.SIMPLE_IMAGENET_TEMPLATES, 80: open_clip.OPENAI_IMAGENET_TEMPLATES}
     texts, templates = [text.replace("_", " ") for text in classes], by_number.get(prompts, ["a photo of a {}."])
     embeddings = open_clip.build_zero_shot_classifier(
         model, open_clip.get_tokenizer(full), texts, templates, device=device

@@ -318,8 +318,8 @@ def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
                 kept: Recipe = json.loads(json.dumps(recipe))
                 twin = build(kept).to(logits.device)
                 load_into(twin, state, "")
-                found = output_of(as_classifier(twin, probe=images), images)
-                if torch.allclose(found, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
+                rebuilt = output_of(as_classifier(twin, probe=images), images)
+                if torch.allclose(rebuilt, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
                     return kept
     return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}
 

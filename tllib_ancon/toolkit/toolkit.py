@@ -81,8 +81,8 @@ class Toolkit:
 
     def backbone_names(self) -> list[str]:
         """The toolkit's own networks: ResNets, and in ``tllib`` the digit networks."""
-        found = vars(self._networks).items()
-        return sorted(name for name, value in found if name.islower() and name[0] != "_" and callable(value))
+        networks = vars(self._networks).items()
+        return sorted(name for name, value in networks if name.islower() and name[0] != "_" and callable(value))
 
     def create_backbone(self, name: str) -> Any:
         """Build one of them, images -> (B, C, H, W) or (B, C), with ``out_features`` (int) and random weights."""
@@ -143,9 +143,9 @@ class Dalib(Toolkit):
         def forward(layer: Any, f: Tensor, g: Tensor) -> Any:
             return (f @ layer.Rf) * (g @ layer.Rg) / layer.output_dim**0.5
 
-        found = super()._random_map(*sizes)
-        found.forward = MethodType(forward, found)  # dalib's multiplies from the wrong side, which fails
-        return found
+        random_map = super()._random_map(*sizes)
+        random_map.forward = MethodType(forward, random_map)  # dalib's multiplies from the wrong side, which fails
+        return random_map
 
 
 class DalibClassifier(nn.Module):
@@ -180,17 +180,17 @@ def find(name: str | None = None) -> Toolkit:
     """The toolkit of this machine: the one of this name, or ``tllib`` if it is there, else ``dalib``. The error tells
     how to install it, or why it does not import."""
     wanted = list(TOOLKITS) if name is None else [name]
-    found = next((candidate for candidate in wanted if is_installed(candidate)), None)
-    if found is None:
+    installed = next((candidate for candidate in wanted if is_installed(candidate)), None)
+    if installed is None:
         ways = "; or ".join(INSTALL[candidate] for candidate in wanted)
         raise UserError(f"{' and '.join(wanted)} cannot be found. Install it: {ways}")
-    spec = find_spec(found)
+    spec = find_spec(installed)
     try:
-        import_module(found)
-        return TOOLKITS[found]()
+        import_module(installed)
+        return TOOLKITS[installed]()
     except Exception as error:  # a file of that name may do anything
         raise UserError(
-            f"{found} ({spec and spec.origin}) does not import as the toolkit ({type(error).__name__}: "
+            f"{installed} ({spec and spec.origin}) does not import as the toolkit ({type(error).__name__}: "
             f"{one_line(error)}). If it is another program's, rename it; else install what it misses, or reinstall it: "
-            f"{INSTALL[found]}"
+            f"{INSTALL[installed]}"
         ) from error

@@ -60,8 +60,8 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
         first = str(kept) if kept.is_file() else start.recorded.get("checkpoint")
         if first is not None:
             predictors = {"before": Predictor(config, start=replace(start, checkpoint=first)), **predictors}
-    found = {name: each.logits(source).argmax(1) == source.labels for name, each in predictors.items()}
-    return {name: 100 * float(right.mean()) for name, right in found.items()}
+    correct = {name: each.logits(source).argmax(1) == source.labels for name, each in predictors.items()}
+    return {name: 100 * float(right.mean()) for name, right in correct.items()}
 
 
 def source_line(accuracy: Mapping[str, float]) -> str:

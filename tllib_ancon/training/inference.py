@@ -83,7 +83,7 @@ def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
     if target.labels is None:
         return None
     labels, count = torch.from_numpy(target.labels), target.num_classes
-    return lambda found: evaluation.summarize(found.logits.cpu(), labels[found.indices], count)
+    return lambda predictions: evaluation.summarize(predictions.logits.cpu(), labels[predictions.indices], count)
 
 
 PASSES, PROBABILITY = 10, 0.5

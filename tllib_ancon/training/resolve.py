@@ -93,7 +93,7 @@ def given_transforms(train: Transform | None, evaluation: Transform | None) -> G
 def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:
     """Settings of a model and of the images that it knows: given, else recorded by the run that trained it, else
     :data:`ASSUMED`. A contradiction is an error without ``override``."""
-    read, of_networks, found = config.to_dict(), settings_of(ModelConfig), {}
+    read, of_networks, settings = config.to_dict(), settings_of(ModelConfig), {}
     for name, field in of_networks.items():
         if start.is_whole and getattr(config, name) not in (field.default, start.checkpoint):
             raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
@@ -110,8 +110,8 @@ def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:
             )
         decided_later = name in OF_THE_NETWORK and not isinstance(config, PretrainConfig)
         usual = None if decided_later else ASSUMED.get(name)
-        found[name] = next((value for value in (given, there, usual) if value is not None), None)
-    return {**{name: start.recorded.get(name) for name in FOLLOWED}, **found}
+        settings[name] = next((value for value in (given, there, usual) if value is not None), None)
+    return {**{name: start.recorded.get(name) for name in FOLLOWED}, **settings}
 
 
 def resolve(

@@ -129,7 +129,7 @@ def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedMod
         return replace(find_checkpoint(config.checkpoint, network or config.model), names=names)
     if ":" not in str(config.arch):
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
-    network, names = load_named(str(config.arch), names, config.prompts or 1, config.allow_download)
+    network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
     return TrainedModel(str(config.arch), given=network, names=names)
 
 
