@@ -1,15 +1,13 @@
 """What the demo computes over its seeds, and that its processes end with it."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.domains_on_disk import write_domain
-from tests.end_to_end.killable import wait_for
+from tests.end_to_end.killable import start, wait_for
 from tllib_ancon.paper.demo import summarize, table
 
 RUNS = {
@@ -51,13 +49,14 @@ def test_its_processes_end_with_it(tmp_path: Path) -> None:
     for seed, name in enumerate(("rendered", "handwritten")):
         write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
     words = ["demo", "--out", str(tmp_path), "--jobs", "1", "--source-epochs", "100000"]
-    with subprocess.Popen([sys.executable, "-m", "tllib_ancon", *words], stderr=subprocess.PIPE, text=True) as demo:
-        wait_for(lambda: (tmp_path / "source-seed0" / "config.json").is_file() or demo.poll() is not None)
-        started = psutil.Process(demo.pid).children(recursive=True)
-        demo.terminate()
-        assert demo.wait(60) == 128 + signal.SIGTERM
-        _, left = psutil.wait_procs(started, timeout=20)
-        assert not left
-        *_, first, second = demo.stderr.read().splitlines()
-        assert first == "SIGTERM: the running commands end their step; once more ends them at once"
-        assert "stopped by SIGTERM while runs were made; the same command continues" in second
+    demo = start(words, errors=tmp_path / "errors.txt")
+    wait_for(lambda: (tmp_path / "source-seed0" / "config.json").is_file() or demo.exitcode is not None)
+    started = psutil.Process(demo.pid).children(recursive=True)
+    demo.terminate()
+    demo.join(60)
+    assert demo.exitcode == 128 + signal.SIGTERM
+    _, left = psutil.wait_procs(started, timeout=20)
+    assert not left
+    *_, first, second = (tmp_path / "errors.txt").read_text().splitlines()
+    assert first == "SIGTERM: the running commands end their step; once more ends them at once"
+    assert "stopped by SIGTERM while runs were made; the same command continues" in second

@@ -179,7 +179,7 @@ def test_vision_transformers_return_the_class_token(write, monkeypatch):
     assert out.getvalue() == "(2, 64) 64\n"
 
 
-def test_spawned_workers_of_a_script(python, write):
+def test_spawned_workers_of_a_script(write, capfd):
     """Their dataset is defined in the script, and the script imports something that needs a shim."""
     path = write(
         """
@@ -196,7 +196,5 @@ def test_spawned_workers_of_a_script(python, write):
             print([batch.tolist() for batch in loader])
         """
     )
-    finished = python(
-        f"from tllib_ancon.toolkit.script import run_script; print(run_script({str(path)!r}, ['data']).failure)"
-    )
-    assert finished.stdout == "[[0, 1], [4, 9]]\nNone\n", finished.stderr
+    assert run(path).failure is None
+    assert capfd.readouterr().out == "[[0, 1], [4, 9]]\n"
