@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tllib_ancon import assessing, methods
@@ -18,7 +19,7 @@ from tllib_ancon.settings import flag_of, settings_of
 from tllib_ancon.text import csv_text, showable
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.resolve import INHERITED
-from tllib_ancon.training.run import CONFIG, METRICS, NOT_SETTINGS, RESULT
+from tllib_ancon.training.run import CONFIG, NOT_SETTINGS, RESULT, RunDirectory
 
 IDENTITY = (
     *("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights", "record_every"),
@@ -130,20 +131,16 @@ def some(texts: Sequence[str], separator: str = ", ") -> str:
     return separator.join([*texts[:MOST_SAID], *more])
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of the ``metrics.jsonl`` of a run directory, oldest first."""
-    file = path / METRICS
-    with reading(file, "JSON"):
-        return [read_json(file, line) for line in file.read_bytes().splitlines()]
-
-
 def _read(path: Path) -> list[dict[str, Any]]:
     """The adaptation in this folder, if it is one."""
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
     if config.get("command") != "adapt":
         return []
     with reading(path, "a finished adaptation"):
-        result, metrics, source = read_json(path / RESULT), read_metrics(path), _source(config["checkpoint"], path)
+        run, source = RunDirectory(path), _source(config["checkpoint"], path)
+        result, metrics = run.result(), run.metrics()
+        for line in metrics:  # a number beyond the range of floats is damage
+            np.array([value for value in line.values() if isinstance(value, int)], float)
         images = (config.get("inputs") or {}).get("images")  # of a Python call
         domains = {name: showable("+".join(config[name] or [])) for name in ("source", "target")}
         images = showable("+".join(images)) if isinstance(images, dict) else "images"
