@@ -79,7 +79,7 @@ class Tokens(nn.Module):
         return {"logits": self.head(self.norm(mean))}
 
 
-def test_arrays_reach_the_model_by_their_names() -> None:
+def test_arrays_reach_the_model_by_their_names(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, tokens = Tokens().eval(), torch.randint(50_000, 100_000, (80, 12))
     data = {"input_ids": tokens, "attention_mask": (torch.rand(80, 12) > 0.2).long().index_fill(1, torch.tensor(0), 1)}
@@ -90,11 +90,15 @@ def test_arrays_reach_the_model_by_their_names() -> None:
 
     expected = model(**data)["logits"].softmax(1).detach().numpy()
     np.testing.assert_allclose(tllib_ancon.predict(model, data).probabilities, expected, atol=1e-6)
-    result = tllib_ancon.adapt(model, data, augment=drop_tokens, **QUICK)
+    result = tllib_ancon.adapt(model, data, augment=drop_tokens, log=str(tmp_path), **QUICK)
     adapted = result.model(**data)["logits"].softmax(1).detach().numpy()
     np.testing.assert_allclose(tllib_ancon.predict(result.model, data).probabilities, adapted, atol=1e-6)
     assert np.abs(adapted - expected).max() > 1e-3
     assert tllib_ancon.assess(model, data, batch_size=16).images == 80
+    read = tllib_ancon.predict(Tokens(), data, checkpoint=str(tmp_path), workers=0)
+    np.testing.assert_allclose(read.probabilities, adapted, atol=1e-6)
+    shorter = {name: array[:, :9] for name, array in data.items()}
+    assert tllib_ancon.predict(Tokens(), shorter, checkpoint=str(tmp_path), workers=0).probabilities.shape == (80, 3)
 
 
 @pytest.mark.parametrize(

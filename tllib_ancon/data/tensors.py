@@ -96,7 +96,7 @@ class Mapped(Tensors):
         floats = [key for key, array in self.arrays.items() if array.is_floating_point()]
         for key in floats:
             require_finite(self.arrays[key], f"{name}, {key}", np.arange(len(self)))
-        self.layout = Layout({key: array.shape[1:] for key, array in self.arrays.items()}, floats)
+        self.layout = Layout({key: [*array.shape[1:]] for key, array in self.arrays.items()}, floats)
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))

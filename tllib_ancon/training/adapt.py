@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -226,6 +226,8 @@ def adapt(
         if run is not None and probe is not None:
             taken = None if isinstance(passed, Transforms) else transforms.preprocessing
             recorded["network"] = network_record(classifier, probe, taken)
+            if isinstance(target.images, Mapped):
+                recorded["network"]["layout"] = asdict(target.images.layout)
         answers, taught = config.answers if answers is None else answers, None
         if config.teach is not None or answers is not None:
             taught = taught_labels(config, target, answers, recorded)

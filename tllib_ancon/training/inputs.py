@@ -25,6 +25,7 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.training import devices
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms, known_preprocessing, preprocessing_by
@@ -93,7 +94,8 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
     nothing changes."""
     if not isinstance(images.images, Mapped):
         return nullcontext()
-    return network.register_forward_pre_hook(images.images.layout, with_kwargs=True)
+    inner = network.network if isinstance(network, NetworkClassifier) else network
+    return inner.register_forward_pre_hook(images.images.layout, with_kwargs=True, prepend=True)
 
 
 def prepared(

@@ -19,7 +19,7 @@ from tllib_ancon.config import AdaptConfig, PredictConfig
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.open import open_arrays
-from tllib_ancon.data.tensors import ARRAYS
+from tllib_ancon.data.tensors import ARRAYS, Layout
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
@@ -89,6 +89,9 @@ class TrainedModel:
         if shape is None and config.data == ARRAYS:
             shape = open_arrays(str(config.root)).image(0).shape  # type: ignore[union-attr]
         probe = None if shape is None else torch.zeros(2, *shape)
+        if probe is not None and (layout := self.record.get("layout")):
+            network.register_forward_pre_hook(Layout(**layout), with_kwargs=True)
+            probe = probe.long()
         model = as_classifier(network, self.record.get("head"), probe)
         if "preprocessing" in self.record:
             known = self.record["preprocessing"]
