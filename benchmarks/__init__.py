@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tllib_ancon.errors import UserError
@@ -15,6 +16,14 @@ def parser(module: str, description: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def folders(module: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser of the two folders of :mod:`benchmarks.left_out.grid`."""
+    arguments = parser(module, description)
+    arguments.add_argument("data", type=Path, metavar="DATA")
+    arguments.add_argument("out", type=Path, metavar="OUT")
+    return arguments
 
 
 def run(main: Callable[[], Any]) -> None:

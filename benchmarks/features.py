@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import timm
@@ -15,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from benchmarks import folders
 from benchmarks.tables import markdown
 from tllib_ancon import adapt
 from tllib_ancon.data.open import open_domain
@@ -24,9 +24,7 @@ METHODS = ("adabn", "tent", "ancon", "ancon-auto", "shot+ancon-auto")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.features", description=__doc__)
-    parser.add_argument("data", type=Path, help="with office31/ and mobilenetv2_100_imagenet.safetensors")
-    parser.add_argument("out", type=Path, help="features are kept here")
+    parser = folders(__spec__.name, __doc__)
     parser.add_argument("--side", type=int, default=128, metavar="PIXELS")
     parser.add_argument("--epochs", type=int, default=10, metavar="N")
     args = parser.parse_args(words)

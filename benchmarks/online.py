@@ -7,7 +7,7 @@ import copy
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
-from benchmarks.tables import markdown
+from benchmarks.speed.timing import in_turn
+from benchmarks.tables import markdown, record, recorded
 from tllib_ancon.training.online import Online, online
 
 BATCH, SEVERITY = 200, 5
@@ -55,29 +56,21 @@ def main(words: Sequence[str] | None = None) -> int:
 def measure(
     args: argparse.Namespace, network: str, source: nn.Module, method: str, mode: str, images: Bytes, labels: Tensor
 ) -> None:
-    """Append a row for each corruption that has none. A continual stream that was cut starts again."""
-    path = args.out / "online.csv"
-    rows = pandas.read_csv(path) if path.exists() else pandas.DataFrame(columns=COLUMNS)
-    key = {"network": network, "images": len(images), "mode": mode, "method": method}
-    mine = np.logical_and.reduce([rows[name] == value for name, value in key.items()])
-    known = set(rows[mine].corruption)
-    if mode == "continual" and method not in STATELESS and len(known) < len(CORRUPTIONS):
-        rows[~mine].to_csv(path, index=False)
-        known = set()
-    model = source if method == "source" else online(source, method=method)
+    """Append a row for each corruption. A stream that was cut starts again."""
+    path, key = args.out / "online.csv", (network, len(images), mode, method)
+    if key in recorded(path, COLUMNS[:4]):
+        return
+    model, rows = source if method == "source" else online(source, method=method), []
     for corruption in CORRUPTIONS:
-        if corruption in known:
-            continue
         if mode == "episodic" and isinstance(model, Online):
             model.reset()
         batches = [*normalised(shifted(args, images, corruption))]
         start = time.process_time()
         with torch.no_grad():
             predicted = torch.cat([model(batch).argmax(1) for batch in batches])
-        seconds = time.process_time() - start
-        row = {**key, "corruption": corruption, "accuracy": 100 * (predicted == labels).double().mean().item()}
-        row["seconds"] = round(seconds, 2)
-        pandas.DataFrame([row], columns=COLUMNS).to_csv(path, mode="a", index=False, header=not path.exists())
+        seconds = round(time.process_time() - start, 2)
+        rows.append([*key, corruption, 100 * (predicted == labels).double().mean().item(), seconds])
+    record(path, rows, COLUMNS)
 
 
 def shifted(args: argparse.Namespace, images: Bytes, corruption: str) -> Bytes:
@@ -118,14 +111,11 @@ def plain_tent(source: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def ratio(source: nn.Module, images: Bytes, count: int) -> float:
     """Processor time of ``count`` batches, ours divided by the plain loop's; they alternate in one process."""
-    batches = [*normalised(images[: 5 * BATCH])]
-    steps, seconds = (online(source, method="tent"), plain_tent(source)), [0.0, 0.0]
-    for number in range(-1, count):  # the first batch is not counted
-        for which in (0, 1) if number % 2 else (1, 0):
-            start = time.process_time()
-            steps[which](batches[number % len(batches)])
-            seconds[which] += (time.process_time() - start) * (number >= 0)
-    return seconds[0] / seconds[1]
+    batches = cycle([*normalised(images[: 5 * BATCH])])
+    ours, plain = online(source, method="tent"), plain_tent(source)
+    steps = {"ours": lambda: ours(next(batches)), "plain": lambda: plain(next(batches))}
+    seconds = in_turn(steps, count)
+    return sum(seconds["ours"]) / sum(seconds["plain"])
 
 
 def table(rows: pandas.DataFrame) -> str:

@@ -1,8 +1,12 @@
-"""Tables in Markdown, which every benchmark writes."""
+"""Tables in Markdown, which every benchmark writes, and the CSV files of rows behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> str:
@@ -14,3 +18,12 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: b
     rule = "|---|" + ("---:|" if numbers else "---|") * (len(header) - 1)
     first, *others = (f"| {' | '.join(map(str, row))} |\n" for row in (header, *rows))
     return "".join([first, rule + "\n", *others])
+
+
+def recorded(file: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
+    """What the rows of a CSV file have in these columns; nothing without the file."""
+    return set(pd.read_csv(file)[[*columns]].itertuples(index=False, name=None)) if file.exists() else set()
+
+
+def record(file: Path, rows: Iterable[Any], columns: Sequence[str] | None = None) -> None:
+    pd.DataFrame(rows, columns=columns).to_csv(file, mode="a", header=not file.exists(), index=False)

@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from benchmarks.assess import table
 from benchmarks.assess.estimates import Calibrated
-from benchmarks.assess.points import ESTIMATES
+from benchmarks.assess.points import ESTIMATES, JUDGED, main
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def test_no_estimate_covers_nine_of_ten_targets_of_every_left_out_family(capsys) -> None:
     """The reason why the package has no interval without labels."""
-    table.main([str(RESULTS / "assess.csv")])
+    main([str(RESULTS), str(RESULTS), "--table"])
     _, _, *rows, widths = capsys.readouterr().out.strip().splitlines()
     found = np.array([[float(cell.split(";")[1]) for cell in row.split("|")[2:6]] for row in rows])
-    assert found.shape == (len(table.JUDGED), len(ESTIMATES))
+    assert found.shape == (len(JUDGED), len(ESTIMATES))
     assert (found.min(0) < 90).all()
     assert widths in (RESULTS / "assess.md").read_text()
 
