@@ -1,6 +1,6 @@
 """Estimated class frequencies of a target beside the true ones, in every cell of the left-out families.
 
-    python -m benchmarks.class_prior DATA OUT [--images 400]
+    python -m benchmarks.class_prior DATA OUT
 
 DATA and OUT are those of :mod:`benchmarks.left_out.grid`. Each estimate uses the source model, and the model that
 ``ancon-auto`` adapts:
@@ -41,11 +41,9 @@ MODELS = ("source", "adapted")
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    arguments = folders(__spec__.name, __doc__)
-    arguments.add_argument("--images", type=int, default=400, help="most images of a cell (default: 400)")
-    args = arguments.parse_args(words)
+    args = folders(__spec__.name, __doc__).parse_args(words)
     torch.set_num_threads(1)
-    file, opened = args.out / "class_prior.csv", Cells(args.data, args.out, args.images)
+    file, opened = args.out / "class_prior.csv", Cells(args.data, args.out, images=400)
     made = recorded(file, Cell._fields)
     for cell in FAMILY_CELLS:
         if cell not in made:
