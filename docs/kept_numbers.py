@@ -62,7 +62,7 @@ def sentences() -> dict[str, list[str]]:
         beside(now, "ancon-auto", "self-training"),
         beside(networks, "ancon-auto", "self-training"),
         beside(now, "ancon-auto", "shot"),
-        beside(runs("ablation_office31"), "ancon-auto", "shot"),
+        *(beside(runs(f"ablation_office31{end}"), "ancon-auto", "shot") for end in ("", "_128")),
         beside(now, "ancon-auto", "ancon-auto, no votes"),
     ]
     return {
@@ -132,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out_readme": for_readme,
     "ablation": lambda: ablation.accuracies(runs("ablation")),
     "ablation_office31": lambda: table.over_pairs(runs("ablation_office31"), "shot"),
+    "ablation_office31_128": lambda: table.over_pairs(runs("ablation_office31_128"), "shot"),
     "ablation_parts": lambda: ablation.parts(runs("ablation")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),

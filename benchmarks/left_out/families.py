@@ -27,8 +27,8 @@ from tllib_ancon.training.run import RunDirectory
 
 KINDS = ("equal", "long-tail", "few")
 """Of targets: the domain's own shares, or equal ones where it has as many images as one likes; sizes of classes that
-fall to a twentieth, in a random order; four of ten classes, or ten of 31. "Uneven" classes fall to a third."""
-TAIL, UNEVEN, FEW = 20, 3, {10: 4, 31: 10}
+fall to a twentieth, in a random order; four of ten classes, or ten of 31."""
+TAIL, FEW = 20, {10: 4, 31: 10}
 FAMILIES = ("office31", "digits", "demo", "cifar10-c")
 NO_SHIFT = "none"
 FULL_RATE = "full rate"
@@ -146,7 +146,6 @@ class Cells:
         shares = {
             "equal": np.ones(num_classes),
             "long-tail": TAIL ** -(order / (num_classes - 1)),
-            "uneven": UNEVEN ** -(order / (num_classes - 1)),
             "few": (order < FEW[num_classes]).astype(float),
         }[cell.kind]
         kept = np.flatnonzero(generator.random(len(labels)) < shares[labels])

@@ -88,8 +88,6 @@ UNSEEN = (
 )
 """Corruptions that no choice was made on. Each network meets each of them once, at one severity, as one kind of target,
 in turn."""
-NEVER_SEEN = ("gaussian_noise", "impulse_noise", "zoom_blur", "motion_blur", "frost", "contrast")
-"""Under which no choice was made on these networks or severities."""
 CELLS: Mapping[str, Sequence[Cell]] = {
     "runs": FAMILY_CELLS,
     "office31": tuple(
@@ -101,16 +99,6 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
         for row, depth in enumerate((20, 32, 44, 56))
         for column, corruption in enumerate(UNSEEN)
-    ),
-    "three-to-one": tuple(
-        Cell("cifar10-c", f"resnet{depth}-{corruption}-{(2, 4)[(row + column) % 2]}", "uneven")
-        for row, depth in enumerate((32, 56))
-        for column, corruption in enumerate(UNSEEN)
-    ),
-    "even": tuple(
-        Cell("cifar10-c", f"resnet{depth}-{corruption}-{(2, 4)[(row + column) % 2]}", ("equal", "uneven")[column % 2])
-        for row, depth in enumerate((32, 44, 56))
-        for column, corruption in enumerate(NEVER_SEEN)
     ),
     **{
         f"corruptions{end}": tuple(Cell("cifar10-c", f"{network}-{name}-5", "equal") for name in CORRUPTIONS)

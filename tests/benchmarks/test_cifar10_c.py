@@ -9,10 +9,11 @@ from PIL import Image
 from scipy import ndimage
 
 from benchmarks.cifar10_c import __main__ as benchmark
-from benchmarks.cifar10_c import own_network
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, corrupted
 from benchmarks.cifar10_c.networks import ResNet
+from tests.conftest import SHARED
 
+CIFAR10 = SHARED / "data" / "cifar10"
 NOT_MONOTONE = {"glass_blur", "elastic_transform", "frost"}  # by their constants
 CERTAIN = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}
 
@@ -64,14 +65,6 @@ def test_the_table_is_of_a_stored_network(stored: Path, frost: Path, capsys) -> 
     assert [line.split(" | ")[0][2:] for line in lines[2:]] == ["none", *CORRUPTIONS, "mean of the fifteen"]
 
 
-def test_the_table_of_own_network(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    quick = ["--images", "20", "--epochs", "1", "--seeds", "0", "1", "--methods", "adabn", "ancon"]
-    assert own_network.main([str(stored), *quick]) == 0
-    header, _, *rows = capsys.readouterr().out.strip().splitlines()
-    assert header == "| images | the network as it is | adabn | ancon |"
-    assert [row.split(" | ")[0][2:] for row in rows] == [*own_network.SHIFTS]
-
-
 def test_the_example_of_somebody_elses_network(stored: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     example = Path(__file__).parents[2] / "examples" / "somebody_elses_network.py"
     monkeypatch.chdir(stored)
@@ -84,3 +77,9 @@ def test_the_example_of_somebody_elses_network(stored: Path, monkeypatch: pytest
     assert re.fullmatch(r"[\d.]+ % before, [\d.]+ % after", first)
     assert "disagreements have a label, of 24 images" in " ".join(rest)
     assert (stored / "somebody_elses_network.png").is_file()
+
+
+@pytest.mark.skipif(not CIFAR10.is_dir(), reason="needs CIFAR-10 and the public networks")
+def test_a_public_network_is_as_accurate_as_published() -> None:
+    source, _ = benchmark.accuracies(CIFAR10, ["resnet20"], 1000, [5], "none")
+    assert source == pytest.approx(91.73, abs=1.5)

@@ -1,4 +1,4 @@
-"""The published numbers: their rows, ranges, means and files."""
+"""The published numbers, transcribed cell by cell."""
 
 import configparser
 import csv
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tllib_ancon.paper.numbers as numbers
+from tests.conftest import SHARED
 from tllib_ancon import UserError
 
 FOLDER = files("tllib_ancon.paper") / "published"
@@ -25,6 +26,16 @@ METHODS = {
     "uda": ["source-only", *NINE[:3]] * 2,
     **{f"imagenet_c_{severity}": NINE[:3] for severity in range(1, 6)},
 }
+LATEX_LABELS = {
+    "sfda": "table:sfda:benchmark_all",
+    "office31": "table:sfda:o31",
+    "officehome": "table:sfda:oh",
+    "officehome_ece": "table:oh:ece",
+    "visda": "table:sfda:visda",
+    "uda": "uda_benchmark",
+    **{f"imagenet_c_{severity}": f"tab:intens{severity}" for severity in range(1, 6)},
+}
+
 OTHERS_OFF_THEIR_MEAN = [
     ("office31", "elr", "89.6"),  # mean 89.70
     ("digits", "shot-im", "98.2"),  # mean 98.10; its cell U-M, 97.6, is not the mean of its seeds, 98.0
@@ -44,6 +55,30 @@ def mean_is(cells: list[Decimal], printed: str) -> bool:
     """Whether the mean rounds to the printed number, a tie either way; exact, without dividing."""
     half_unit = Decimal(5).scaleb(Decimal(printed).as_tuple().exponent - 1)
     return abs(sum(cells) - len(cells) * Decimal(printed)) <= len(cells) * half_unit
+
+
+def latex_rows(table: str) -> tuple[list[str], list[list[str]]]:
+    """The column heads and, row by row, the numbers of one table of the paper's source."""
+    path = SHARED / "paper" / "ancon.tex"
+    if not path.is_file():
+        pytest.skip("the paper's source is not beside this checkout")
+    source = path.read_text(encoding="utf-8")
+    start = source.index(f"\\label{{{LATEX_LABELS[table]}}}")
+    lines = source[start : source.index("\\end{tabular}", start)].split("\\\\")
+    heads = next(line for line in lines if re.search(r"\bMethod\b.*&", line)).split("&")[1:]
+    body = [re.findall(r"\d+\.\d\d", line.partition("&")[2]) for line in lines]
+    return [head.strip().strip("{}") for head in heads], [row for row in body if row]
+
+
+@pytest.mark.parametrize("table", METHODS)
+def test_every_cell_is_the_one_printed(table: str) -> None:
+    heads, rows = latex_rows(table)
+    transcribed = records(table)
+    assert [[text for name, text in record.items() if name not in LABELS] for record in transcribed] == rows
+    columns = [name for name in transcribed[0] if name not in LABELS]
+    for head, column in zip(heads, columns, strict=True):
+        if not head.lower().startswith("av"):
+            assert column.lower().startswith(head.lower().replace("2", "-"))
 
 
 @pytest.mark.parametrize("table", METHODS)
