@@ -11,6 +11,8 @@ from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 from tllib_ancon.data import demo
 
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+"""Development data that lies beside a checkout and is never part of it."""
 REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
 """What is given where, and what the message about it says."""
 AUTHORS_CODE = Path(__file__).with_name("self_training") / "authors_code_steps.npz"

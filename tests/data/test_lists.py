@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import REFUSED
+from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.lists import TLLIB, read_image_list
@@ -17,6 +17,8 @@ from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
 from tllib_ancon.errors import UserError
 
 pytestmark = pytest.mark.posix
+
+OFFICE = SHARED / "data" / "office31"
 
 
 def read(folder: Path, content: str, **options: object) -> list[tuple[str, int | None]]:
@@ -214,6 +216,14 @@ def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Pa
     write(tmp_path, photo_all="a/1.png 1\n")
     assert open_domain(tmp_path, "PACS", ["P"]).labels.tolist() == [0]
     assert TLLIB["VisDA2017"].lists["Real"] == TLLIB["VisDA2017"].lists["V"]
+
+
+@pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
+@pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
+def test_office31(code: str, images: int) -> None:
+    domain = open_domain(OFFICE, "Office31", [code])
+    assert (len(domain), domain.num_classes, domain.classes[0]) == (images, 31, "back_pack")
+    assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
 
 
 def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:

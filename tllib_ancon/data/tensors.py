@@ -19,7 +19,7 @@ ARRAYS = "Arrays"
 """Name of the dataset whose root is a file ``x.npy`` (N, ...); labels may lie beside it in ``y.npy`` (N,)."""
 
 CHECKED = 2**27
-"""Bytes of an array up to which all rows are checked before anything is written; of a larger one as they are read."""
+"""Largest array, in bytes, that is checked before anything is written. A larger one is checked while it is read."""
 
 Array = np.ndarray[Any, Any] | Tensor
 
