@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,21 +98,14 @@ def register(
         training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
 
     Raises:
-        UserError: a name that is taken or not well formed, an option that is reserved or known with another type
+        UserError: a name that is taken or not well formed, an option that is known with another type
     """
     _load_built_in()
     base, plus, extra = name.partition("+")
     well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED) if plus else _NAME.fullmatch(name)
     if not well_formed:
         raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
-    for composition in composes:
-        if composition not in COMPOSITIONS:
-            raise unknown_name("composition", composition, COMPOSITIONS)
     for option, own in settings_of(options).items():
-        if option in signature(create).parameters:
-            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
-        if own.is_required():
-            raise UserError(f"method {name}: option `{option}` has no default; give it one")
         for other, registration in REGISTERED.items():
             if settings_of(registration.options).get(option, own).annotation != own.annotation:
                 raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")

@@ -230,9 +230,3 @@ class RunConfig(Settings):
     """show only errors"""
     verbose: Annotated[bool, Flag(decides=False)] = False
     """show a line of progress every print_freq steps"""
-
-    @model_validator(mode="after")
-    def _check_what_is_shown(self) -> Self:
-        if self.quiet and self.verbose:
-            raise UserError("`quiet` and `verbose` exclude each other")
-        return self

@@ -173,24 +173,6 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
     assert (kept.features.dtype, kept.features.tolist()) == (kind, features.tolist())
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"logits": np.array([["a", "b"]] * 4)},
-        {"logits": np.full((4, 3), np.nan)},
-        {"logits": np.zeros((0, 3)), "indices": np.zeros(0, int)},
-        {"indices": np.arange(5)},
-        {"labels": np.array([0, 1, 2, 3])},
-        {"labels": np.array([-1, 0, 1, 2])},
-        {"votes": np.zeros((4, 5))},
-    ],
-)
-def test_arrays_that_are_no_predictions_are_one_message(tmp_path: Path, changed: dict) -> None:
-    np.savez(tmp_path / "predictions.npz", **{"indices": np.arange(4), "logits": LOGITS, **changed})
-    with pytest.raises(UserError, match=r"predictions.npz cannot be read as predictions"):
-        read_predictions(tmp_path)
-
-
 def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path: Path) -> None:
     path, bomb = tmp_path / "predictions.npz", Bomb(tmp_path / "victim")
     np.savez(path, logits=LOGITS)

@@ -268,10 +268,10 @@ def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path)
 NESTED = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", "{}", NESTED], ids=["cut", "list", "number", "empty", "nested"])
+@pytest.mark.parametrize("text", ["{", "[]", "3", NESTED], ids=["cut", "list", "number", "nested"])
 @pytest.mark.parametrize("name", ["config.json", "result.json"])
 def test_a_damaged_configuration_or_result_is_refused(tmp_path: Path, name: str, text: str) -> None:
     train(tmp_path)
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match="other settings" if (name, text) == ("config.json", "{}") else name):
+    with pytest.raises(UserError, match=name):
         RunDirectory(tmp_path).begin(CONFIG)

@@ -58,11 +58,7 @@ class Parser(argparse.ArgumentParser):
         args, left = self.parse_known_args(words)
         flags = [word.partition("=")[0] for word in left if word.startswith("-")]
         if flags:
-            known = self._option_string_actions
-            bare = re.sub("^--(adapt|both)-", "--", flags[0])
-            if bare != flags[0] and bare in known:
-                raise UserError(f"{flags[0]} was removed: the flag is {bare}")
-            raise unknown_name(f"flag of {self.prog}:", flags[0], known)
+            raise unknown_name(f"flag of {self.prog}:", flags[0], self._option_string_actions)
         for action in self._actions:
             if left and not action.option_strings and not hasattr(args, action.dest):
                 setattr(args, action.dest, left if action.nargs == "*" else left[0])

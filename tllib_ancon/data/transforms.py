@@ -46,12 +46,6 @@ class Resizing:
     def __call__(self, image: Image.Image) -> Image.Image:
         width, height = image.size
         longer = self.side * max(image.size) // min(image.size) if self.keep_ratio else self.side
-        limit = Image.MAX_IMAGE_PIXELS
-        if self.keep_ratio and limit is not None and self.side * longer > limit:
-            raise UserError(
-                f"an image of {width} x {height} pixels, its shorter side resized to {self.side}, would have "
-                f"{self.side * longer:,}; at most {limit:,} are allowed"
-            )
         size = (self.side, longer) if width <= height else (longer, self.side)
         return image.resize(size, self.resample)
 

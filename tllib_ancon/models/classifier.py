@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -235,30 +234,17 @@ def _same_classes(one: Tensor, other: Tensor) -> bool:
     return bool((a * b).sum() >= (1 - 1e-5) * a.norm() * b.norm())
 
 
-def require_network(model: object, learns: bool = False) -> nn.Module:
-    """Return the model if it is a network with weights, with ``learns`` a trainable one. Otherwise the error names what
-    to pass."""
+def require_network(model: object) -> nn.Module:
+    """Return the model if it is a network that gives logits. Otherwise the error names what to pass."""
     if not isinstance(model, nn.Module):
         raise UserError(
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
             "of a state dict pass the network that has loaded it, of a function the network that it makes"
         )
-    if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
-        raise UserError("the model has weights on the device `meta`, shapes without values; load them first")
     if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
         raise UserError(
             "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
             "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/own_model.md shows how"
-        )
-    if learns and isinstance(model, torch.jit.ScriptModule):
-        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
-    integers = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
-    integers |= {type(part).__qualname__ for part in model.modules() if ".quantized" in type(part).__module__}
-    integers |= {name for name in ("quantization_method", "is_quantized") if getattr(model, name, None)}
-    if learns and integers:
-        raise UserError(
-            f"the model is quantised ({', '.join(sorted(integers))}): its integers have no gradient; adapt it as it "
-            "was before, and quantise what comes back"
         )
     return model
 

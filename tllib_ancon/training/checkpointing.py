@@ -142,13 +142,6 @@ class SavedPredictions:
     votes: Array | None = None  # (N, K) confident votes; a row without any vote for an image that was held out
     paths: Array | None = None  # (N,) where the images are files
 
-    def belong_together(self) -> bool:
-        rows, classes = self.logits.shape
-        sizes = {len(array) for array in vars(self).values() if array is not None}
-        right_votes = self.votes is None or self.votes.shape == self.logits.shape
-        right_labels = self.labels is None or bool(((self.labels >= 0) & (self.labels < classes)).all())
-        return rows > 0 and sizes == {rows} and right_votes and right_labels and bool(np.isfinite(self.logits).all())
-
 
 def write_predictions(path: Path, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
     features, counted = predictions.features.cpu().numpy(), None if votes is None else votes.numpy()
@@ -165,7 +158,4 @@ def read_predictions(run: Path) -> SavedPredictions | None:
     if not (path := run / PREDICTIONS).is_file():
         return None
     with reading(path, "predictions"):
-        saved = SavedPredictions(**read_arrays(path, SavedPredictions.__dataclass_fields__))
-        if not saved.belong_together():
-            raise ValueError("its arrays do not belong together; make the run again")
-    return saved
+        return SavedPredictions(**read_arrays(path, SavedPredictions.__dataclass_fields__))
