@@ -108,13 +108,9 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     by_letters = {_letters(known): known for known in names}
     nearest = [by_letters[match] for match in difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)]
     suggestion = f"; did you mean {nearest[0]!r}?" if nearest else "."
-    if len(names) <= MOST_SHOWN:
-        shown = f"Valid names: {', '.join(names)}"
-    elif nearest:
-        shown = f"Nearest of {len(names):,} valid names: {', '.join(nearest)}"
-    else:
-        shown = f"None of {len(names):,} valid names is like it"
-    return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
+    many = len(names) > MOST_SHOWN
+    shown = f"Nearest of {len(names):,} valid names" if many else "Valid names"
+    return UserError(f"unknown {kind} {name!r}{suggestion} {shown}: {', '.join(nearest if many else names)}")
 
 
 def one_line(error: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -262,17 +261,10 @@ def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Other packages' methods by name; one whose name is taken is left out with a warning."""
+    """Other packages' methods by name; one whose name is taken is left out."""
     _load_built_in()
-    by_name: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name in (*BUILT_IN, *COMPOSITIONS, *by_name):
-            warnings.warn(
-                f"method `{entry.name}` of package {_package(entry)} is left out: the name is taken", stacklevel=2
-            )
-        else:
-            by_name[entry.name] = entry
-    return by_name
+    found = entry_points(group=ENTRY_POINT_GROUP)
+    return {entry.name: entry for entry in found if entry.name not in (*BUILT_IN, *COMPOSITIONS)}
 
 
 @cache

@@ -43,7 +43,7 @@ def test_what_is_not_a_state_dict_is_named(content, said, tmp_path):
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_missing_empty_and_truncated_files(suffix, tmp_path):
     path = tmp_path / f"model{suffix}"
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="is not a file"):
         load_state_dict(path)
     state = Backbone().state_dict()
     (save_file if suffix == ".safetensors" else torch.save)(state, path)

@@ -219,7 +219,7 @@ def test_what_cannot_be_an_imagenet_start(weights: Path, tmp_path: Path) -> None
     for arch, given, said in (
         ("resnt18", {"scratch": True}, "did you mean 'resnet18'"),
         ("resnet34", {"pretrained_weights": weights}, "does not fit"),
-        ("resnet18", {"pretrained_weights": tmp_path / "none.pth"}, "does not exist"),
+        ("resnet18", {"pretrained_weights": tmp_path / "none.pth"}, "is not a file"),
         ("resnet18", {"scratch": True, "num_classes": 31}, "imagenet has 1000 classes, the dataset has 31"),
         ("small_cnn", {"scratch": True}, "small_cnn has no ImageNet classifier"),
     ):

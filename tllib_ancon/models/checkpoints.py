@@ -78,8 +78,7 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     joined with the prefixes ``G.``, ``F1.`` and ``F2.``."""
     path = Path(path)
     if not path.is_file():
-        found = "is not a file" if path.exists() else "does not exist"
-        raise UserError(f"checkpoint {path} {found}; give a file or a run directory")
+        raise UserError(f"checkpoint {path} is not a file; give a file or a run directory")
     plain: list[Any] = [argparse.Namespace]  # timm's and torchvision's arguments
     with reading(path, "a checkpoint", f"; save the weights alone: {SAVE}"), torch.serialization.safe_globals(plain):
         is_safe = path.suffix == ".safetensors"

@@ -155,8 +155,6 @@ class NetworkClassifier(Classifier):
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         logits, features = logits_of(self.network, images), self._entered.take()
-        if not isinstance(logits, Tensor):
-            raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
         return logits, logits.new_empty(len(logits), 0) if features is None else features
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
@@ -375,9 +373,7 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
                 module.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         advice = "pass another `adapted`"
-        if any(hasattr(module, "peft_config") for module in model.modules()):
-            advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
-        elif which == "as-given":
+        if which == "as-given":
             advice = "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
         raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
     return sum(parameter.requires_grad for parameter in frozen)

@@ -6,7 +6,7 @@ import copy
 import io
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -70,39 +70,35 @@ def content_of(
     numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
     metadata = {"classes": list(map(str, classes)), **numbers}
     images = torch.zeros(2, len(mean), image_size, image_size)
+    texts, file = {name: json.dumps(value) for name, value in metadata.items()}, io.BytesIO()
+    any_batch: Any = ({0: torch.export.Dim("batch", min=1)},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are for those who write networks
-            return _content(classifier, form, images, metadata)
+            if form == "safetensors":
+                return save(export_state_dict(classifier), texts)
+            if form == "state-dict":
+                torch.save(export_state_dict(classifier), file)
+            elif form == "torch-export":
+                program = torch.export.export(_Logits(classifier, images), (images,), dynamic_shapes=any_batch)
+                torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
+            else:
+                import onnx  # noqa: F401
+                import onnxscript  # noqa: F401
+
+                network = _Logits(classifier, images)
+                names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"], "verbose": False}
+                exported = torch.onnx.export(network, (images,), **names, dynamic_shapes=any_batch, dynamo=True)
+                assert exported is not None
+                exported.model.metadata_props.update(texts)
+                file.write(exported.model_proto.SerializeToString())
+            return file.getvalue()
     except UserError:
         raise
     except ImportError as error:
         raise UserError(f"export to {form} needs {error.name}: pip install onnx onnxscript onnxruntime") from error
     except Exception as error:  # an exporter's can be of any kind
         raise UserError(f"the network cannot be exported by {form} ({one_line(error)})") from error
-
-
-def _content(classifier: Classifier, form: str, images: Tensor, metadata: Mapping[str, Any]) -> bytes:
-    texts, file = {name: json.dumps(value) for name, value in metadata.items()}, io.BytesIO()
-    any_batch: Any = ({0: torch.export.Dim("batch", min=1)},)
-    if form == "safetensors":
-        return save(export_state_dict(classifier), texts)
-    if form == "state-dict":
-        torch.save(export_state_dict(classifier), file)
-    elif form == "torch-export":
-        program = torch.export.export(_Logits(classifier, images), (images,), dynamic_shapes=any_batch)
-        torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
-    else:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-
-        network = _Logits(classifier, images)
-        names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"], "verbose": False}
-        exported = torch.onnx.export(network, (images,), **names, dynamic_shapes=any_batch, dynamo=True)
-        assert exported is not None
-        exported.model.metadata_props.update(texts)
-        file.write(exported.model_proto.SerializeToString())
-    return file.getvalue()
 
 
 class _Logits(nn.Module):

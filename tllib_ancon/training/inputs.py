@@ -16,7 +16,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import SUFFIXES
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
-from tllib_ancon.data.tensors import ARRAYS, Mapped
+from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import (
     ImageTransform,
     device_augmentation,
@@ -48,7 +48,14 @@ def images_of(
         split = "train" if isinstance(config, AdaptConfig) else "test"
         opened = open_images(config, config.target, split, classes)
     else:
-        opened = _unlabelled(Path(str(config.root)))
+        root = Path(str(config.root))
+        if not root.is_file() or root.name.lower().endswith(SUFFIXES):
+            opened = as_domain(root, labels=False)
+        elif root.suffix.lower() not in LIST_SUFFIXES:
+            raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
+        else:
+            paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
+            opened = Domain.of_files(root.stem, paths)
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
     return opened
@@ -66,8 +73,6 @@ def open_images(
     how: dict[str, Any] = {"classes": classes, "skip_corrupt": config.skip_corrupt, "workers": config.workers}
     if config.data is None:
         opened = as_domain(config.root, **how, allow_outside=config.allow_outside_root)
-    elif not codes and config.data != ARRAYS:
-        raise UserError("`target` is needed as well: which domain of the dataset; or leave `data` out")
     else:
         opened = open_domain(config.root, config.data, codes, split, **how, **config.opening)
     if config.skip_corrupt:
@@ -77,16 +82,6 @@ def open_images(
         for reason in opened.skipped:
             progress.line(f"  {reason}")
     return opened
-
-
-def _unlabelled(root: Path) -> Domain:
-    """The images of a list or of a folder, or one image; no label is read."""
-    if root.is_file() and not root.name.lower().endswith(SUFFIXES):
-        if root.suffix.lower() not in LIST_SUFFIXES:
-            raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
-        paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
-        return Domain.of_files(root.stem, paths)
-    return as_domain(str(root), labels=False)
 
 
 def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]:
