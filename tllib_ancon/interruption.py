@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-from tllib_ancon.errors import CONTINUES, Interrupted
+from tllib_ancon.errors import Interrupted
 
 Batch = TypeVar("Batch")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -65,7 +65,7 @@ class Interruption:
 
 
 @contextmanager
-def sigterm_raises(where: str = "", next: str = CONTINUES) -> Iterator[Callable[[], object]]:
+def sigterm_raises(next: str) -> Iterator[Callable[[], object]]:
     """In this context the first SIGTERM raises :class:`~tllib_ancon.errors.Interrupted` and later ones are ignored,
     unless the program around it handles SIGTERM. Gives a function after which the first is ignored too."""
 
@@ -75,7 +75,7 @@ def sigterm_raises(where: str = "", next: str = CONTINUES) -> Iterator[Callable[
 
     def stop(number: int, frame: FrameType | None) -> None:
         ignore()
-        raise Interrupted(number, where, next)
+        raise Interrupted(number, next=next)
 
     handles = _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if handles:

@@ -68,14 +68,23 @@ class Command:
         return self.act(self.configured(args)) or 0
 
     def configured(self, args: argparse.Namespace) -> Any:
-        """The settings on the command line and in the file of ``--config``, which they override."""
+        """The configuration of the settings on the command line and in the file of ``--config``, which they override.
+        An error about a setting of the file begins with the file."""
         flags, file = self.flags, {} if args.config is None else read_file(args.config)
         given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
         optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too
         if missing := [flags.shown(name) for name in flags.needed if name not in optional and not given.get(name)]:
             needed = f"the following arguments are required: {', '.join(missing)}"
             raise UserError(f"{needed}; tllib-ancon {args.chosen} --help lists them")
-        return self.owner(**given)
+        try:
+            return self.owner(**given)
+        except UserError:
+            try:
+                self.owner(**{**{name: given[name] for name in flags.needed if name in given}, **file})
+            except UserError as error:
+                if file:
+                    raise UserError(f"{args.config}: {error}") from error
+            raise
 
 
 def adapt(config: AdaptConfig) -> None:

@@ -23,8 +23,6 @@ from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.errors import UserError
 
 FORMAT = 4
-NOTABLE = 10**8
-"""Bytes of memory from which on a line says that they are taken."""
 
 
 class ResizedImages:
@@ -91,16 +89,14 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
 
 
 def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Callable[[str], None]) -> Domain:
-    """The same domain with its resized images cached in memory, if they fit into ``room`` bytes. A line reports much
-    memory or a lack of room. Items of a dataset may be random, and in memory already."""
+    """The same domain with its resized images cached in memory, if they fit into ``room`` bytes. A line reports a lack
+    of room. Items of a dataset may be random, and in memory already."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
     if not sizes or isinstance(domain.images, Items):
         return domain
-    if size > min(room, NOTABLE):
-        kept = "stay in memory" if size <= room else "are not kept in memory; `cache` keeps them on disk"
-        say(f"decoded images take up to {size / 1e9:.1f} GB of the {room / 1e9:.1f} GB that they may, and {kept}")
     if size > room:
+        say(f"decoded images take {size / 1e9:.1f} GB, more than {room / 1e9:.1f} GB; `cache` keeps them on disk")
         return domain
     stores = {resizing: BufferWrapper(sizes[resizing]) for resizing in sizes}
     for resizing, store in stores.items():  # which may hold the bytes of an earlier one

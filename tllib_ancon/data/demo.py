@@ -17,7 +17,7 @@ FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10")
 """Beginnings of the names of matplotlib's fonts that have ordinary digits."""
 
 
-def write_demo_domains(root: Path, seed: int = 0) -> None:
+def write_demo_domains(root: Path) -> None:
     """Write both domains in TLLib's ImageList layout under ``root``; does nothing where they are complete.
 
     ``rendered``: 4,000 images, white on black, of the ten digits in random fonts of matplotlib, at random size,
@@ -26,13 +26,12 @@ def write_demo_domains(root: Path, seed: int = 0) -> None:
 
     Args:
         root (Path): created if missing
-        seed (int): of the rendering
     """
     lists = root / "image_list"
     if (lists / "classes.txt").is_file():
         return
     lists.mkdir(parents=True, exist_ok=True)
-    for name, images in ((SOURCE, rendered_digits(seed)), (TARGET, handwritten_digits())):
+    for name, images in ((SOURCE, rendered_digits()), (TARGET, handwritten_digits())):
         lines = []
         for number, (image, label) in enumerate(images):
             path = Path(name, str(label), f"{number:05d}.png")
@@ -45,9 +44,9 @@ def write_demo_domains(root: Path, seed: int = 0) -> None:
     unfinished.replace(lists / "classes.txt")  # the last file, and whole: it says that both domains are complete
 
 
-def rendered_digits(seed: int = 0, images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[Image.Image, int]]:
+def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[Image.Image, int]]:
     """Digits in random fonts, size, position and rotation."""
-    generator = random.Random(seed)
+    generator = random.Random(0)
     folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
     fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
     for label in range(10):

@@ -29,12 +29,12 @@ IMAGE_NAMES = ("image", "img")
 """Keys of a dataset's items that hold an image; the first that is there is taken."""
 
 
-def jpeg(image: Image.Image, largest_side: int = 1600) -> bytes:
-    """JPEG for people: rotated by its EXIF entry, no side above ``largest_side`` pixels, without metadata."""
+def jpeg(image: Image.Image) -> bytes:
+    """JPEG for people: rotated by its EXIF entry, no side above 1,600 pixels, without metadata."""
     with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
         image = ImageOps.exif_transpose(image)
     shown = image.convert("RGB")
-    shown.thumbnail((largest_side, largest_side))
+    shown.thumbnail((1600, 1600))
     shown.info.clear()
     content = io.BytesIO()
     shown.save(content, "JPEG", quality=95, subsampling=0)

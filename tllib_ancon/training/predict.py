@@ -96,7 +96,16 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
     before one that a spreadsheet would run as a formula; NPZ has the paths unchanged.
     """
     with devices.using_processor(config.threads):
-        out, predictor = _output(config), Predictor(config)
+        out = None if config.out == STANDARD_OUTPUT else Path(config.out)
+        if out is not None and out.suffix.lower() not in FORMATS:
+            raise UserError(
+                f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
+            )
+        if out is not None and out.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
+            raise UserError("Parquet needs pyarrow; install it: pip install pyarrow")
+        if out is not None:
+            new_file(out, config.overwrite)
+        predictor = Predictor(config)
         domain = predictor.open()
         images = TolerantImages(*predictor.prepare(domain))
         probabilities = predictor.probabilities(domain, images)
@@ -145,20 +154,6 @@ def _write(
 
 
 FORMATS = (".csv", ".parquet", ".npz")
-
-
-def _output(config: PredictionsConfig) -> Path | None:
-    """The file to write; None is standard output."""
-    if config.out == STANDARD_OUTPUT:
-        return None
-    out = Path(config.out)
-    if out.suffix.lower() not in FORMATS:
-        raise UserError(
-            f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
-        )
-    if out.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
-        raise UserError("Parquet needs pyarrow; install it: pip install pyarrow")
-    return new_file(out, config.overwrite)
 
 
 class TolerantImages(UnlabelledImages):

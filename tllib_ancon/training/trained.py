@@ -142,6 +142,8 @@ def find_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> Tr
     if checkpoint == IMAGENET:
         return TrainedModel(checkpoint)
     path = Path(checkpoint)
+    if not path.exists():
+        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
     if path.is_dir():
         path = _checkpoint_of(RunDirectory(path))
     run = path.resolve().parent.parent
