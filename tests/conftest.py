@@ -35,7 +35,7 @@ def golden() -> dict[str, np.ndarray]:
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many images each domain of the demo has in the test that asks for this."""
     rendered, handwritten = demo.rendered_digits, demo.handwritten_digits
-    monkeypatch.setattr(demo, "rendered_digits", lambda seed: rendered(seed, images_per_class=20))
+    monkeypatch.setattr(demo, "rendered_digits", lambda: rendered(images_per_class=20))
     monkeypatch.setattr(demo, "handwritten_digits", lambda: islice(handwritten(), 200))
     return 200
 
