@@ -92,10 +92,12 @@ def test_a_method_of_another_package_composes_with_its_own_option(package) -> No
         ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line second line"),
         ("", "my_method does not call tllib_ancon.methods.register\\('focal', ...\\)"),
         (MODULE.replace("(2.0, ", "('two', "), "`focus` must be a number, got 'two'"),
-        (MODULE.replace("Field(2.0, ", "Field("), "`focus` must be a number, got PydanticUndefined"),
+        (MODULE.replace("Field(2.0, ", "Field("), "`focus` has no default"),
         (MODULE.replace('"focal"', '"ancon"'), "method name 'ancon' is taken"),
         (MODULE.replace('"focal"', '"gce"'), "method name 'gce' is taken"),
+        (MODULE.replace("focus:", "head:"), "`head` is the name of an argument of create"),
         (MODULE.replace("focus: float", "beta: int").replace("2.0", "2"), "`beta` has another type than that of"),
+        (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
     ],
 )
 def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module: str, message: str) -> None:
@@ -112,9 +114,11 @@ def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, mod
         assert "\n" not in str(raised.value)
 
 
-def test_a_package_replaces_no_method(package) -> None:
+def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
     package({"ancon": "my_method"}, my_method=MODULE)
-    assert methods.create("ancon", **SIZES).ensemble is not None
+    with pytest.warns(UserWarning, match="method `ancon` of package my-methods is left out: the name is taken"):
+        method = methods.create("ancon", **SIZES)
+    assert method.ensemble is not None
     assert "my_method" not in sys.modules
     assert methods.names().count("ancon") == 1
 

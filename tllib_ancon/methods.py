@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,14 +99,21 @@ def register(
         training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
 
     Raises:
-        UserError: a name that is taken or not well formed, an option that is known with another type
+        UserError: a name that is taken or not well formed, an option that is reserved or known with another type
     """
     _load_built_in()
     base, plus, extra = name.partition("+")
     well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED) if plus else _NAME.fullmatch(name)
     if not well_formed:
         raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
+    for composition in composes:
+        if composition not in COMPOSITIONS:
+            raise unknown_name("composition", composition, COMPOSITIONS)
     for option, own in settings_of(options).items():
+        if option in signature(create).parameters:
+            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
+        if own.is_required():
+            raise UserError(f"method {name}: option `{option}` has no default; give it one")
         for other, registration in REGISTERED.items():
             if settings_of(registration.options).get(option, own).annotation != own.annotation:
                 raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
@@ -261,10 +270,17 @@ def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Other packages' methods by name; one whose name is taken is left out."""
+    """Other packages' methods by name; one whose name is taken is left out with a warning."""
     _load_built_in()
-    found = entry_points(group=ENTRY_POINT_GROUP)
-    return {entry.name: entry for entry in found if entry.name not in (*BUILT_IN, *COMPOSITIONS)}
+    by_name: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name in (*BUILT_IN, *COMPOSITIONS, *by_name):
+            warnings.warn(
+                f"method `{entry.name}` of package {_package(entry)} is left out: the name is taken", stacklevel=2
+            )
+        else:
+            by_name[entry.name] = entry
+    return by_name
 
 
 @cache

@@ -194,6 +194,14 @@ def test_what_is_not_logits_is_named(wrap, said: str) -> None:
         as_classifier(Returns(wrap), probe=IMAGES)
 
 
+def test_another_output_in_training_mode_is_named() -> None:
+    model = Returns(lambda logits: logits)
+    classifier = as_classifier(model, probe=IMAGES)
+    model.wrap = lambda logits: {}
+    with pytest.raises(UserError, match="gives a dict in this mode"):
+        classifier.train()(IMAGES)
+
+
 def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_metadata_or_imagenets() -> None:
     torch.manual_seed(0)
     assert as_classifier(timm.create_model("test_vit")).num_classes == 1000  # of 160 pixels

@@ -135,6 +135,7 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
         ({"images": Endless()}, "length"),
         ({"model": sequential().state_dict()}, STATE_DICT),
         ({"model": sequential}, "not of type function; of a state dict pass the network that has loaded it, of a"),
+        ({"model": torch.jit.script(sequential())}, "pass the torch.nn.Module that it was made from"),
         ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),

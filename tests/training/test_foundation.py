@@ -132,3 +132,23 @@ def test_clip_with_the_texts_of_its_classes_is_adapted(photos: Path) -> None:
     result = tllib_ancon.adapt(zero_shot, photos, method="nrc", **NEIGHBOURS, **QUICK)
     assert differences(zero_shot.state_dict(), result.model.state_dict())
     assert torch.equal(result.model[1].weight, zero_shot[1].weight)
+
+
+def test_what_cannot_be_adapted_says_why(photos: Path) -> None:
+    with torch.device("meta"):
+        empty = nn.Linear(3, 5)
+    for use in (tllib_ancon.adapt, tllib_ancon.predict):
+        with pytest.raises(UserError, match="on the device `meta`"):
+            use(nn.Sequential(empty), photos)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    images = list(torch.randn(8, 3, 8, 8))
+    named, integers = (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)) for _ in range(2))
+    named.quantization_method = "bitsandbytes"
+    integers[1].weight = nn.Parameter(integers[1].weight.detach().to(torch.int8), requires_grad=False)
+    quantised = {"quantization_method": named, "torch.int8": integers}
+    if "qnnpack" in torch.backends.quantized.supported_engines:
+        torch.backends.quantized.engine = "qnnpack"
+        quantised["Linear"] = torch.ao.quantization.quantize_dynamic(plain)
+    for what, model in quantised.items():
+        with pytest.raises(UserError, match=rf"quantised \({what}.*have no gradient"):
+            tllib_ancon.adapt(model, images, **QUICK)

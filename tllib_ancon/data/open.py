@@ -64,6 +64,8 @@ def open_domain(
         return open_arrays(root)
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}; name one as `target`, or leave `data` out")
+    if subset is not None and dataset not in LAYERED:
+        raise UserError(f"`subset` is for {' and '.join(LAYERED)}, not for {dataset}")
     if dataset.startswith(HUGGING_FACE):
         name = dataset.removeprefix(HUGGING_FACE)
         if not os.path.isdir(name) and (Path(root) / name).is_dir():

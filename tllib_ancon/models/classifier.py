@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -155,6 +156,8 @@ class NetworkClassifier(Classifier):
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         logits, features = logits_of(self.network, images), self._entered.take()
+        if not isinstance(logits, Tensor):
+            raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
         return logits, logits.new_empty(len(logits), 0) if features is None else features
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
@@ -232,17 +235,30 @@ def _same_classes(one: Tensor, other: Tensor) -> bool:
     return bool((a * b).sum() >= (1 - 1e-5) * a.norm() * b.norm())
 
 
-def require_network(model: object) -> nn.Module:
-    """Return the model if it is a network that gives logits. Otherwise the error names what to pass."""
+def require_network(model: object, learns: bool = False) -> nn.Module:
+    """Return the model if it is a network with weights, with ``learns`` a trainable one. Otherwise the error names what
+    to pass."""
     if not isinstance(model, nn.Module):
         raise UserError(
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
             "of a state dict pass the network that has loaded it, of a function the network that it makes"
         )
+    if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
+        raise UserError("the model has weights on the device `meta`, shapes without values; load them first")
     if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
         raise UserError(
             "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
             "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/own_model.md shows how"
+        )
+    if learns and isinstance(model, torch.jit.ScriptModule):
+        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
+    integers = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
+    integers |= {type(part).__qualname__ for part in model.modules() if ".quantized" in type(part).__module__}
+    integers |= {name for name in ("quantization_method", "is_quantized") if getattr(model, name, None)}
+    if learns and integers:
+        raise UserError(
+            f"the model is quantised ({', '.join(sorted(integers))}): its integers have no gradient; adapt it as it "
+            "was before, and quantise what comes back"
         )
     return model
 
@@ -373,7 +389,9 @@ def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") ->
                 module.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         advice = "pass another `adapted`"
-        if which == "as-given":
+        if any(hasattr(module, "peft_config") for module in model.modules()):
+            advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
+        elif which == "as-given":
             advice = "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
         raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
     return sum(parameter.requires_grad for parameter in frozen)

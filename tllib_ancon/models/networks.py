@@ -28,6 +28,7 @@ from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
     as_classifier,
+    described,
     output_of,
     preprocessing_of,
     probe_images,
@@ -292,7 +293,10 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
 
         pretrained = pretrained and timm.is_model_pretrained(name)
         network = _from_zoo(library, name, pretrained, {**options, "num_classes": 0})
-        features = output_of(network, probe_images(network), f": {name} with `arch_option` {dict(options)}")
+        with_options = f"{name} with `arch_option` {dict(options)}"
+        features = output_of(network, probe_images(network), f": {with_options}")
+        if not isinstance(features, Tensor) or features.ndim != 2:
+            raise UserError(f"{with_options} gives {described(features)} where one vector an image is expected")
         network.out_features = features.shape[1]
     network.pretrained = pretrained
     return network

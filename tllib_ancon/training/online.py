@@ -57,7 +57,7 @@ class Online(nn.Module):
             raise unknown_name("online method", method, get_args(OnlineMethod))
         if optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", optimizer, OPTIMIZERS)
-        self.model = copy.deepcopy(require_network(model)).eval().requires_grad_(False)
+        self.model = copy.deepcopy(require_network(model, learns=True)).eval().requires_grad_(False)
         self.method, self.augment = method, augment
         self.layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
         self.batch_norms = [layer for layer in self.layers if isinstance(layer, BATCH_NORMS)]

@@ -126,7 +126,7 @@ def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedMod
         for name in ("start", "checkpoint", "model"):
             if getattr(config, name, None) is not None:
                 raise UserError(f"give a model or `{name}`, not both")
-        return TrainedModel(given=require_network(network))
+        return TrainedModel(given=require_network(network, learns=isinstance(config, AdaptConfig)))
     names = None if config.class_names is None else read_class_names(Path(config.class_names))
     if config.checkpoint is not None:
         return replace(find_checkpoint(config.checkpoint, network or config.model), names=names)
