@@ -255,9 +255,3 @@ def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path) -
     finally:
         make_reproducible(0)
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_a_domain_of_corrupt_images_alone_is_refused(copied: Path, adapt, refused) -> None:
-    for path in (copied / "dark").rglob("*.png"):
-        path.write_bytes(b"")
-    assert "not one of its 48 images can be decoded" in refused(adapt("run", "--skip-corrupt", root=copied))
