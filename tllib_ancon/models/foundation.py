@@ -46,6 +46,8 @@ class CosineHead(nn.Module):
 
     def __init__(self, text_embeddings: Tensor, logit_scale: float | Tensor = 100.0):
         super().__init__()
+        if text_embeddings.ndim != 2:
+            raise UserError(f"`text_embeddings` has shape {tuple(text_embeddings.shape)}; it must be (K, D)")
         self.out_features, self.in_features = text_embeddings.shape
         self.weight = nn.Parameter(functional.normalize(text_embeddings.detach().clone(), dim=1))
         self.register_buffer("logit_scale", torch.as_tensor(logit_scale).detach().to(self.weight, copy=True))
