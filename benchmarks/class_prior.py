@@ -95,13 +95,15 @@ def normalised(values: Frequencies) -> Frequencies:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Mean and standard error over cells, in points, of each family, of each kind of target and of all."""
+    """Mean over cells and standard error over pairs of domains or corruptions, in points, of each family, each kind of
+    target and of all."""
     groups = [*rows.groupby("family", sort=False), *rows.groupby("kind", sort=False), ("all", rows)]
     shown = []
     for kind in MODELS:
         for name, part in groups:
             numbers = 100 * part[[f"{kind} {estimate}" for estimate in ESTIMATES]]
-            cells = (f"{mean:.1f} ± {error:.1f}" for mean, error in zip(numbers.mean(), numbers.sem(), strict=True))
+            errors = numbers.groupby([part.family, part.pair]).mean().sem()
+            cells = (f"{mean:.1f} ± {error:.1f}" for mean, error in zip(numbers.mean(), errors, strict=True))
             shown.append((f"{kind} model, {name} ({len(part)})", *cells))
     return markdown(["model, cells", *ESTIMATES], shown, numbers=True)
 

@@ -197,6 +197,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     def _check_adaptation(self) -> Self:
         if self.batch_norm != "mixed" and self.batch_norm_share is not None:
             raise UserError(f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
+        if self.batch_norm != "target" and self.sync_batch_norm:
+            raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
         return self
 
     @property

@@ -55,7 +55,7 @@ class BatchNormPolicy:
         model: nn.Module,
         predict: Callable[[], Tensor],
         predict_few: Callable[[], Tensor],
-        labels: Tensor,
+        labels: Tensor | None = None,
     ) -> dict[str, float]:
         """Mix the source's statistics into a model whose batch-norm layers have some.
 
@@ -63,7 +63,8 @@ class BatchNormPolicy:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
             predict_few: the same over the first images of the sample, for the agreement -> logits (F, K)
-            labels: (F,) or more, the classes that the source model predicts on the first images of the sample
+            labels: (F,) or more, the classes that the source model predicts on the first images of the sample.
+                Default: of a pass
 
         Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
         of the prepared model
@@ -71,6 +72,7 @@ class BatchNormPolicy:
         source = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         weight, numbers = self.mixing_weight, {}
         if weight is None:
+            labels = predict_few().argmax(1) if labels is None else labels
             with self.estimated(model, HALF):
                 half = predict_few().argmax(1)
             numbers["agreement"] = float((half == labels[: len(half)].to(half.device)).float().mean())

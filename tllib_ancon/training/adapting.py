@@ -240,7 +240,7 @@ class Adaptation(TrainingLoop):
             passes[:] = [self._predict(sample, 1)]
             return passes[0].logits
 
-        labels = self._predict(self.few, 1).logits.argmax(1) if self.images.num_held_out else self.first["labels"]
+        labels = None if self.images.num_held_out else self.first["labels"]
         numbers = self.batch_norm.prepare(
             self.network, partial(predict, self.sample), partial(predict, self.few), labels
         )
