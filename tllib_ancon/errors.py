@@ -73,8 +73,7 @@ def in_words(error: BaseException) -> str:
 
 @contextmanager
 def reading(path: object, kind: str, advice: str = "") -> Iterator[None]:
-    """Turn any error of a file's reader into one line: the file cannot be read as ``kind``, such as ``"JSON"``. The
-    advice what to do begins with ``"; "``."""
+    """Turn any error of a file's reader into one line, with the advice, which begins with ``"; "``."""
     try:
         yield
     except UserError:

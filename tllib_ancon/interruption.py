@@ -21,9 +21,8 @@ AT_ONCE = 1.0
 
 class Interruption:
     """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a later one acts at once.
-    Leaving the context raises :class:`Interrupted` for one that came after the last batch, or that ended a process
-    which loaded images or took part in the run. Outside the main thread, where signals cannot be handled, it does
-    nothing."""
+    Leaving it raises :class:`Interrupted` for one that came after the last batch or ended a process of the run. Outside
+    the main thread it does nothing."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -66,8 +65,8 @@ class Interruption:
 
 @contextmanager
 def sigterm_raises(next: str) -> Iterator[Callable[[], object]]:
-    """In this context the first SIGTERM raises :class:`~tllib_ancon.errors.Interrupted` and later ones are ignored,
-    unless the program around it handles SIGTERM. Gives a function after which the first is ignored too."""
+    """In this context the first SIGTERM raises :class:`~tllib_ancon.errors.Interrupted`, unless the program handles it.
+    Gives a function after which it is ignored."""
 
     def ignore() -> None:
         if handles:

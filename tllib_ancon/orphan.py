@@ -11,8 +11,7 @@ import time
 
 
 def end_with(parent: int | None, every: float = 0.2) -> None:
-    """End this process when its parent process is gone. A thread looks ``every`` seconds. Its number is given as the
-    parent knows it: the system would already tell another one for a parent that is gone."""
+    """End this process when its parent is gone, whose number the parent gives: the system would tell another one."""
 
     def watch() -> None:
         while os.getppid() == parent:

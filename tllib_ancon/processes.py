@@ -51,8 +51,7 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def gather_with_gradient(rows: Tensor) -> Tensor:
-    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`. Where each
-    process computes the same loss of them, the averaged gradients of its parameters are those of that one loss."""
+    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`."""
     before, after = rank() * len(rows), (world_size() - 1 - rank()) * len(rows)
     return total(nn.functional.pad(rows, (*(0, 0) * (rows.ndim - 1), before, after)))
 
@@ -112,9 +111,8 @@ class Shard:
 
     @property
     def padded_positions(self) -> Sequence[int]:
-        """``positions``, equally many for every process: ⌈N / W⌉, the last one repeated if needed. The function
-        :func:`interleave` restores the order of the N samples from all processes; rows after the first N are
-        repetitions."""
+        """``positions``, ⌈N / W⌉ for every process, the last one repeated if needed; :func:`interleave` restores their
+        order."""
         rows = -(-self.num_samples // self.world_size)
         own = self.positions or [0]
         return own if len(own) >= rows else [*own, own[-1]]

@@ -110,14 +110,13 @@ class Settings(BaseModel):
 
 
 def settings_class(name: str, *bases: type[Any], **fields: Any) -> Any:
-    """A class of settings that no file defines: pydantic need not look for its docstrings, in all that is loaded."""
+    """A class of settings that no file defines, so that pydantic need not look for its docstrings."""
     without = {"use_attribute_docstrings": False}
     return create_model(name, __base__=bases or Settings, __cls_kwargs__=without, **fields)
 
 
 def redefined(owner: type[Settings], name: str, default: Any = UNREAD, **by_method: Any) -> Any:
-    """The setting of a base class with another default, or with one for each method that has it. A docstring below it
-    takes the place of the base's."""
+    """The setting of a base class with another default, or with one for each method that has it."""
     field: FieldInfo = Field(default)
     metadata = owner.model_fields[name].metadata
     field.metadata = [replace(e, defaults=by_method or None) if isinstance(e, Flag) else e for e in metadata]

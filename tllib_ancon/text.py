@@ -28,8 +28,7 @@ class Shown:
 
 
 def showable(text: str) -> str:
-    r"""One line of UTF-8 with the same text: codes such as ``\r``, ``\u202e`` and ``\udcff`` replace :data:`NOT_SHOWN`.
-    The functions below apply this rule, each for one medium."""
+    r"""One line of UTF-8, with codes such as ``\r``, ``\u202e`` and ``\udcff`` in place of :data:`NOT_SHOWN`."""
     return NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

@@ -47,8 +47,7 @@ HEADERS = {
 
 
 def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) -> None:
-    """Show the page until the user ends the session there, or Ctrl-C; the session then has the answers. ``say`` prints
-    the address."""
+    """Show the page until the user ends the session there, or Ctrl-C."""
 
     def finish() -> None:
         server.should_exit = True
@@ -71,8 +70,7 @@ def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) 
 
 
 def create_app(session: Session, token: str, finish: Callable[[], None]) -> Starlette:
-    """The page as an ASGI application below ``/<token>/``. ``finish`` is called when the user ends the session. One
-    event loop runs what changes the session, so that no two do at once."""
+    """The page as an ASGI application below ``/<token>/``; one event loop runs all that changes the session."""
 
     async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
         path, prefix = request.scope["path"].encode(errors="replace"), f"/{token}/".encode()
@@ -138,8 +136,7 @@ def create_app(session: Session, token: str, finish: Callable[[], None]) -> Star
 
 
 def state_of(session: Session) -> dict[str, Any]:
-    """State of the page, ready for JSON. Until the verdict it hides which model predicted which class. It never holds
-    an image's name, whose folder may be the class."""
+    """State of the page; it never shows an image's name or, before the verdict, which model predicts which class."""
     question, options = session.question, []
     if question is not None:
         options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]

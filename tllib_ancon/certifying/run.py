@@ -47,11 +47,8 @@ FILE = "certify.npz"
 def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: nn.Module | None = None) -> Certificate:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
-    Answers come from ``answers`` or ``labels`` and then from the page, as far as each is asked for.
-    ``RUN/answers.jsonl`` stores them, and the next call resumes there. It writes ``RUN/certificate.json``
-    (:attr:`~tllib_ancon.certifying.session.Session.certificate`, with the ``checkpoint`` of the kept model) and
-    ``RUN/checkpoints/certified.pth``: the adapted model if it is certified better, else the source model. ``model`` is
-    the network of both, where nothing but its owner's program builds it.
+    Answers come from ``answers`` or ``labels`` and then from the page. ``RUN/answers.jsonl`` stores them, and the next
+    call resumes there. It writes ``RUN/certificate.json`` and ``RUN/checkpoints/certified.pth``.
     """
     with using_processor(config.threads), ModelPair(config, model) as pair:
         session = pair.session()
@@ -146,8 +143,8 @@ def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answ
 
 
 class ModelPair:
-    """The source model and the adapted model of a finished adaptation, and the images that it was adapted to.
-    In a ``with`` statement its run directory is this process's alone."""
+    """The source model and the adapted model of a finished adaptation, and its images; in a ``with`` statement its run
+    directory is this process's alone."""
 
     def __init__(
         self,
@@ -253,7 +250,7 @@ class ModelPair:
 
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
-    """The source model's checkpoint, the very file that the run started from, or the run directory that holds it."""
+    """The source model's checkpoint, the very file that the run started from."""
     kept = str(directory.checkpoints / SOURCE)  # of a model that was given in Python
     checkpoint = str(recorded.get("checkpoint") or kept)
     if checkpoint == IMAGENET:
@@ -272,7 +269,6 @@ def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
 def _given(
     config: CertifyConfig, pair: ModelPair, comparison: Comparison, say: Callable[[str], None]
 ) -> dict[int, Answer]:
-    """The answers of a file, by the position of the image."""
     if config.answers is not None:
         if pair.kept is None:
             return read_answers(Path(config.answers), comparison.names, comparison.classes, comparison.disagreements)

@@ -39,18 +39,10 @@ benchmarks/results/certification_grid.md."""
 
 
 class Comparison:
-    """Predicted classes of a source model and an adapted model on the same N images.
-
-    Args:
-        start, adapted: (N,) integers in [0, K), the classes that each model predicts
-        names: of the images, such as paths; answers refer to them
-        classes: names of the K classes
+    """Classes that a source model and an adapted model predict on the same N images, (N,) integers in [0, K).
 
     Attributes:
         disagreements: positions of the M images with two different predictions, ascending
-
-    Raises:
-        UserError: other shapes, types or ranges; two models that agree on all images
     """
 
     def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
@@ -87,12 +79,9 @@ class Comparison:
 
 
 class AnswerLog:
-    """The answers of a session on disk, one JSON object a line. The first is the ``header``, which says what the
-    answers belong to; an existing file must have the same. ``entries`` are the lines after it that the file had.
-
-    The last entry of a line, ``crc32``, is the checksum of the object without it. Files of version 0.1 have no
-    checksums. An incomplete last line was never acknowledged; it is left out.
-    """
+    """The answers of a session on disk, one JSON object a line, after a ``header`` that says what they belong to. The
+    last entry of a line, ``crc32``, is the checksum of the object without it; files of version 0.1 have none. An
+    incomplete last line was never acknowledged; it is left out."""
 
     def __init__(self, path: Path, header: dict[str, Any]):
         self.path = path
@@ -141,8 +130,7 @@ class AnswerLog:
 
 
 class Question(NamedTuple):
-    """The image whose class is asked, by its position among all N and its name. The predicted classes come in
-    random order, so that the user does not know which model predicts which."""
+    """The image whose class is asked; the predicted classes come in random order."""
 
     position: int
     name: str
@@ -332,7 +320,6 @@ class Session(Shown):
 
 
 def in_words(certificate: Certificate) -> list[str]:
-    """The certificate as lines, differences in points."""
     verdict = certificate["verdict"]
     lower, upper = (f"{100 * end:+.1f}" for end in certificate["interval"])
     is_point = len({*certificate["interval"]}) == 1

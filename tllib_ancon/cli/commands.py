@@ -68,8 +68,7 @@ class Command:
         return self.act(self.configured(args)) or 0
 
     def configured(self, args: argparse.Namespace) -> Any:
-        """The configuration of the settings on the command line and in the file of ``--config``, which they override.
-        An error about a setting of the file begins with the file."""
+        """The configuration of the settings on the command line, which override those in the file of ``--config``."""
         flags, file = self.flags, {} if args.config is None else read_file(args.config)
         given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
         optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too

@@ -18,18 +18,14 @@ from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, rang
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of some settings on one parser.
-
-    A flag that is not given leaves no trace in the parsed arguments: a given value differs from a default.
-    """
+    """The flags of some settings on one parser; a flag that is not given leaves no trace in the arguments."""
 
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     needed: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
 
     def add(self, parser: Parser) -> None:
-        """Add every flag to a parser, in groups, and what is needed to its usage line. Its short help text lists the
-        common flags."""
+        """Add every flag to a parser, in groups; the usage line has the needed ones."""
         if self.needed:
             flags = {name: "" if name in self.positional else f"{self._words(name)[0]} " for name in self.needed}
             usage = [f"{word}{self._metavar(name)}" for name, word in flags.items()]
@@ -64,8 +60,7 @@ class Flags:
         return sorted(words, key=lambda word: word.startswith("--"))
 
     def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], dict[str, Any]]]:
-        """Words and options of a setting's argument. A switch has two arguments; the help text hides the default
-        one."""
+        """Words and options of a setting's argument; a switch has two arguments."""
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
         items = get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is tuple else ()
         text = help_text(setting, name in self.needed).replace("%", "%%")

@@ -59,8 +59,7 @@ AGAIN = "give the same command again"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
-    process was lost, 128 plus the number of a signal. Of many processes that a launcher started, the main one prints
-    the line, and each prints its own bad input."""
+    process was lost, 128 plus the number of a signal."""
     with sigterm_raises(next=AGAIN) as ignore_sigterm:
         try:
             try:
@@ -114,7 +113,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def versions() -> list[str]:
-    """Lines for a fault report: versions of libraries, device and threads."""
     from importlib.metadata import distributions
 
     import torch
@@ -143,12 +141,10 @@ def named(name: str) -> Any:
 
 
 def _one_of_many() -> bool:
-    """Whether ``torchrun`` or ``accelerate launch`` started this process as one of several."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", 1)) > 1
 
 
 def _run_one_of_many(args: argparse.Namespace) -> int:
-    """Run a command as one of several processes. The main process shows progress and results."""
     from tllib_ancon.training import devices
 
     if args.chosen not in IN_MANY_PROCESSES:
@@ -170,9 +166,8 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
 
 
 def command() -> int:
-    r"""Run :func:`main` at a terminal. A character that its encoding lacks is shown as its code, such as ``\u03bb``.
-    If the reader of a pipe has gone, as ``head -1`` does, the command ends without a word, with 128 plus the number of
-    SIGPIPE."""
+    r"""Run :func:`main` at a terminal. A character that its encoding lacks is shown as its code, such as ``\u03bb``. If
+    the reader of a pipe has gone, the status is 128 plus the number of SIGPIPE."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -196,8 +191,7 @@ def command() -> int:
 
 
 def end_process(status: list[int]) -> None:
-    """End the process with this status, if any. It is registered first and so called last: gloo's threads outlive
-    ``destroy_process_group`` and would abort an interpreter that is shutting down."""
+    """End the process with this status, if any, last of all: gloo's threads would abort an interpreter that ends."""
     if status:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -29,8 +29,7 @@ def spelled(message: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """The arguments of a command: ``--help`` lists the few that users set first, ``--help-all`` every one. Bad input
-    raises :class:`~tllib_ancon.errors.UserError`."""
+    """The arguments of a command; ``--help`` lists the few that users set first, ``--help-all`` every one."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Formatter, **options, "add_help": False, "allow_abbrev": False})

@@ -92,8 +92,7 @@ def remember(log: Path, script: str, words: list[str], arguments: Mapping[str, A
 
 
 def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None. With
-    ``--overwrite`` that run must have been interrupted in its adaptation."""
+    """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None."""
     checkpoint = log / "checkpoints" / f"{given['start']}.pth"
     try:
         mark = json.loads((log / MARK).read_bytes())
@@ -111,8 +110,7 @@ def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str,
 
 
 def log_of(script: str, words: list[str]) -> Path | None:
-    """The script's log directory before its own parser has run: from its words, else the default in its text, in
-    ``parser.add_argument("--log", default=...)``."""
+    """The script's log directory before it has run: from its words, else the default in its text."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--log")
     if log := parser.parse_known_args(words)[0].log:
@@ -149,8 +147,7 @@ def second_stage_parser() -> Parser:
 
 
 def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
-    """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``; what the settings do not say
-    is taken from the script's arguments."""
+    """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
 

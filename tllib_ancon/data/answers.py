@@ -21,19 +21,17 @@ COLUMNS = ["path", "class"]
 
 
 def opaque(name: str) -> str:
-    """What a copy of the image is called for a user, who shall not learn its class from its folder."""
+    """Name of an image's copy for a user, who shall not learn the class from the folder."""
     return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16] + ".jpg"
 
 
 def read_answers(
     file: Path, names: Sequence[str], classes: Sequence[str], asked: Iterable[int] | None = None
 ) -> dict[int, Answer]:
-    """Position of an image -> its answer, from a CSV file: ``path,class`` a line, with or without this header.
+    """Position of an image -> its answer, from a CSV file of ``path,class``, with or without this header.
 
     A path is one of the images' ``names``, or ends in the :func:`opaque` form of one. ``asked`` are the positions in
-    question, by default all. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, read as the
-    first of these that fits. An empty one is no answer yet.
-    """
+    question. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, in this order."""
     classes = [showable(name) for name in classes]
     meanings: dict[str, Answer] = {str(label): label for label in range(len(classes))}
     named = {name: label for label, name in reversed(list(enumerate(classes)))}

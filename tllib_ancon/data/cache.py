@@ -27,11 +27,8 @@ FORMAT = 4
 
 class ResizedImages:
     """Resized images by position among those of ``domain``, which are sorted. Each is stored when it is first read, in
-    memory that processes share or in a file.
-
-    A checksum is verified at the first use in a process, and an image that does not match it is decoded again. Of
-    images that keep their aspect ratio, those with one above 2 are decoded each time.
-    """
+    memory that processes share or in a file. An image with a wrong checksum is decoded again. Of images that keep their
+    aspect ratio, those with one above 2 are decoded each time."""
 
     def __init__(self, domain: Domain, resizing: Resizing, store: BufferWrapper | Path):
         self.domain, self.resizing, self.store = domain, resizing, store
@@ -65,11 +62,8 @@ def _row(resizing: Resizing) -> np.dtype[Any]:
 
 
 def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) -> Domain:
-    """The same domain, with its resized images stored in files in ``folder``.
-
-    A file is named by everything that decides its content: the images' paths, inodes, times and sizes, the resizing and
-    the version of the decoder. Several processes may read and fill it at once.
-    """
+    """The same domain, with its resized images stored in files in ``folder``. A file is named by everything that
+    decides its content. Several processes may read and fill it at once."""
     stores: dict[Resizing, Path] = {}
     Path(folder).mkdir(parents=True, exist_ok=True)
     for resizing in set(resizings):
@@ -89,8 +83,7 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
 
 
 def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Callable[[str], None]) -> Domain:
-    """The same domain with its resized images cached in memory, if they fit into ``room`` bytes. A line reports a lack
-    of room. Items of a dataset may be random, and in memory already."""
+    """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
     if not sizes or isinstance(domain.images, Items):

@@ -17,8 +17,6 @@ from tllib_ancon.errors import UserError, unknown_name
 
 @dataclass
 class Part:
-    """The result for one list of a domain, or for its folder."""
-
     domain: str
     place: str  # the list or folder, below the root
     expected: int | None = None  # images that the dataset's paper counts
@@ -35,14 +33,9 @@ class Checked:
 
 
 def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: Any) -> Checked:
-    """What the folder of a dataset has and lacks, of these domains or of all; nothing is changed.
-
-    Each domain is opened as :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. Compares a
-    domain of TLLib with the number of images in its paper and TLLib's class order, and other domains with each other.
-
-    Raises:
-        UserError: a root that is no folder, an unknown dataset, or an unknown domain of a dataset of TLLib
-    """
+    """What the folder of a dataset has and lacks, of these domains or of all. Each is opened as
+    :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. Images and class order of TLLib's domains
+    are compared with its tables, those of others with each other."""
     checked = _parts(Tree(root), dataset, codes)
     for part in checked.parts:
         code, _, split = part.domain.partition(" ") if dataset in TLLIB else (part.domain, "", "")
@@ -68,7 +61,6 @@ def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: 
 
 
 def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
-    """What has to be looked at, nothing of it opened yet."""
     if dataset not in NAMES and not dataset.startswith(HUGGING_FACE):
         raise unknown_name("dataset", dataset, NAMES)
     if dataset not in TLLIB:

@@ -124,7 +124,6 @@ class Domain:
 
 
 def numbered(num_classes: int) -> list[str]:
-    """Names of classes that have none."""
     return [str(label) for label in range(num_classes)]
 
 

@@ -28,9 +28,8 @@ SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".
 
 
 class Tree:
-    """Folders and images below a root, in torchvision's order. Links are followed; a target outside the root is an
-    error unless ``allow_outside``, and left out with ``skip``. Hidden files and folders are left out; ``ignored`` are
-    other files beside images."""
+    """Folders and images below a root, in torchvision's order, hidden ones left out. Links are followed; one that leads
+    outside is an error unless ``allow_outside``, and left out with ``skip``."""
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
@@ -42,7 +41,7 @@ class Tree:
         self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
 
     def holds(self, path: str) -> bool:
-        """Whether a path stays below the root, all links followed; a folder is looked at once."""
+        """Whether a path stays below the root, all links followed."""
         in_folder = self.allow_outside or (self._inside(os.path.dirname(path)) and not os.path.islink(path))
         return in_folder or self._inside(path)
 
@@ -100,7 +99,6 @@ class Tree:
 
 
 def _entries(folder: str | Path) -> list[tuple[str, bool]]:
-    """Sorted paths in a folder that are not hidden, and whether each is a folder."""
     with os.scandir(folder) as entries:
         found = [(entry.path, entry.is_symlink(), entry) for entry in entries if not entry.name.startswith(".")]
         return sorted((path, os.path.isdir(path) if link else entry.is_dir()) for path, link, entry in found)
@@ -112,7 +110,6 @@ def _domain_of(
     classes: Sequence[str] | None,
     parts: Iterable[tuple[str | None, Iterable[str]]],
 ) -> Domain:
-    """A domain of the images in its folders, part by part, each of a class or of none."""
     number = {name: label for label, name in enumerate(classes or ())}
     paths: list[str] = []
     labels: list[int] = []
@@ -135,7 +132,7 @@ def _counted(ignored: set[str]) -> str:
 
 
 def open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
-    """Every image below the folders of these domains, without labels."""
+    """Every image below these folders, without labels."""
     return _domain_of(tree, codes, classes, ((None, tree.images_below(tree.domain(code))) for code in codes))
 
 
@@ -179,8 +176,7 @@ def _shown(names: list[str]) -> str:
 
 
 def open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str | None) -> Domain:
-    """``root/corruption/severity/class/*`` with ImageNet's classes or any others; of a ``subset`` the same images of
-    every corruption."""
+    """``root/corruption/severity/class/*``; of a ``subset`` the same images of every corruption."""
     from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly, and each spawned worker reads this file
 
     folders = [tree.domain(code, layered=True) for code in codes]

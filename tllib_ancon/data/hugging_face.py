@@ -25,8 +25,7 @@ LABEL_NAMES = ("label", "labels")
 
 
 class Column(Images):
-    """One column of images of a Hugging Face dataset. Their bytes are decoded here, so that the rules are those of
-    files: the same formats, 16 bits scaled, EXIF orientation not applied."""
+    """One column of images of a Hugging Face dataset. :func:`decode` has the rules that files have, too."""
 
     def __init__(self, dataset: Any, column: str, name: str):
         from datasets import Image as ImageFeature
@@ -121,7 +120,7 @@ def _column(dataset: Any, given: str | None, kind: str, usual: Sequence[str], se
 def _labels(
     dataset: Any, column: str, classes: Sequence[str] | None, name: str
 ) -> tuple[Sequence[str], NDArray[np.int64] | None]:
-    """Names of the classes, and the labels unless some are missing, which datasets write as -1 or None."""
+    """Names of the classes, and the labels unless some are missing, which is -1 or None."""
     values = np.asarray(dataset.with_format("numpy")[column][:])
     names = getattr(dataset.features[column], "names", None)
     if values.dtype.kind == "U":

@@ -60,8 +60,7 @@ def decode(file: BinaryIO, name: str) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The same image with three channels of 8 bits. Integers are scaled from 16 bits, floats from [0, 1]; floats in
-    [0, 255] stay."""
+    """Three channels of 8 bits; integers are scaled from 16 bits, floats from [0, 1], floats in [0, 255] stay."""
     if image.mode == "F" or image.mode.startswith("I"):
         values = np.asarray(image)
         least, most = values.min(), values.max()
@@ -130,12 +129,8 @@ class Files(Images):
 
 
 class Items(Images):
-    """Items of a map-style dataset: an image, or a tuple or dict that holds one.
-
-    Images are PIL images, (H, W) or (H, W, 3) arrays of bytes or of floats from 0 to 1, and (C, H, W) uint8 tensors.
-    Float tensors of any shape, and float arrays (D,), are taken as what a model is given: they are neither resized nor
-    normalised.
-    """
+    """Items of a map-style dataset: an image, or a tuple or dict that holds one. Float tensors and float arrays (D,)
+    are neither resized nor normalised."""
 
     def __init__(self, dataset: Any, name: str):
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
@@ -187,7 +182,6 @@ class Items(Images):
 
 
 def _as_image(item: Any, where: str) -> Image.Image | Tensor:
-    """The image of an item: a PIL image in RGB, or a float tensor (C, H, W)."""
     if isinstance(item, Mapping):
         item = [*(item[name] for name in IMAGE_NAMES if name in item), *item.values()]
     value: Any = next(iter(item), None) if isinstance(item, tuple | list) else item

@@ -41,7 +41,6 @@ TLLIB = {name: Table(**entry) for name, entry in json.loads(Path(__file__).with_
 
 
 def read_class_names(file: Path) -> list[str]:
-    """The names in a file of one a line, in the order of the labels."""
     classes = [line for _, line in lines_of(file)]
     if len({*classes}) != len(classes) or not classes:
         raise UserError(f"{file}: expected one distinct class name a line, in the order of the labels")
@@ -51,12 +50,8 @@ def read_class_names(file: Path) -> list[str]:
 def read_image_list(
     list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
 ) -> ImageList:
-    """Read an image list.
-
-    The label is the last word of a line and the path is everything before it, so paths may hold spaces. Blank lines are
-    skipped; Windows line ends, tabs and a byte-order mark are accepted. A list in which no line ends in an integer is a
-    list of unlabelled images. Relative paths start from ``root``; ``first_label`` is the list's number of the first
-    class, which becomes 0.
+    """Read lines of a path and a label, the last word; a list without integers is one of unlabelled images. Windows
+    line ends, tabs and a byte-order mark are accepted. Relative paths start from ``root``; ``first_label`` becomes 0.
     """
     tree, base = Tree(root, allow_outside), os.path.normpath(root)
     paths: list[str] = []
@@ -148,7 +143,7 @@ def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classe
 
 
 def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[ImageList]) -> int:
-    """One more than the largest label; more classes than images are taken for a slip of the pen."""
+    """One more than the largest label. More classes than images are an error."""
     advice = f"pass `num_classes`, or name the classes in {class_file}"
     pairs = zip(files, lists, strict=True)
     labelled = [(int(labels.max()), file) for file, (_, labels) in pairs if labels is not None]

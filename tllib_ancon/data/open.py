@@ -145,7 +145,7 @@ def open_arrays(file: str | Path) -> Domain:
 
 
 def domains_in(tree: Tree, dataset: str) -> list[str]:
-    """The domains that seem to lie in a root, of a dataset that is not TLLib's; one that is not there if none does."""
+    """The domains in a root, of a dataset that is not TLLib's; one that is not there if there is none."""
     if dataset == IMAGE_LIST:
         return sorted(known_domains(tree.root, dataset)) or [ROOT]
     if dataset in LAYERED:
@@ -156,7 +156,7 @@ def domains_in(tree: Tree, dataset: str) -> list[str]:
 
 
 def missing_dataset(root: str | Path) -> UserError:
-    """The error for a root without the name of its dataset: which one it looks like, and all names."""
+    """The error for a root without the name of its dataset, with a guess."""
     layout = ""
     if any((Path(root) / "image_list").glob("*.txt")):
         layout = IMAGE_LIST
@@ -168,8 +168,7 @@ def missing_dataset(root: str | Path) -> UserError:
 
 
 def default_resizing(dataset: str | None) -> str:
-    """Default resizing of a dataset: TLLib's square for its lists and layouts. ``ImageFolder``, ``Folder``, ``hf:NAME``
-    and Python objects (no name) keep the aspect ratio."""
+    """TLLib's square for its lists and layouts; folders, ``hf:NAME`` and Python objects keep the aspect ratio."""
     kept = not dataset or dataset in (IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
     return KEEP_RATIO if kept else "default"
 
@@ -186,8 +185,7 @@ def require_files(domain: Domain) -> Domain:
 
 
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
-    """The domain without unreadable images; ``skipped`` holds the reasons. ``workers`` processes decode every image
-    once."""
+    """The domain without unreadable images, which ``workers`` processes find; ``skipped`` holds the reasons."""
     pool, batches = WorkerPool(workers), BatchSampler(range(len(domain)), 16, drop_last=False)
     reasons = [reason for (part,) in pool.batches(pool.add(_Reasons(domain)), batches) for reason in part]
     skipped = [reason for reason in reasons if reason]
@@ -198,7 +196,7 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
 
 
 class _Reasons(Dataset[Any]):
-    """Why each image of a domain cannot be decoded; an empty text where it can."""
+    """Why each image of a domain cannot be decoded; empty if it can."""
 
     def __init__(self, domain: Domain):
         self.domain = domain

@@ -50,7 +50,6 @@ class Rows(Tensors):
         return self.at(np.array([position]))[0]
 
     def at(self, positions: Positions) -> Tensor:
-        """Several rows at once, (B, ...) float32."""
         if isinstance(self.rows, Tensor):
             found = self.rows[torch.from_numpy(positions)].detach().cpu().float()
         else:
@@ -61,8 +60,8 @@ class Rows(Tensors):
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows of several arrays, such as tokens and their mask, lie in one vector of int64: loaders and loops see one
-    tensor. As a forward hook it gives a model the arrays by their names."""
+    """How rows of several arrays lie in one vector of int64. As a forward hook it gives a model the arrays by their
+    names."""
 
     shapes: Mapping[str, Sequence[int]]
     floats: Sequence[str]
@@ -75,7 +74,6 @@ class Layout:
         return arrays | {key: arrays[key].int().view(torch.float32) for key in self.floats}
 
     def pack(self, arrays: Mapping[str, Tensor]) -> Tensor:
-        """The inverse of :meth:`unpack`."""
         return torch.cat([_as_integers(arrays[key]).flatten(1) for key in self.shapes], 1)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

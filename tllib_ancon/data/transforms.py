@@ -36,8 +36,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Resizing:
-    """PIL image -> PIL image, by default with Pillow's bicubic filter as in TLLib's ``ResizeImage``. It is the first
-    step of every transform, not random, and can be cached."""
+    """PIL image -> PIL image, the first step of every transform. It is not random and can be cached."""
 
     side: int  # in pixels, of the square that the image is squashed to, or of its shorter side
     keep_ratio: bool = False
@@ -53,12 +52,8 @@ class Resizing:
 @dataclass(frozen=True)
 class Preprocessing:
     """How images become the tensors that a network takes, and how training augments them. It travels with the model.
-    The settings of the same names say what each means. ``keep-ratio`` is torchvision's and timm's convention, the other
-    resizings are TLLib's.
-
-    EXIF orientation is not applied by any of them: TLLib and torchvision's folders ignore it, and a model sees in
-    adaptation what it saw in training. Turn the files themselves where that matters.
-    """
+    ``keep-ratio`` is torchvision's and timm's convention, the other resizings are TLLib's. None applies EXIF
+    orientation, as TLLib and torchvision's folders."""
 
     mean: tuple[float, ...] = IMAGENET_MEAN  # of each channel, of values in [0, 1], as std is
     std: tuple[float, ...] = IMAGENET_STD
@@ -88,8 +83,7 @@ class Preprocessing:
         return self.resize_size if self.train_resizing == "res." else self.image_size
 
     def resizing(self, name: str | None) -> Resizing:
-        """What ``train_resizing`` or ``val_resizing`` of this name does first: 256² for a crop of 224, or a shorter
-        side of as much, rounded as timm does."""
+        """The first step of a resizing of this name: 256² for a crop of 224, or a shorter side of as much."""
         side = self.image_size / self.crop_fraction
         if name == KEEP_RATIO:
             return Resizing(math.floor(side + 1e-6), True, self.resample)
@@ -118,9 +112,8 @@ class ImageTransform:
         return np.array(cropped).reshape(cropped.height, cropped.width, -1)
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
-        """What is done on the device of ``pixels``: (B, H, W, C) uint8 and the seeds of the images' random numbers ->
-        (B, C, H, W) float32. A CPU, whose cache holds an image through all its steps, takes one after the other, and
-        memory from NumPy, which asks for huge pages."""
+        """On the device: pixels (B, H, W, C) uint8 and seeds of random numbers -> (B, C, H, W) float32. A CPU, whose
+        cache holds one image, takes one after the other, in memory from NumPy, which asks for huge pages."""
         planes, on_cpu = pixels.movedim(-1, -3), pixels.device.type == "cpu"
         shape = planes.shape
         images = torch.from_numpy(np.empty(shape, np.float32)) if on_cpu else torch.empty(shape, device=planes.device)
@@ -133,13 +126,11 @@ class ImageTransform:
 
 
 def train_transform(options: Preprocessing) -> ImageTransform:
-    """The transform with augmentation."""
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, transforms)
     return ImageTransform(resizing, crop, options.mean, options.std)
 
 
 def evaluation_transform(options: Preprocessing) -> ImageTransform:
-    """The transform without any randomness."""
     size = options.image_size
     centre = partial(_floor_crop, size) if options.floor_crop else transforms.CenterCrop(size)
     crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
@@ -147,11 +138,8 @@ def evaluation_transform(options: Preprocessing) -> ImageTransform:
 
 
 def second_view(options: Preprocessing) -> Callable[[Tensor], Tensor] | None:
-    """A function from training images (B, C, H, W) to another view of each; None where training does not augment.
-
-    It mirrors where training mirrors. Elsewhere it shifts the batch at random, by at most the padding of the training
-    transform, or an eighth of the image where training crops without padding.
-    """
+    """A function from training images (B, C, H, W) to another view of each; None where training does not augment. It
+    mirrors as training does. Else it shifts, by the padding or an eighth of the image."""
     if options.horizontal_flip:
         return mirror
     if options.padding or options.train_resizing not in ("cen.crop", "res."):
@@ -160,12 +148,11 @@ def second_view(options: Preprocessing) -> Callable[[Tensor], Tensor] | None:
 
 
 def mirror(images: Tensor) -> Tensor:
-    """Swap left and right."""
     return images.flip(-1)
 
 
 def shift(reach: int, images: Tensor) -> Tensor:
-    """Shift a batch by up to ``reach`` pixels, in one random direction, and repeat its border."""
+    """Shift a batch by up to ``reach`` pixels in one random direction, and repeat its border."""
     padded = nn.functional.pad(images, [reach] * 4, mode="replicate")
     top, left = torch.randint(2 * reach + 1, (2,)).tolist()
     return padded[..., top : top + images.shape[-2], left : left + images.shape[-1]]
@@ -178,8 +165,7 @@ def _floor_crop(side: int, image: Image.Image) -> Image.Image:
 
 
 def device_augmentation(options: Preprocessing) -> DeviceAugmentation:
-    """:func:`train_transform` with its augmentation on the device. A resizing that keeps the aspect ratio is an error:
-    its images form no batch before they are cropped."""
+    """:func:`train_transform` with its augmentation on the device, whose batches need squares."""
     if options.train_resizing == KEEP_RATIO:
         raise UserError(f"`device_augmentation` needs squares; choose another `train_resizing` than {KEEP_RATIO}")
     resizing, crop = options.resizing(options.train_resizing), _augmentation(options, v2)
@@ -188,8 +174,7 @@ def device_augmentation(options: Preprocessing) -> DeviceAugmentation:
 
 
 def _augmentation(options: Preprocessing, T: Any) -> Any:
-    """What happens after the resizing, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``, which draw
-    the same numbers."""
+    """The steps after the resizing, by the classes of ``T``: ``torchvision.transforms`` or its ``v2``."""
     name, size = options.train_resizing, options.train_size
     crops = {"cen.crop": [T.CenterCrop(size)], "ran.crop": [T.RandomCrop(size)], "res.": []}
     steps = crops.get(name, [T.RandomResizedCrop(size, options.scale, options.ratio)])
@@ -206,25 +191,18 @@ def _augmentation(options: Preprocessing, T: Any) -> Any:
 class DeviceAugmentation(ImageTransform):
     """An :class:`ImageTransform` whose ``crop`` maps (3, H, W) tensors on their device. Workers deliver whole squares.
 
-    Each image of a batch has its own crop and flip, drawn as where workers augment: by its seed. Its pixels differ from
-    theirs by up to 2 of 255 levels from the rounding of the interpolation, and at a rotation by the choice of the
-    nearest pixel.
-
-    torchvision's kernels take the images one by one. On a GPU, crops and flips of a batch are two matrix products
-    (:func:`crop_batch`), as each image would launch ten kernels. A CPU is nine times faster with kernels. ``python -m
-    benchmarks.speed --only augmentation`` measures both.
-    """
+    Each image has the crop and flip that a worker would draw. Pixels differ by up to 2 of 255 levels. On a GPU, crops
+    and flips of a batch are two matrix products (:func:`crop_batch`), as each image would launch ten kernels. A CPU is
+    nine times faster with torchvision's kernels. ``python -m benchmarks.speed --only augmentation`` measures both."""
 
     crop: Any
     size: int = 0  # side of the outcome in pixels
     at_once: bool | None = None  # crop a batch in one call, which cannot turn an image; None: on a GPU
 
     def pixels(self, image: Image.Image | Bytes) -> Bytes:
-        """The whole square, (side, side, 3) uint8: the cache's own bytes where there is one."""
         return image if isinstance(image, np.ndarray) else np.array(self.resizing(image))
 
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
-        """(B, side, side, 3) uint8 and B seeds -> (B, C, H, W) float32."""
         squares = pixels.movedim(-1, -3)
         drawn: list[Any] = []
         at_once = pixels.device.type == "cuda" if self.at_once is None else self.at_once
@@ -238,8 +216,7 @@ class DeviceAugmentation(ImageTransform):
 
 
 class Geometry(NamedTuple):
-    """What is done to one square, in pixels: a crop, then a shift of the resized crop, into which black comes, then a
-    flip of left and right."""
+    """A crop of a square, a shift of the resized crop, into which black comes, and a flip, in pixels."""
 
     top: int
     left: int
@@ -251,8 +228,7 @@ class Geometry(NamedTuple):
 
 
 def draw_geometry(steps: Iterable[Any], square: Tensor) -> Geometry:
-    """The geometry that these steps of ``torchvision.transforms.v2`` would give a square (C, S, S), by the same random
-    numbers: any of a crop, a ``RandomCrop`` with padding after it, and a flip, in this order."""
+    """The geometry that steps of ``torchvision.transforms.v2`` give a square, by the same random numbers."""
     side = square.shape[-1]
     geometry = Geometry(0, 0, side, side)
     for transform in steps:
@@ -277,11 +253,8 @@ def draw_geometry(steps: Iterable[Any], square: Tensor) -> Geometry:
 def crop_batch(squares: Tensor, geometries: Sequence[Geometry], size: int) -> Tensor:
     """Crop, resize, shift and flip each square in its own way: (B, C, H, W) uint8 -> (B, C, size, size) uint8.
 
-    Row r of an output is the mean of the input's rows by the weights of an antialiased bilinear resize, which are those
-    of torch and Pillow: a triangle around the row's place, clipped at the crop. Its width is the larger of an output
-    and an input pixel. The same holds for columns, so that an output is :math:`W_r X W_c^T`, rounded once where torch
-    and Pillow round after each of two passes.
-    """
+    Row r of an output is the mean of the input's rows by a triangle around its place, clipped at the crop, as of
+    torch's antialiased bilinear resize. Columns are alike, so that an output is :math:`W_r X W_c^T`."""
     top, left, height, width, down, right, flip = torch.tensor(geometries, device=squares.device).unbind(1)
     rows = torch.arange(size, device=squares.device).expand(len(squares), size)
     columns = torch.where(flip[:, None].bool(), size - 1 - rows, rows)

@@ -65,17 +65,14 @@ AFN's dropout leave no trace."""
 
 
 class Layout(NamedTuple):
-    """What a checkpoint holds."""
-
     bottleneck: tuple[type[nn.Module], ...]  # its layers, as in LAYOUTS
     head: set[str]  # its modules that hold tensors
     tensors: Mapping[str, Mapping[str, Tensor]]  # part (backbone, bottleneck, head) -> name within it -> tensor
 
 
 def load_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read the state dict, on the CPU, in a file of ``torch.save`` or .safetensors; no code of the file is run. It is
-    the file's content, or one of the :data:`ENTRIES` of a training program's dict. The three of TLLib's mcd.py are
-    joined with the prefixes ``G.``, ``F1.`` and ``F2.``."""
+    """Read the state dict in a file of ``torch.save`` or .safetensors; no code of the file is run. It is the content or
+    one of the :data:`ENTRIES`."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"checkpoint {path} is not a file; give a file or a run directory")
@@ -108,8 +105,7 @@ def _is_state_dict(content: Any) -> bool:
 
 
 def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a network, where a program saved them under a prefix (``module.``, ``model.``, ``_orig_mod.``) and
-    maybe with others beside them. Of two copies of the network, the one whose prefix says ``ema`` is taken."""
+    """The tensors of a network without the prefix of a program; of two copies the one whose prefix says ``ema``."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     first = names[0] if names else ""
     prefixes = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
@@ -123,9 +119,8 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
 
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
-    """Load ``state`` into ``network`` completely; ``ignore`` are prefixes of tensors that the network need not have.
-    The error begins with the ``source`` of the tensors and lists which are missing, left over, or of another shape or
-    kind."""
+    """Load ``state`` into ``network`` completely, or raise an error that lists the differences. ``ignore`` are prefixes
+    of tensors that the network need not have."""
     expected = network.state_dict()
     problems = [f"{name} is missing" for name in sorted(set(expected) - set(state)) if not name.endswith(COUNTERS)]
     for name, tensor in state.items():
@@ -166,11 +161,8 @@ def recognize(state: Mapping[str, Tensor]) -> Layout | None:
 def rebuild_model(
     layout: Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
 ) -> BottleneckClassifier:
-    """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same.
-
-    The checkpoint's weights are loaded into ``backbone``, where an ImageNet classifier ``fc`` may be missing on either
-    side. There is dropout where the layout shows that the script had it.
-    """
+    """Build the model that a checkpoint was saved from, with ``backbone``; in evaluation mode its logits are the
+    same."""
     tensors = dict(layout.tensors)
 
     def linear(part: str, name: str, inputs: int = 0) -> nn.Linear:
@@ -207,7 +199,6 @@ def rebuild_model(
 
 
 def _canonical(name: str) -> str:
-    """This package's name of a tensor."""
     for theirs, ours in RENAMED:
         name = re.sub(theirs, ours, name)
     if block := re.fullmatch(r"bottleneck\.(0\.0|[1-9]\d*)\.(fc|bn)\.(\w+)", name):  # TLLib's afn.py

@@ -25,10 +25,7 @@ BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:
     """What a classifier of this package, timm, transformers, open_clip or torchvision say about a network of theirs or
-    one that holds it, else None.
-
-    All of torchvision's weights for classification were trained with ImageNet's mean and standard deviation.
-    """
+    one that holds it, else None."""
     own = getattr(network, "preprocessing", None)
     if isinstance(own, Preprocessing) or isinstance(network, Classifier):
         return own
@@ -73,8 +70,7 @@ class Classifier(nn.Module):
         return (logits, features) if self.training else logits
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
-        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, 1 for each part that
-        is new."""
+        """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, else 1."""
         new = [list(part.parameters()) for part in (getattr(self, "bottleneck", None), self.head) if part is not None]
         known = {id(parameter) for part in new for parameter in part}
         backbone = [parameter for parameter in self.parameters() if id(parameter) not in known]
@@ -120,10 +116,8 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network with a known head; ``head`` is its dotted name and D.
-
-    The state dict is the network's own. While this object lives, the head has a forward hook.
-    """
+    """A whole network, whose state dict this has, with a known head: its dotted name and D. The head has a forward hook
+    while this object lives."""
 
     head_name: str | None
 
@@ -236,8 +230,7 @@ def _same_classes(one: Tensor, other: Tensor) -> bool:
 
 
 def require_network(model: object, learns: bool = False) -> nn.Module:
-    """Return the model if it is a network with weights, with ``learns`` a trainable one. Otherwise the error names what
-    to pass."""
+    """Return the model if it is a network with weights, with ``learns`` a trainable one."""
     if not isinstance(model, nn.Module):
         raise UserError(
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
@@ -269,13 +262,11 @@ def takes_pixel_values(network: nn.Module) -> bool:
 
 
 def output_for(network: nn.Module, images: Tensor) -> Any:
-    """Output of a network for images, as it comes."""
     return network(pixel_values=images) if takes_pixel_values(network) else network(images)
 
 
 def own_logits_of(network: nn.Module, images: Tensor) -> Any:
-    """Logits of a network as it gives them: of an output object or dict its ``logits`` or ``out``, of a tuple or list
-    the first."""
+    """Logits of a network as it gives them, in an output object, a dict, a tuple or alone."""
     output = output_for(network, images)
     named = output.get("logits", output.get("out")) if isinstance(output, Mapping) else getattr(output, "logits", None)
     if named is None and isinstance(output, tuple | list) and output:
@@ -296,15 +287,12 @@ def two_logits(logits: Tensor) -> Tensor:
 
 
 class TwoLogits(nn.Module):
-    """:func:`two_logits` after a head."""
-
     def forward(self, logits: Tensor) -> Tensor:
         return two_logits(logits)
 
 
 def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
-    """Output of a network for images in evaluation mode, without gradients. Its modes are restored. The error of a
-    network that cannot be called on them ends with the ``advice``."""
+    """Output of a network for images in evaluation mode, without gradients; an error ends with the ``advice``."""
     try:
         with evaluating(network), torch.no_grad():
             return logits_of(network, images)
@@ -334,7 +322,6 @@ def probe_images(model: nn.Module) -> Tensor:
 
 
 def described(output: object) -> str:
-    """A network's output in words, for a message."""
     return f"{tuple(output.shape)} of {output.dtype}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
 
 
@@ -346,11 +333,10 @@ def shot_classifier(
     finetune: bool = True,
     dropout: float = 0.0,
 ) -> BottleneckClassifier:
-    """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head. The
-    backbone tells its ``out_features``; ``dropout`` is after the bottleneck.
+    """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head.
 
-    Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1 (layers and their
-    initialisation); the paper's Section 4.1 uses the same.
+    Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1; the paper's Section
+    4.1.
     """
     width: int = backbone.out_features  # type: ignore[assignment]
     linear, batch_norm = nn.Linear(width, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim)
@@ -375,9 +361,8 @@ def normalises_by_layer_alone(model: nn.Module) -> bool:
 
 
 def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> int:
-    """Choose the parameters to train; returns how many of them were frozen. ``as-given``: those with requires_grad.
-    ``all-but-head``: SHOT's and AnCon's choice, all if the head is unknown. ``all``. ``norm-affine``: scale and shift
-    of the normalisation layers (Rusak et al., 2022; their released script changes all parameters)."""
+    """Choose the parameters to train; returns how many of them were frozen. ``all-but-head`` is SHOT's and AnCon's
+    choice, ``norm-affine`` scale and shift of the normalisation layers (Rusak et al., 2022)."""
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     if which != "as-given":
         model.requires_grad_(which != "norm-affine")

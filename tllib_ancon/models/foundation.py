@@ -62,16 +62,8 @@ def is_processor(transform: object) -> bool:
 
 
 def preprocessing_of_processor(processor: Any) -> Preprocessing:
-    """What an image processor of transformers does to evaluated images, read from its settings.
-
-    Its sizes are found by an image of noise, as each class decides in its own way how to resize and crop.
-
-    Args:
-        processor: an image processor, or a processor of text and images, which has one
-
-    Raises:
-        UserError: a processor without sizes, or one that does what this package's transforms do not
-    """
+    """What an image processor of transformers does to evaluated images. An image of noise finds its sizes, as each
+    class decides in its own way how to resize and crop."""
     processor = getattr(processor, "image_processor", processor)
     kind, given = type(processor).__name__, getattr(processor, "size", None) or {}
     side = given.get("shortest_edge") or given.get("height")
@@ -98,8 +90,8 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
 
 
 def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
-    """Preprocessing of the processor in the model's folder or in the hub's cache. Default: that of this kind of model,
-    at the model's size. None if that does something else."""
+    """Preprocessing of the processor in the model's folder or the hub's cache, else of this kind of model, else
+    None."""
     from transformers import IMAGE_PROCESSOR_MAPPING, AutoImageProcessor
 
     config = model.config
@@ -132,10 +124,8 @@ def preprocessing_of_open_clip(config: Mapping[str, Any]) -> Preprocessing:
 
 
 class ZeroShotClassifier(nn.Sequential):
-    """The image side of a model of open_clip, ``visual``, and as its ``head`` the texts of the classes: images
-    (B, 3, H, W) -> logits (B, K). Its ``options`` are ``embed_dim``, ``vision_cfg`` and ``quick_gelu`` as in
-    open_clip's configuration, and ``num_classes``. They build it with random weights.
-    """
+    """The image side of a model of open_clip and as its ``head`` the texts of the classes. ``options`` are those of
+    open_clip's configuration and ``num_classes``; weights are random."""
 
     def __init__(self, **options: Any):
         import open_clip
@@ -152,12 +142,7 @@ def load_named(
     arch: str, classes: list[str] | None = None, prompts: int | None = None, allow_download: bool = False
 ) -> tuple[nn.Module, list[str] | None]:
     """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
-    classes, if known.
-
-    The settings of :class:`~tllib_ancon.config.StartConfig` say what the arguments mean; ``classes`` are the names in
-    its file. NAME is a folder, a name on the hub or, of open_clip, a model with a tag or file of weights, as in
-    ``ViT-B-32/openai``.
-    """
+    classes, if known. NAME is a folder, a name on the hub or a model with a tag or file of weights."""
     library, _, name = arch.partition(":")
     try:
         with _hub(allow_download):
@@ -183,8 +168,7 @@ def load_named(
 
 @contextmanager
 def _hub(allow_download: bool) -> Iterator[None]:
-    """In this context nothing is downloaded unless it is allowed, no code of a model's folder runs, and what libraries
-    have to say is an error."""
+    """In this context nothing is downloaded unless it is allowed, and no code of a model's folder runs."""
     before = constants.HF_HUB_OFFLINE, logging.root.manager.disable
     constants.HF_HUB_OFFLINE = before[0] or not allow_download
     logging.disable()

@@ -91,7 +91,6 @@ class ShotLeNet(nn.Sequential):
 
 
 def names() -> list[str]:
-    """Every network that is known on this machine; torchvision's and timm's may also be asked for by prefix."""
     of_timm, others = ([name for name in _names_in(library) if name not in RESNETS] for library in (TIMM, TORCHVISION))
     return [*HEADLESS, *RESNETS, *of_timm, *(TORCHVISION + name for name in others)]
 
@@ -150,8 +149,7 @@ def load(
 def create_network(
     name: str, num_classes: int | None = None, pretrained: bool = False, options: Mapping[str, Any] | None = None
 ) -> nn.Module:
-    """Build a whole network of torchvision or timm, images -> logits; K is by default that of its ImageNet weights,
-    which are torchvision's V1 or timm's default."""
+    """Build a whole network of torchvision or timm, images -> logits; K is by default that of its ImageNet weights."""
     library, bare = library_of(name)
     own = _own_options(name, library, options)
     if library is None:
@@ -169,12 +167,8 @@ def create_backbone(
     options: Mapping[str, Any] | None = None,
     toolkit: Toolkit | None = None,
 ) -> Any:
-    """Build a network without its head: images -> (B, C, H, W) or (B, C). It has ``out_features`` (C) and
-    ``pretrained``, whether a file or a model zoo gave its weights.
-
-    The zoo's are ImageNet weights (torchvision's V1, timm's default), where the network has some. Of a ``toolkit`` that
-    has a network of this name its own is given: TLLib's scripts can read the state dict then.
-    """
+    """Build a network without its head, with ``out_features`` (C) and ``pretrained``, whether it has trained weights:
+    images -> (B, C, H, W) or (B, C). A ``toolkit`` gives its own network of this name, for TLLib's scripts."""
     library, bare = library_of(name)
     own = _own_options(name, library, options)
     zoo = pretrained and weights_file is None
@@ -208,8 +202,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def library_of(name: str) -> tuple[str | None, str]:
-    """The prefix of the library that has this network, None for one without a head, and its name there. The name of
-    weights in timm may follow, as in ``resnet50.a1_in1k``."""
+    """The prefix of the library that has this network, None for one without a head, and its name there."""
     if name in HEADLESS:
         return None, name
     import timm
@@ -236,7 +229,6 @@ def _names_in(library: str) -> list[str]:
 
 
 def _own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options of the network itself: its weights come by other settings."""
     for option in options or {}:
         if library != TIMM:
             raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}")
@@ -279,7 +271,6 @@ def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, A
 
 
 def _without_head(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
-    """A network of timm or torchvision, images -> (B, C)."""
     if library == TORCHVISION:
         side_heads = {"aux_logits": False} if name in ("googlenet", "inception_v3") else {}
         network = _from_zoo(library, name, pretrained, side_heads)
@@ -303,11 +294,8 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
 
 
 def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
-    """What builds its network again; library ``python`` and the name of its class where nothing does.
-
-    A recipe is tried at once: the network that it builds takes the same weights, strictly, and gives the same logits
-    for ``images``, (B, C, H, W). No random number of the program is drawn.
-    """
+    """What builds its network again; library ``python`` and the name of its class where nothing does. A recipe is tried
+    at once: the network that it builds takes the same weights and gives the same logits for ``images``."""
     network = classifier.network
     images = images.to(next(network.parameters(), images).device)
     logits, state = output_of(classifier, images), network.state_dict()
@@ -325,7 +313,7 @@ def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
 
 
 def build(recipe: Mapping[str, Any]) -> nn.Module:
-    """The network of a recipe, with random weights. Nothing is downloaded, and no code but the library's is run."""
+    """The network of a recipe, with random weights; no code but the library's runs."""
     library, name, options = recipe["library"], recipe["name"], dict(recipe["options"])
     if library not in ("open_clip", "transformers"):
         return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)

@@ -85,14 +85,12 @@ class Demo:
             raise UserError(f"{run}: {reason}; give the same command again to try it once more")
 
     def directories(self, block: str) -> dict[str, list[RunDirectory]]:
-        """Method -> its run directories, one a seed."""
         return {
             method: [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds] for method in METHODS
         }
 
 
 def ending(block: str) -> str:
-    """What the names of a block's files end in."""
     return f"-{block.replace(' ', '-')}" if block else ""
 
 
@@ -107,9 +105,8 @@ def results(directories: Mapping[str, Sequence[RunDirectory]]) -> dict[str, list
 
 
 def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Per method the mean accuracy (percent) and ECE (in [0, 1]) over seeds with their standard deviations, each seed's
-    numbers, and the paired difference to self-training with its standard error. A spread needs two seeds, and is None
-    for one."""
+    """Mean accuracy (percent) and ECE (in [0, 1]) over seeds, their standard deviations, each seed's numbers, and the
+    paired difference to self-training with its standard error. A spread is None for one seed."""
     scores = {method: pd.DataFrame(runs)[["accuracy", "ece", "epoch"]] for method, runs in results.items()}
     summary: dict[str, dict[str, Any]] = {}
     for method, own in scores.items():
@@ -124,8 +121,6 @@ def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, d
 
 
 def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    """A row a method: accuracy and ECE, mean ± standard deviation over the seeds, and the paired difference to
-    self-training ± its standard error."""
     rows: dict[str, list[str]] = {}
     for method, row in summary.items():
         rows[method] = []

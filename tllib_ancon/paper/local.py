@@ -69,19 +69,14 @@ def finished(run: Run, out: Path) -> bool:
 
 
 class Engine(ABC):
-    """Makes runs, each after the one that it starts from.
-
-    An interrupted run resumes. A run that fails stops only the runs that start from it.
-    """
+    """Makes runs, each after the one that it starts from. An interrupted run resumes."""
 
     most_started: float  # runs that are started before one has ended
     out: Path
     say: Callable[[str], None]
 
     def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
-        """Make the runs on the dataset in the folder ``root``, source models first. Returns why runs failed, by their
-        names: the last line that a command printed, or the error that it met. SIGTERM and SIGINT are passed to the
-        runs, and raise :class:`Interrupted` when these have ended."""
+        """Make the runs; returns why runs failed, by their names. SIGTERM and SIGINT are passed to the runs."""
         self.out, self.say = out, say
         waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
         running: dict[str, Any] = {}
@@ -112,8 +107,7 @@ class Engine(ABC):
         return {run.name: reasons[run.name] for run in runs if run.name in reasons}
 
     @abstractmethod
-    def start(self, title: str, run: Run) -> Any:
-        """Start a run; gives what :meth:`ended` and :meth:`end` know it by."""
+    def start(self, title: str, run: Run) -> Any: ...
 
     @abstractmethod
     def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
@@ -137,7 +131,6 @@ class Command:
 
     @property
     def failure(self) -> str | None:
-        """Why a command that has ended failed."""
         if self.process.returncode == 0:
             return None
         lines = self._log.read_bytes()[self._begin :].decode(errors="replace").strip().splitlines()

@@ -153,7 +153,6 @@ class Plan(Settings):
 
 
 def tables() -> list[str]:
-    """Names of the plans."""
     return sorted(path.stem for path in PLANS.glob("*.toml"))
 
 

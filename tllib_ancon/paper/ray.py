@@ -133,8 +133,7 @@ class OnRay(Engine):
 
 
 def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Queue) -> str | None:
-    """On a node: make one run in a process of its own, in the folder in which the benchmark was started. ``begun`` gets
-    its title and the node, again where the run begins again on another."""
+    """On a node: make one run in a process of its own; ``begun`` gets its title and the node."""
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
     begun.put((title, ray.get_runtime_context().get_node_id()))
@@ -147,8 +146,7 @@ def make(title: str, run: Run, folder: str, out: Path, variables: Environment, b
 
 
 def await_end(command: Command) -> None:
-    """Wait until the command has ended; a cancellation by Ray, however often it comes, is one SIGTERM for it, and
-    raises :class:`KeyboardInterrupt` afterwards."""
+    """Wait for the command's end; cancellations by Ray are one SIGTERM for it."""
     cancelled = sent = False
     while command.process.poll() is None:
         try:
@@ -163,21 +161,18 @@ def await_end(command: Command) -> None:
 
 
 def nodes(alive: bool = False) -> list[dict[str, Any]]:
-    """The nodes of the cluster, or only its live nodes."""
     found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in found if node["Alive"] or not alive]
 
 
 def called(node: dict[str, Any]) -> str:
-    """The name that a node was given, or that of its host."""
     given: str = node["NodeName"]
     host: str = node["NodeManagerHostname"]
     return host if given == node["NodeManagerAddress"] else given
 
 
 def check_shared(root: str, out: Path) -> None:
-    """Raise an error for a node that does not answer, has another version of this package, or does not share the
-    folders in use."""
+    """Raise an error for a node that does not answer, has another version, or does not share the folders."""
     probe = out / f".shared-{uuid.uuid4().hex}"
     probe.write_text(probe.name, encoding="utf-8")
     look = ray.remote(num_cpus=0, max_retries=0)(unfit)
@@ -216,5 +211,4 @@ def unfit(version: str, folder: str, root: str, probe: Path) -> str | None:
 
 
 def _last_line(error: Exception) -> str:
-    """The last line of a traceback that Ray carried here from a task."""
     return one_line(str(error).strip().splitlines()[-1])

@@ -21,8 +21,7 @@ def draw_curves(
     runs: Iterable[tuple[str, int, Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
 ) -> None:
     """A figure with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
-    ``runs`` are method, seed and the metrics of each epoch. Runs of one method and seed are averaged. A method has no
-    line where its epochs lack the measure."""
+    ``runs`` are method, seed and the metrics of each epoch."""
     import pandas as pd  # here, as matplotlib: commands that draw nothing start sooner
     from matplotlib.figure import Figure
 

@@ -37,8 +37,6 @@ class Picture:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions of one run on images with labels."""
-
     title: str
     classes: Sequence[str]
     probabilities: Tensor  # (N, K)
@@ -64,7 +62,6 @@ def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], l
 
 
 def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of square panels of this side in inches, at most three in a row."""
     columns = min(panels, 3)
     rows = -(-panels // columns)
     figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
@@ -99,8 +96,7 @@ def _picture(name: str, title: str, figure: Figure) -> Picture:
 
 
 def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture | None]:
-    """A figure for each axis of a sweep, and one for its design choices: of the runs that have the usual value of all
-    other settings."""
+    """A figure for each axis of a sweep, and one for its design choices."""
     usual = usual_settings(runs.config, varied)
     designs = {name: value for name, value in usual.items() if name not in SWEPT}
     for own in filter(None, (*([name] for name in SWEPT if name in usual), [*designs])):
@@ -116,7 +112,6 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture |
 
 
 def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
-    """Means by epoch over the pairs that all methods have, and their range over seeds."""
     runs = compared_everywhere(runs)
     if not (runs.metrics.map(len) > 1).any():
         return None
@@ -208,7 +203,6 @@ def _votes(predicted: Sequence[Predicted]) -> Picture | None:
 
 
 def _panels(predicted: Sequence[Predicted], draw: Callable[[Axes, Predicted], None], side: float = 4.0) -> Figure:
-    """A panel a run."""
     figure, panels = new_figure(len(predicted), side)
     for panel, one in zip(panels, predicted, strict=True):
         draw(panel, one)

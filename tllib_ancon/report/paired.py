@@ -31,9 +31,8 @@ Comparisons = Mapping[str, Sequence[tuple[RowKey, RowKey]]]
 
 
 def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> Table | None:
-    """A row for each comparison, None if there is none. By default each method is compared with its start, its base
-    method, and ELR with AnCon on the same base. In a sweep, each variant is compared with the usual settings. Further
-    rows pool all bases and all starts."""
+    """A row for each comparison, None if there is none. By default each method is compared with its start, its base,
+    and ELR with AnCon; in a sweep each variant with the usual settings."""
     accuracy, ece = (measured(runs, quantity).unstack(ROW, sort=False) for quantity in (ACCURACY, ECE))
     found = {}
     for name, compared in (usual_comparisons(accuracy) if comparisons is None else comparisons).items():
@@ -91,20 +90,17 @@ def holm(p_values: pd.Series[float]) -> pd.Series[float]:
 
 
 def _refiner(method: str) -> str:
-    """What is added to the base method; empty where it is one."""
     refiner = method.rpartition("+")[2]
     return refiner if refiner in REFINERS else ""
 
 
 def _differences(values: pd.DataFrame, compared: Sequence[tuple[RowKey, RowKey]]) -> pd.DataFrame:
-    """The differences of each comparison, a column, at the places that all of them have."""
     if not all(row in values for both in compared for row in both):
         return values.iloc[:0]
     return pd.concat([values[one] - values[other] for one, other in compared], axis=1).dropna()
 
 
 def _units(differences: pd.DataFrame) -> pd.Series[float]:
-    """The mean difference of each pair, or of each seed where there is one pair."""
     means = differences.mean(axis=1)
     by_pair = means.groupby(level="column").mean()
     return by_pair if len(by_pair) > 1 else means

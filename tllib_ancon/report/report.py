@@ -28,8 +28,7 @@ from tllib_ancon.training.trained import TrainedModel
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
-    """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper. Default:
-    the table of their benchmark. Returns the text of ``report.md`` and the report's path."""
+    """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper."""
     paths, out = [Path(folder) for folder in folders], Path(out)
     records = [read_json(folder / RECORD) for folder in paths if (folder / RECORD).is_file()]
     names = {record["table"] for record in records}
@@ -75,7 +74,6 @@ def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> lis
 
 
 def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str) -> list[list[numbers.Row]]:
-    """The rows of the paper and of others for these runs; none if they are on another dataset."""
     if plan is None or quantity.name not in plan.published or dataset != plan.dataset:
         return []
     name = plan.published[quantity.name].format(severity=severity)
@@ -83,7 +81,6 @@ def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str)
 
 
 def _remarks(runs: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
-    """How the runs were made."""
     seeds = sorted(runs.seed.unique())
     numbered = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
     remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(sorted(runs.machine.unique()))}"]
@@ -117,8 +114,7 @@ def _remarks(runs: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, 
 
 
 def _deviations(runs: pd.DataFrame, plan: Plan) -> list[str]:
-    """Settings of the runs that differ from the plan's, one text each. Settings of the source model are named ``source
-    NAME``; compared settings are left out."""
+    """Settings of the runs, and ``source NAME`` of their source models, that differ from the plan's."""
     planned: dict[str, dict[str, Any]] = {}
     of_plan = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
     for one in of_plan.values():

@@ -44,8 +44,7 @@ ROW, PLACE = ["start", "method", "variant"], ["column", "severity", "seed"]
 
 
 def compared(runs: pd.DataFrame, varied: Iterable[str] = ()) -> pd.DataFrame:
-    """These runs and the ``variant`` of each: where it leaves the usual values of the settings that its table
-    compares."""
+    """These runs and the ``variant`` of each, by the settings that its table compares."""
     usual = usual_settings(runs.config, varied)
     runs = runs.assign(variant=[variant(config, usual) for config in runs.config])
     for _, same in runs[runs.duplicated([*ROW, *PLACE], keep=False)].groupby([*ROW, *PLACE]).path:
@@ -76,8 +75,7 @@ def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
-    """One line for each run, sorted by pair, start, method and seed: compared settings, accuracy (%) and ECE of source,
-    selected and last model, and the selected epoch. Empty without target labels."""
+    """One line for each run: compared settings, scores of source, selected and last model, and the selected epoch."""
     scores = [f"{prefix}{score}" for prefix in MODELS.values() for score in ("accuracy", "ece")]
     ordered = runs.sort_values(["target", "column", "start", "method", "seed"])
     varying = {name: [config.get(name) for config in ordered.config] for name in varied}
@@ -88,8 +86,7 @@ def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
-    """A row for each finished adaptation in or below these folders, by method and path. One with a damaged file is left
-    out, and a text says why."""
+    """A row for each finished adaptation in or below these folders, and why damaged ones are left out."""
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -126,13 +123,11 @@ def refuse_mixed_settings(runs: pd.DataFrame, varied: Iterable[str]) -> None:
 
 
 def some(texts: Sequence[str], separator: str = ", ") -> str:
-    """The first of many texts, and how many more there are."""
     more = [f"and {len(texts) - MOST_SAID} more"] if len(texts) > MOST_SAID else []
     return separator.join([*texts[:MOST_SAID], *more])
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The adaptation in this folder, if it is one."""
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
     if config.get("command") != "adapt":
         return []
@@ -185,7 +180,6 @@ def decided(config: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, A
 
 
 def _own_defaults(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a run that it has by the default of its method, as ``criterion`` with ``ancon-auto``."""
     try:
         defaults = methods.training_defaults(method)
     except UserError:  # a method of a package that is not installed here
@@ -194,7 +188,6 @@ def _own_defaults(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(checkpoint: str | None, path: Path) -> dict[str, Any]:
-    """The configuration of the run that made the source model, which may have been moved with the adaptation."""
     if checkpoint is None:
         return {}
     made_by = Path(checkpoint).parent.parent

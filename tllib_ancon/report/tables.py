@@ -62,8 +62,7 @@ RowKey = tuple[str, str, str]
 
 
 def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()) -> pd.Series[float]:
-    """The numbers of a table by :data:`ROW` and :data:`PLACE`. Rows of one start stand together, that of its source
-    models first. Accuracy by class has a column for each class, ``classes`` in the order of labels."""
+    """The numbers of a table by :data:`ROW` and :data:`PLACE`; those of source models come first."""
     parts = []
     for prefix, row in (("start_", {"method": SOURCE_ONLY, "variant": ""}), ("", {})):
         part = runs[[*ROW, *PLACE]].assign(**row)
@@ -143,8 +142,7 @@ def shown(numbers: Any, form: str) -> Any:
 
 
 def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the epoch that each criterion (column) selects in each run (row) with at least two epochs, and max -
-    min over the paper's criteria. NaN if that epoch or a score was not recorded."""
+    """Accuracy of the epoch that each criterion (column) selects in each run (row), and max - min; NaN if unknown."""
 
     def chosen(epochs: Sequence[Mapping[str, float]], name: str) -> float:
         scores = [epoch.get(name, nan) for epoch in epochs]
@@ -159,8 +157,7 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def selection_table(runs: pd.DataFrame) -> Table | None:
-    """Accuracy of the epoch that each criterion selects, and the largest difference between the paper's three. None
-    without a run of two epochs and two recorded criteria."""
+    """Accuracy of the epoch that each criterion selects, and the largest difference between these."""
     found = accuracies_by_criterion(runs).dropna(axis=1)
     if found.empty or len(found.columns) < 2:
         return None

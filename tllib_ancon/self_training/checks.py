@@ -79,8 +79,7 @@ class FixedPrecision(nn.Module):
 def check_visit(
     indices: Tensor, logits: Tensor, sizes: Sequence[int], features: Tensor | None = None, width: int = 0
 ) -> None:
-    """Raise :class:`UserError` unless ``indices`` is (B,) within ``[0, N)``, ``logits`` (B, K) and ``features``, where
-    there are any, (B, width); N and K are the sizes."""
+    """Raise :class:`UserError` unless shapes and types are those of a visit, (B,), (B, K) and (B, width)."""
     num_samples, num_classes = sizes
     check_logits(logits)
     check_tensor("indices", indices)
@@ -101,9 +100,8 @@ def check_visit(
 
 
 def check_indices(indices: Tensor, num_samples: int) -> None:
-    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples). The range is checked where a
-    loader delivers them, on the CPU: on a device that would stall every step, and the indexing kernel itself stops on a
-    bad index."""
+    """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples). The range is checked on the
+    CPU alone: on a device that would stall every step."""
     if indices.dtype not in (torch.int64, torch.int32):  # indexing takes uint8 for a mask, and no other integers
         raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
     if indices.is_cpu and len(indices):
@@ -128,8 +126,7 @@ def check_tensor(name: str, value: Any) -> None:
 
 
 def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
-    """The targets of a loss, such weights or (B,) integer classes, as each class's weight, (B, K) float32 without
-    gradient; :class:`UserError` for others. Classes are compared with K on the CPU, where that is free."""
+    """The targets of a loss, such weights or (B,) integer classes, as weights (B, K) float32 without gradient."""
     check_logits(logits)
     check_tensor("targets", targets)
     if targets.shape == logits.shape:
@@ -158,6 +155,5 @@ def are_probabilities(logits: Tensor) -> bool:
 
 
 def finite_rows(*outputs: Tensor) -> Tensor:
-    """(B,) bool: the rows (B, K) without NaN and without +infinity in any of these; a class may have a logit of
-    -infinity."""
+    """(B,) bool: rows (B, K) without NaN and without +infinity; a class may have a logit of -infinity."""
     return torch.cat(outputs, 1).amax(1) < torch.inf

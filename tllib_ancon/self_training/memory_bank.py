@@ -37,7 +37,6 @@ class WholePass(FixedPrecision):
         self.made.fill_(True)
 
     def require(self) -> None:
-        """Raise :class:`UserError` before the first pass."""
         if not self._known_to_be_made and not self.made:
             raise UserError(
                 "the whole target set has not been seen yet: call initialize(indices, features, logits) with one "
@@ -47,12 +46,8 @@ class WholePass(FixedPrecision):
 
 
 class Neighborhood(WholePass):
-    """Base of losses over a sample's nearest samples in a memory. Arguments: see
-    :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`.
-
-    The memory has the feature, (N, D) float32 of length 1, and the prediction, (N, K) float32, of every sample, as of
-    its last finite visit in any process.
-    """
+    """Base of losses over a sample's nearest samples in a memory. It holds the feature, of length 1, and the prediction
+    of every sample, as of its last finite visit."""
 
     refresh = "start"
     features: Tensor
@@ -120,5 +115,4 @@ class Neighborhood(WholePass):
 
 
 def neighborhood_inputs(visit: Visit, anchors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What a :class:`Neighborhood` takes of a visit."""
     return visit.indices, visit.features, visit.logits, anchors, visit.predictions

@@ -232,14 +232,12 @@ class Options(Settings):
         return self
 
     def of(self, part: Callable[..., Any]) -> dict[str, Any]:
-        """The keyword arguments of this class or function that are among these settings."""
         own = type(self).model_fields
         return {parameter: getattr(self, name) for parameter, name, _ in _options(part) if name in own}
 
 
 def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
-    """The settings that these have together: classes and functions, whose parameters with an :class:`Option` count, and
-    subclasses of :class:`Options`."""
+    """The settings of these classes and functions together: parameters with an :class:`Option`."""
     bases = tuple(owner for owner in owners if isinstance(owner, type) and issubclass(owner, Options))
     parts = [owner for owner in owners if owner not in bases]
     fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _options(part) if name not in without}
@@ -248,7 +246,6 @@ def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
 
 
 def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:
-    """Parameter, name of its setting, annotation and field."""
     for parameter, (kind, default) in annotated(part).items():
         for entry in getattr(kind, "__metadata__", ()):
             if isinstance(entry, Option):

@@ -28,12 +28,8 @@ def available_neighbors(name: str, wanted: int, num_samples: int) -> int:
 
 
 def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor) -> Tensor:
-    """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row.
-
-    They lie in the k blocks of 64 with the largest maxima. This equals the usual "k + 1 best without the first"
-    if a query is its own best, and stays right otherwise: a sample with an exact copy, or a feature of zeros. Among
-    equal products any may win.
-    """
+    """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row. They
+    lie in the k blocks of 64 with the largest maxima."""
     at_a_time = max(1, BUDGET // (queries.element_size() * len(bank)))
     padded = len(bank) + -len(bank) % BLOCK
     found = []
@@ -50,11 +46,8 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor) -> Tensor:
 
 
 def nearest_two_fold(indices: Tensor, bank: Tensor, k: int, expanded: int) -> tuple[Tensor, Tensor]:
-    """Find the k neighbours (B, k) of rows in the bank, and the neighbours (B, k, M) of each of these, best first.
-
-    The expanded search is one matrix product over the distinct neighbours of the batch. On an accelerator each counts
-    as distinct: finding the copies would stall the step.
-    """
+    """Find the k neighbours (B, k) of rows in the bank, and the neighbours (B, k, M) of each, best first, by one
+    product."""
     near = nearest(bank[indices], bank, k, indices)
     rows, copies = _distinct(near)
     return near, nearest(bank[rows], bank, expanded, rows)[copies]

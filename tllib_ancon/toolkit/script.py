@@ -31,20 +31,11 @@ class ScriptRun:
 
 
 def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
-    """Run a Python file as ``python PATH ARGUMENTS`` would, in this process and with TLLib made to work.
+    """Run a Python file as ``python PATH ARGUMENTS`` would, in this process and with TLLib made to work. **This runs
+    the code of the named file.** Streams, paths and modules are as before afterwards.
 
-    **This runs the code of the named file**, with all it does; it says so on stderr. Afterwards ``sys.argv``,
-    ``sys.path``, the standard streams and the modules that lie beside the script are as before. What differs from
-    ``python PATH``:
-
-    - the shims of :mod:`~tllib_ancon.toolkit.compat`, here and in spawned data-loader workers
-
-    - ``tllib`` is found in the checkout that holds the script, unless it is installed
-
-    - timm's vision transformers return the class token under ``--no-pool``, as TLLib expects
-
-    - a failed download is a failure
-    """
+    Other than with Python, ``tllib`` is found in the script's checkout, and a failed download is a failure. timm's
+    transformers return the class token under ``--no-pool``."""
     path = Path(os.path.realpath(path))
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"{path} is not a Python file; give the path of a script, e.g. .../cdan.py")
@@ -119,7 +110,6 @@ def _as_main_script(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _take_modules(names: set[str]) -> dict[str, Any]:
-    """Modules that lie beside a script are its own, e.g. ``utils``: take them out of the interpreter."""
     taken = [name for name in sys.modules if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in taken}
 

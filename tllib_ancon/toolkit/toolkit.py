@@ -16,12 +16,8 @@ from tllib_ancon.toolkit.compat import INSTALL, is_installed
 
 
 class AdversarialLoss(nn.Module):
-    """A toolkit's adversarial loss, to be added to the source domain's cross-entropy and minimised; a scalar, computed
-    in float32 also under autocast. ``sign`` is -1 if the toolkit's loss is to be maximised.
-
-    Inputs are the logits (B, K) and the features (B, D) of the source images, and the same of the target images. MDD
-    takes adversarial logits (B, K) in place of features.
-    """
+    """A toolkit's adversarial loss of logits (B, K) and features, of MDD adversarial logits, of source and target
+    images; a float32 scalar. ``sign`` is -1 if the toolkit's loss is to be maximised."""
 
     def __init__(self, loss: nn.Module, sign: float = 1.0):
         super().__init__()
@@ -44,9 +40,7 @@ class AdversarialLoss(nn.Module):
 
 
 class GradientReversal:
-    """State of the warm-up of the gradient reversal layer. Its coefficient grows with the number of iterations, which
-    TLLib's state dicts leave out. The modules hold
-    one such layer between them: CDAN's is in the loss, MDD's in the classifier."""
+    """The gradient reversal layer's number of iterations, which TLLib's state dicts leave out."""
 
     def __init__(self, *modules: nn.Module):
         (layer,) = (layer for module in modules for layer in module.modules() if hasattr(layer, "iter_num"))
@@ -65,12 +59,8 @@ class GradientReversal:
 
 
 class Toolkit:
-    """What this package asks of TLLib, from ``tllib``.
-
-    Classifiers return logits and a second output in training mode, logits alone in evaluation mode; the second output
-    is the features, or MDD's adversarial logits. ``get_parameters(base_lr)`` returns groups ``{"params", "lr"}`` with
-    TLLib's multipliers: 0.1 for a pre-trained backbone, else 1. State dicts have the toolkit's names.
-    """
+    """What this package asks of TLLib. Classifiers return in training mode logits and features, or MDD's adversarial
+    logits, in evaluation mode logits alone. ``get_parameters(base_lr)`` and state dicts are the toolkit's."""
 
     name, losses = "tllib", "tllib.alignment"
 
@@ -91,10 +81,8 @@ class Toolkit:
     def classifier(
         self, method: str, backbone: nn.Module, num_classes: int, width: int, pool: bool = True, finetune: bool = True
     ) -> Any:
-        """The classifier of ``cdan`` (also of DANN, MCC, ...): Linear to ``width``, batch-norm, ReLU, Linear. That of
-        ``mdd`` has a bottleneck and two heads of two layers, all of this ``width``; the adversarial head gets reversed
-        gradients. It pools a feature map of the backbone if ``pool``; the backbone learns at a tenth of the rate if
-        ``finetune``."""
+        """The classifier of ``cdan`` or ``mdd``, its bottleneck and hidden layers of this ``width``; the backbone
+        learns at a tenth of the rate if ``finetune``."""
         module, widths = (self._cdan, (width,)) if method == "cdan" else (self._mdd, (width, width))
         return self._classifier(module, (backbone, num_classes, *widths), pool, finetune)
 
@@ -177,8 +165,7 @@ TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
 
 
 def find(name: str | None = None) -> Toolkit:
-    """The toolkit of this machine: the one of this name, or ``tllib`` if it is there, else ``dalib``. The error tells
-    how to install it, or why it does not import."""
+    """The toolkit of this name, or ``tllib`` if it is there, else ``dalib``."""
     wanted = list(TOOLKITS) if name is None else [name]
     installed = next((candidate for candidate in wanted if is_installed(candidate)), None)
     if installed is None:

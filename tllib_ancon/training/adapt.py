@@ -268,8 +268,7 @@ def _of_another_output(
     transforms: Transforms,
     augment: Callable[[Tensor], Tensor] | None,
 ) -> AdaptationResult:
-    """Adapt a model that does not return logits (B, K), by ``adabn`` or, logits (B, K, H, W), by ``tent``. Nothing is
-    scored. Optimiser and learning rate are by default those of :func:`~tllib_ancon.training.online.online`."""
+    """Adapt a model without logits (B, K) by ``adabn`` or, of logits (B, K, H, W), by ``tent``; nothing is scored."""
     chosen = {name: value for name in ("optimizer", "lr") if (value := getattr(given, name)) is not None}
     stream = online(copy.deepcopy(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
     images = UnlabelledImages(target, transforms.train, config.seed)

@@ -41,8 +41,7 @@ class Stateful(Protocol):
 
 
 def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """The state of ``parts`` and of the generators of Python, NumPy and torch, in types that ``weights_only`` reads. Of
-    many processes the main one also gets the generators and the method of each other one."""
+    """The state of ``parts`` and of all random generators; the main process also gets the parts of the others."""
     name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
     own: dict[str, Any] = {
         "python": random.getstate(),
@@ -120,7 +119,6 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
-    """Write as a compressed ``.npz`` the arrays that are not None."""
     given: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
     write_whole(path, lambda file: np.savez_compressed(file, **given))
 

@@ -100,8 +100,7 @@ def free_memory() -> int:
 
 
 def create_accelerator(mixed_precision: str | None) -> Any:
-    """An ``accelerate.Accelerator``, also after one of another precision in this process. Many processes without a GPU
-    need ``cpu`` and their number of threads, or it would choose another number and warn."""
+    """An ``accelerate.Accelerator``; it needs ``cpu`` and a number of threads for many processes without a GPU."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
@@ -114,8 +113,7 @@ def create_accelerator(mixed_precision: str | None) -> Any:
 
 
 def make_reproducible(seed: int, deterministic: bool = False) -> None:
-    """Seed the generators of Python, NumPy (up to 2^32 - 1) and torch on every device. With ``deterministic`` a GPU
-    uses only algorithms that give the same numbers each time, and an operation without one is an error."""
+    """Seed every generator; with ``deterministic`` an operation without a deterministic algorithm is an error."""
     from accelerate.utils import set_seed
 
     set_seed(seed)
@@ -132,8 +130,7 @@ heap shrinks."""
 
 @contextmanager
 def using_processor(threads: int | None) -> Iterator[None]:
-    """In this context PyTorch uses this number of CPU threads, by default as before, and glibc keeps freed memory.
-    Otherwise clearing the same pages for every batch takes a third of a MobileNetV2's time."""
+    """In this context PyTorch uses this number of CPU threads, and glibc keeps freed memory, which is faster."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     library = ctypes.CDLL(None) if sys.platform == "linux" else None

@@ -20,14 +20,8 @@ from tllib_ancon.training.trained import with_classes
 
 
 def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
-    """Score a model: the number of ``images``, the label-free scores, and with labels accuracy and calibration.
-    ``also`` names labelled images of the source, for :func:`source_accuracy`.
-
-    Returns: the scores, and the names of the classes
-
-    Raises:
-        UserError: a setting, model or image that cannot be used; a model that was trained on other classes
-    """
+    """Scores of a model, and the names of the classes. ``also`` names labelled images of the source, for
+    :func:`source_accuracy`."""
     with devices.using_processor(config.threads):
         predictor = Predictor(config)
         images = predictor.open(labels=True)
@@ -42,10 +36,8 @@ def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, 
 
 
 def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, float]:
-    """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``.
-
-    A text is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset.
-    """
+    """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
+    text is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset."""
     config = predictor.config
     if isinstance(source, str):
         is_root = config.data in (None, ARRAYS)

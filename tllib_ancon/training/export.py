@@ -27,8 +27,7 @@ METADATA = "metadata.json"
 
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
-    """Write the selected model of a run with its classes and its preprocessing. ``model`` is the network, if only your
-    program can build it."""
+    """Write the selected model of a run; ``model`` is its network if only your program can build it."""
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     start, classifier = predictor.start, predictor.network
@@ -59,14 +58,11 @@ def content_of(
     std: Sequence[float],
     image_size: int,
 ) -> bytes:
-    """The content of a file that holds a classifier, and with it what its outputs and inputs mean.
+    """The content of a file that holds a classifier: form ``onnx``, ``torch-export``, ``state-dict`` or
+    ``safetensors``.
 
-    A program takes images (B, C, S, S), normalised, of any B, and gives logits (B, K). The keys ``classes``, ``mean``,
-    ``std`` and ``image_size`` hold JSON, in an ONNX model's metadata (input ``images``, output ``logits``) or in
-    ``metadata.json`` for ``torch.export.load``. Weights are those of :func:`export_state_dict`, with the metadata in
-    ``safetensors`` and without them in a file of ``torch.save``. A form is ``onnx``, ``torch-export``, ``state-dict``
-    or ``safetensors``.
-    """
+    A program takes normalised images (B, C, S, S) and gives logits (B, K). An ONNX model's metadata or
+    ``metadata.json`` hold ``classes``, ``mean``, ``std`` and ``image_size`` as JSON; so does ``safetensors``."""
     numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
     metadata = {"classes": list(map(str, classes)), **numbers}
     images = torch.zeros(2, len(mean), image_size, image_size)

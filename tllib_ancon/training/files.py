@@ -43,8 +43,7 @@ def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[s
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file so that its name always holds the whole old or the whole new content. The content goes to
-    ``<path>.partial``, reaches the disk, and is renamed."""
+    """Write a file so that its name always holds the whole old or the whole new content."""
     temporary = path.with_name(path.name + PARTIAL)
     try:
         temporary.unlink(missing_ok=True)
@@ -96,11 +95,8 @@ def sha256_of(file: BinaryIO) -> str:
 
 
 def lock_folder(folder: Path) -> TextIO:
-    """Keep other processes from writing in an existing folder, until what this returns is closed.
-
-    A POSIX record lock, unlike filelock's, is not inherited by data-loader workers, which may outlive a killed run. The
-    file names the process that holds or last held it.
-    """
+    """Keep other processes from writing in an existing folder, until the returned file is closed. Data-loader workers,
+    which may outlive a killed run, do not inherit a POSIX record lock, unlike filelock's."""
     file = open(folder / LOCK, "a+")  # noqa: SIM115 (held until it is closed)
     try:
         if fcntl is not None:

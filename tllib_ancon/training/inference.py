@@ -30,15 +30,13 @@ class Predictions(NamedTuple):
 def evaluation_loader(
     domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | WorkerPool
 ) -> ImageLoader:
-    """A loader of (index, image) over a domain in its own order; each of many processes has its part, and all have as
-    many images (:attr:`~tllib_ancon.processes.Shard.padded_positions`)."""
+    """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
     positions = Shard.of_this_process(len(domain)).padded_positions
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)
 
 
 def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]:
-    """The ``num_rows`` rows of all batches, of each tensor in a batch. From the first batch on they have one memory:
-    small tensors between the network's large ones would keep theirs."""
+    """The ``num_rows`` rows of all batches, in one memory: many small tensors would fragment it."""
     parts: list[Tensor] = []
     start = 0
     for batch in batches:
@@ -53,9 +51,8 @@ def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]
 def predict_domain(
     model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int, view: View | None = None
 ) -> Predictions:
-    """Evaluate a model on the ``num_images`` images of an :func:`evaluation_loader`; it is left in evaluation mode. One
-    that is no ``Classifier`` gives logits alone, hence no features. Many processes evaluate the model of the main one,
-    buffers included, and all get the predictions on all images in the domain's order."""
+    """Evaluate a model and leave it in evaluation mode; only a ``Classifier`` has features. Many processes evaluate the
+    model of the main one, and all get the predictions on all images, in the domain's order."""
     processes.broadcast(model.buffers())
     model.eval()
 
@@ -93,15 +90,13 @@ drawn."""
 
 
 def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
-    """(N, D) -> (T, N, K) probabilities of ten passes through the head with dropout of 0.5. The masks are the same in
-    every call and on every device, and no other random number is drawn."""
+    """(N, D) -> (T, N, K) probabilities of ten passes through the head with dropout of 0.5, by fixed masks."""
     generator = torch.Generator().manual_seed(0)
     return torch.stack([mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)])
 
 
 def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
-    """AETTA of a model, by :func:`dropout_passes`; nothing without a head. Source: Lee et al., "AETTA: Label-Free
-    Accuracy Estimation for Test-Time Adaptation", CVPR 2024."""
+    """AETTA of a model (:func:`tllib_ancon.selection.aetta`), by :func:`dropout_passes`; nothing without a head."""
     if head is None:
         return {}
     features, logits = predictions.features, predictions.logits

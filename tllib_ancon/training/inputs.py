@@ -64,8 +64,8 @@ def images_of(
 def open_images(
     config: ImagesConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
 ) -> Domain:
-    """The domain of these codes, or without dataset and codes the folder ``root``; with ``skip_corrupt`` without the
-    images that cannot be decoded. ``classes`` are the names of the model's classes, where they are known."""
+    """The domain of these codes, or without dataset and codes the folder ``root``. ``classes`` are the names of the
+    model's classes, if known."""
     if config.root is None:
         raise UserError("`root` is needed: the folder of the dataset")
     if config.data is None and codes:
@@ -85,8 +85,7 @@ def open_images(
 
 
 def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]:
-    """Let a network take the rows of several arrays by their names, in this context or for ever; of other images
-    nothing changes."""
+    """Let a network take the rows of several arrays by their names, in this context or for ever."""
     if not isinstance(images.images, Mapped):
         return nullcontext()
     inner = network.network if isinstance(network, NetworkClassifier) else network
@@ -96,9 +95,8 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
 def prepared(
     config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None
 ) -> tuple[Domain, Transforms]:
-    """The images and their transforms, by resolved settings. Transforms are the given ones, none for tensors, else by
-    the network's preprocessing. Resized images are cached in ``cache``, and by training otherwise in a quarter of the
-    free memory."""
+    """The images, resized ones cached, and their transforms: given, none for tensors, else by the network's
+    preprocessing."""
     preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
     if isinstance(given, Transforms):
         transforms = replace(given, preprocessing=preprocessing)

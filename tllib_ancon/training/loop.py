@@ -31,11 +31,9 @@ Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 class TrainingLoop(ABC):
     """Epochs of steps, each scored and stored in a run, or without one the best model in memory.
 
-    A subclass defines the loss of a step, the scores after an epoch, the best epoch, and the result. The model's call
-    in training mode returns logits and features. Each loader gives a part of a step's batch; the first to end ends an
-    epoch. ``groups`` are parameters with their learning rates. ``state`` holds what an interrupted run needs besides
-    model, optimiser and schedule. SIGTERM and SIGINT raise ``Interrupted``.
-    """
+    The model's call in training mode returns logits and features. Each loader gives a part of a step's batch; the first
+    to end ends an epoch. ``groups`` are parameters with their learning rates. ``state`` holds what else a run needs to
+    resume."""
 
     title = "epoch"
     first_epoch = 1
@@ -123,15 +121,13 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _loss(self, *batch: Any) -> Step:
-        """Loss of a batch, which has a part from each loader. Raises FloatingPointError for numbers that are not
-        finite."""
+        """Loss of a batch, with a part from each loader; FloatingPointError for numbers that are not finite."""
 
     @abstractmethod
     def _score(self, metrics: dict[str, Any]) -> Any:
         """Add the scores of an epoch to the metrics. Returns predictions that :meth:`_keep` may use."""
 
     def _is_best(self) -> bool:
-        """Whether the last epoch's model becomes ``best.pth``."""
         return False
 
     @abstractmethod
@@ -145,8 +141,7 @@ class TrainingLoop(ABC):
         self.optimizer.step()
 
     def _keep(self, scored: Any = None) -> None:  # noqa: B027 (a loop need not)
-        """Store more of the last epoch than its state. A run that resumes after it calls this again, without the
-        predictions."""
+        """Store more of the last epoch than its state; also when a run resumes after it, without predictions."""
 
     def _load_best(self) -> None:
         self.network.load_state_dict(self._best if self.run is None else self.run.load(BEST))
@@ -184,7 +179,6 @@ class TrainingLoop(ABC):
         return loss.detach(), logits.detach(), diagnostics
 
     def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and features of the model in training."""
         with self.accelerator.autocast():
             logits, features = self.model(images.to(self.device, non_blocking=True))
         return logits, features
@@ -224,8 +218,7 @@ class TrainingLoop(ABC):
 def create_optimizer(
     groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, model: nn.Module
 ) -> Optimizer:
-    """SGD with Nesterov momentum (plain without momentum), or AdamW, over parameter groups with their own ``lr``. AdamW
-    applies no weight decay to parameters of one dimension, such as biases.
+    """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
@@ -249,8 +242,7 @@ def create_optimizer(
 def power_decay(
     optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1, warmup_steps: int = 0
 ) -> LambdaLR:
-    """lr · min(1, (step + 1) / (warmup_steps + 1)) · (1 + gamma · step / total_steps)^-decay. SHOT and the paper have a
-    gamma of 10 and a decay of 0.75. TLLib's scripts have no ``total_steps``."""
+    """lr · min(1, (step + 1) / (warmup_steps + 1)) · (1 + gamma · step / total_steps)^-decay"""
 
     def factor(step: int) -> float:
         decayed: float = (1 + options.lr_gamma * step / total_steps) ** -options.lr_decay
@@ -268,8 +260,7 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
 def training_loader(
     images: DomainImages, batch_size: int, workers: int | WorkerPool, batches: int | None = None, a_step: int = 1
 ) -> ImageLoader:
-    """A loader with a new random order each epoch, of ``batches`` batches or one pass of steps of ``a_step`` batches.
-    Each of many processes has its own images, all equally many."""
+    """A loader with a new order each epoch, of ``batches`` batches or one pass of steps of ``a_step`` batches."""
     shard = Shard.of_this_process(len(images))
     steps = len(images) // shard.world_size // (a_step * batch_size)
     if steps == 0:

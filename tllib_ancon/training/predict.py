@@ -90,11 +90,8 @@ def predict(
 
 
 def write_predictions(config: PredictionsConfig) -> dict[str, int]:
-    """Predict the classes of images and write a row for each; returns the number of ``rows`` and of ``errors``.
-
-    An image that cannot be read gets a row with its error. CSV and Parquet have names as showable text, CSV with ``'``
-    before one that a spreadsheet would run as a formula; NPZ has the paths unchanged.
-    """
+    """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
+    CSV and Parquet have showable names; NPZ has the paths unchanged."""
     with devices.using_processor(config.threads):
         out = None if config.out == STANDARD_OUTPUT else Path(config.out)
         if out is not None and out.suffix.lower() not in FORMATS:

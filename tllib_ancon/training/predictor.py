@@ -39,10 +39,9 @@ class Predictor:
 
     Args:
         config: settings of the prediction. ``checkpoint`` or ``arch`` names the network if no module is given
-        model: a module, which stays unchanged where it is; with ``config.checkpoint`` a copy gets its weights. Or a
-            checkpoint or run directory
+        model: a module, unchanged; with ``config.checkpoint`` a copy gets its weights. Or a checkpoint or run directory
         transform: item -> tensor (C, H, W), or an image processor of transformers. Default: that of the network
-        start: trained model that is found already. Default: found by ``config``
+        start: trained model that is found already
     """
 
     def __init__(
@@ -63,11 +62,9 @@ class Predictor:
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        """How images of files become tensors, where that is known."""
         return preprocessing_by(dict(self.config), known_preprocessing(self.network, self._given))
 
     def open(self, images: Any = None, labels: bool = False) -> Domain:
-        """Open the images, by default of the settings, with the names of the classes."""
         opened = inputs.images_of(self.config, images, None if labels else False, self.start.classes)
         return opened if labels else opened.without_labels()
 
@@ -78,8 +75,7 @@ class Predictor:
         return images, transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
-        """Logits (N, K) of all images, in their order; of two views, the logarithm of their mean softmax. Many
-        processes divide the images, and each gets all rows. Rows of images with a negative index are NaN."""
+        """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""
         dataset = dataset or UnlabelledImages(*self.prepare(images))
         order = Shard.of_this_process(len(images)).padded_positions
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
@@ -89,7 +85,6 @@ class Predictor:
         return gathered
 
     def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
-        """Probabilities (N, K), as :meth:`logits`."""
         softmax: NDArray[np.float32] = torch.from_numpy(self.logits(images, dataset)).softmax(1).numpy()
         return softmax
 

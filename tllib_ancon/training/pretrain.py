@@ -78,8 +78,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
 
 
 class SourceOnly(TrainingLoop):
-    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out, and
-    ``source.json`` the statistics of that model's outputs there."""
+    """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
 
     title = "source epoch"
 
@@ -141,8 +140,7 @@ Network = tuple[Any, AdversarialLoss]
 
 
 def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
-    """The classifier of TLLib's ``cdan.py`` and its loss with a domain discriminator; or that of ``mdd.py``, with its
-    adversarial head, and the margin disparity discrepancy.
+    """The classifier of TLLib's ``cdan.py`` or ``mdd.py``, and the adversarial loss.
 
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
     Algorithm for Domain Adaptation", ICML 2019.
@@ -156,9 +154,8 @@ def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: P
 
 
 class AdversarialTraining(TrainingLoop):
-    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains.
-    Nothing is selected: ``latest.pth`` is the model, with the toolkit's key names. Of many processes each computes the
-    loss of all processes' samples. Labels of the target, if it has any, are for the record alone."""
+    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains. Each
+    of many processes computes the loss of all samples."""
 
     options: PretrainConfig
     title = "source epoch"

@@ -72,8 +72,7 @@ LEARNING = ("loss", "threshold", "votes", "images_per_second")
 
 
 class Progress:
-    """What a user sees of a training: a bar and a line an epoch on standard error, by the main process, and a tracker.
-    ``verbose`` adds a line every ``print_freq`` steps, as TLLib's scripts print it."""
+    """A bar and a line an epoch on standard error, a line every ``print_freq`` steps if ``verbose``, and a tracker."""
 
     def __init__(self, quiet: bool = False, verbose: bool = False):
         self.quiet = quiet or not is_main()
@@ -125,8 +124,7 @@ def _row(first: str, cells: Iterable[str]) -> str:
 
 
 def result_summary(result: Mapping[str, Any]) -> str:
-    """The lines that an adaptation ends with, from its ``result.json``: indicators, the source model, the adapted model
-    and how many predictions changed. Accuracy and ECE are shown if the target has labels."""
+    """The lines that an adaptation ends with, from its ``result.json``."""
     name, held_out = result["criterion"], result["held_out"]
     start, adapted, last = result["start"], result["selected"], result["last"]
     lines, chosen, measures = assessing.before_adapting(result), "last", MEASURES

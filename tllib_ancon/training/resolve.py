@@ -91,8 +91,8 @@ def given_transforms(train: Transform | None, evaluation: Transform | None) -> G
 
 
 def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:
-    """Settings of a model and of the images that it knows: given, else recorded by the run that trained it, else
-    :data:`ASSUMED`. A contradiction is an error without ``override``."""
+    """Settings of a model and its images: given, else recorded by the run that trained it, else :data:`ASSUMED`. A
+    contradiction is an error without ``override``."""
     read, of_networks, settings = config.to_dict(), settings_of(ModelConfig), {}
     for name, field in of_networks.items():
         if start.is_whole and getattr(config, name) not in (field.default, start.checkpoint):
@@ -205,15 +205,13 @@ def resolve(
 
 
 def known_preprocessing(network: nn.Module | None, given: Given = None) -> Preprocessing | None:
-    """What the caller passes, else what the network's own metadata say."""
     if isinstance(given, Preprocessing):
         return given
     return None if network is None else preprocessing_of(network)
 
 
 def preprocessing_by(settings: Mapping[str, Any], known: Preprocessing | None) -> Preprocessing | None:
-    """The preprocessing of these settings without gaps, with what no setting decides of the network's own. None where
-    nothing tells mean and standard deviation."""
+    """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
     known = known or Preprocessing((), ())
     mean, std = settings.get("norm_mean") or known.mean, settings.get("norm_std") or known.std
     chosen = {name: settings[name] for name in OF_IMAGES if settings.get(name) is not None}

@@ -56,17 +56,13 @@ _read = partial(files.read_json, advice=f"; {ANEW}")
 class RunDirectory:
     """A run in a folder; the same settings resume it after a cut.
 
-    A training loop calls :meth:`begin`, then :meth:`resume`, then :meth:`save_epoch` after each epoch, :meth:`finish`
-    at the end and :meth:`close` whatever happened. What cannot be written is an error of the next call.
+    A training loop calls :meth:`begin`, :meth:`resume`, :meth:`save_epoch` after each epoch, :meth:`finish` at the end
+    and :meth:`close` whatever happened. What cannot be written is an error of the next call.
 
-    ``config.json`` holds every resolved setting, ``metrics.jsonl`` a line an epoch. ``result.json`` is written last and
-    marks a finished run. A copy of an epoch on the host is written while the next epoch is trained. An epoch counts
-    once ``checkpoints/state.pth`` is written, which holds the state of every process. The files that follow from it are
-    written after it, and by :meth:`resume` again. So they agree after any kill.
-
-    Of many processes each calls the same methods. The main process alone reads and writes; the others get what it read,
-    or its error.
-    """
+    ``result.json`` is written last and marks a finished run. A copy of an epoch is written while the next one is
+    trained. It counts once ``checkpoints/state.pth`` is written, with the state of every process. The files that follow
+    from it are written after it, and by :meth:`resume` again, so they agree after any kill. Of many processes the main
+    one reads and writes; the others get what it read, or its error."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -80,7 +76,6 @@ class RunDirectory:
     @property
     @on_main
     def finished(self) -> bool:
-        """Whether a run with its result is kept here."""
         return self._has(RESULT)
 
     def config(self) -> dict[str, Any]:
@@ -89,12 +84,10 @@ class RunDirectory:
         return _read(self.path / CONFIG)
 
     def known(self) -> dict[str, Any]:
-        """The recorded configuration; nothing where there is none yet."""
         return BEFORE_VIEWS | self.config() if self._has(CONFIG) else {}
 
     @on_main
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics of each epoch that is kept, oldest first."""
         path = self.path / METRICS
         return [_read(path, line) for line in path.read_bytes().splitlines()] if path.is_file() else []
 
@@ -110,9 +103,8 @@ class RunDirectory:
     def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
         """Claim the directory for a run with these settings: a new, an interrupted or a finished one. Returns warnings.
 
-        A run without a complete epoch is replaced. Otherwise other settings are an error, and so are missing or changed
-        files. ``overwrite`` starts anew, but resumes a run that the same settings began with ``overwrite``.
-        """
+        Other settings are an error once an epoch is complete, and so are missing or changed files. ``overwrite`` starts
+        anew, but resumes a run that the same settings began with ``overwrite``."""
         many = {"processes": processes.world_size()} if processes.world_size() > 1 else {}
         wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads(), **many}))
         overwrite = overwrite and not self._overwrites_already(wanted)
@@ -163,8 +155,7 @@ class RunDirectory:
 
     @on_main
     def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
-        """Store an epoch: ``metrics`` of all epochs so far, and whether its model is ``selected`` as the best so far.
-        Returns once the epoch before is written and this one is copied."""
+        """Store an epoch; returns once the epoch before is written and this one is copied."""
         self._written.result()
         state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._best_sha256}
         copied: dict[str, Any] = copy_to_cpu(state)
@@ -191,7 +182,6 @@ class RunDirectory:
 
     @on_main
     def load(self, name: str) -> dict[str, Any]:
-        """The weights of a checkpoint, such as ``best.pth``."""
         self._written.result()
         return read_weights(self.checkpoints / name)
 

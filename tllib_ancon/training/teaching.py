@@ -26,8 +26,7 @@ Labels = NDArray[np.int64]
 
 
 def certifying(recorded: Mapping[str, Any], count: int) -> Labels | None:
-    """Positions of the images that certify the run of this ``config.json``, among all ``count``. None if no label
-    trained it or its source model."""
+    """Positions of the images that certify the run of this ``config.json``; None if no label trained it."""
     taught = recorded.get("taught")
     return taught and np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
 
@@ -62,8 +61,7 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
 def taught_labels(
     config: AdaptConfig, images: Domain, answers: ArrayLike | str | Path | None, recorded: dict[str, Any]
 ) -> Labels:
-    """The (N,) labels that train the model, -1 for none. ``recorded``, which has those of the source model, gets their
-    record. ``answers`` is a file or an array."""
+    """The (N,) labels that train the model, -1 for none; ``recorded`` gets their record."""
     if config.teach is None or answers is None:
         raise UserError("`teach` and `answers` go together: labels of some images, and the fraction that teaches")
     before, drawn = recorded.get("taught"), {"teach": config.teach, "seed": config.seed}

@@ -51,7 +51,6 @@ class TrainedModel:
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the classes that are given or that the run recorded, in the order of the labels."""
         names: list[str] | None = self.names or self.recorded.get("inputs", {}).get("classes")
         return names
 
@@ -63,7 +62,6 @@ class TrainedModel:
 
     @property
     def statistics(self) -> SourceStatistics | None:
-        """What the run that trained the model kept of its source."""
         if self.run is None or Path(self.checkpoint).name != BEST or not (path := self.run / STATISTICS).is_file():
             return None
         with reading(path, "statistics of a source", "; remove it to continue without them"):
@@ -120,8 +118,7 @@ class TrainedModel:
 
 
 def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedModel:
-    """Find the model that settings name: of a checkpoint, a run, transformers or open_clip. The caller's ``network``
-    takes the weights of a checkpoint, if there is one."""
+    """Find the model that settings name, or the caller's ``network``, which takes the weights of a checkpoint."""
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
         for name in ("start", "checkpoint", "model"):
             if getattr(config, name, None) is not None:
@@ -137,8 +134,7 @@ def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedMod
 
 
 def find_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> TrainedModel:
-    """The trained model of a checkpoint or a run directory. ``model`` is the network, or names the function that
-    returns it, if no library can build it."""
+    """The trained model of a checkpoint or a run directory; ``model`` is its network, or names a function."""
     if checkpoint == IMAGENET:
         return TrainedModel(checkpoint)
     path = Path(checkpoint)
@@ -170,8 +166,7 @@ def _checkpoint_of(run: RunDirectory) -> Path:
 
 
 def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing | None) -> dict[str, Any]:
-    """Record of a whole network beside its weights: :func:`~tllib_ancon.models.networks.recipe_of`, head, shape of the
-    images, and preprocessing unless the user passed transforms."""
+    """Record of a whole network beside its weights: recipe, head, shape of the images, and its preprocessing."""
     return {
         **recipe_of(classifier, images),
         "head": classifier.head_name,
@@ -181,8 +176,7 @@ def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing
 
 
 def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domain:
-    """The target with as many classes as the model's head has, numbers in place of unknown names. Raises an error if
-    the model ``start`` was trained on other classes, or in another order."""
+    """The target with as many classes as the model's head. Other classes than those of ``start`` are an error."""
     if num_classes == 1:
         raise UserError(
             f"checkpoint {start.checkpoint} has one output, a logit for a sigmoid. Pass the network in Python, or "
@@ -208,7 +202,6 @@ def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domai
 
 
 def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the names and the bytes of tensors, whatever device they are on."""
     digest = hashlib.sha256()
     for name, tensor in state.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
