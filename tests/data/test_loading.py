@@ -1,6 +1,7 @@
 """Which images an epoch visits, in which order, with whose random numbers, and the processes that load them."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -119,6 +120,19 @@ def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers:
     assert len(loading_processes() - before) == workers
     later = ImageLoader(numbers(20), 5, pool)
     assert read(later) == read(loaders[0]) == list(range(90))
+
+
+def test_workers_end_when_asked_once_nothing_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[BaseProcess] = []
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # how long torch waits before it kills
+    monkeypatch.setattr(BaseProcess, "terminate", lambda self: killed.append(self) or self.kill())
+    before = loading_processes()
+    loaders = [ImageLoader(numbers(), 4, 2) for _ in range(2)]
+    assert [len(read(loader)) for loader in loaders] == [90, 90]
+    loaders[0].itself = loaders[0]  # only the garbage collector finds it
+    loaders.clear()
+    gc.collect()
+    assert (loading_processes() - before, killed) == (set(), [])
 
 
 def test_two_loaders_at_once() -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -190,13 +191,16 @@ class WorkerPool:
         self.workers = workers
         self.datasets: list[Dataset[Any]] = []
         self.asked: Iterator[tuple[int, list[int]]] = iter(())  # number of a dataset and the keys of each batch
-        self._loader: DataLoader[Any] | None = None
+        self._loader: list[DataLoader[Any]] = []  # none or one
+        # in a reference cycle, the garbage collector would close the queues before the workers can be asked to end
+        weakref.finalize(self, self._loader.clear)
         self._mapped: dict[int, Any] = {}  # memory in which workers laid batches; else mapped again for each
 
     def add(self, dataset: Dataset[Any]) -> int:
         """Register what will be read, and tell its number; workers that run already are started again."""
         self.datasets.append(dataset)
-        self._loader, self._mapped = None, {}
+        self._loader.clear()
+        self._mapped.clear()
         return len(self.datasets) - 1
 
     def __iter__(self) -> Iterator[tuple[int, list[int]]]:
@@ -208,10 +212,10 @@ class WorkerPool:
         if self.workers == 0:
             yield from map(_Batches(self.datasets).__getitem__, mine)
             return
-        if self._loader is None:
-            self._loader = self._start()
+        if not self._loader:
+            self._loader.append(self._start())
         try:
-            for batch in _running(self._loader):
+            for batch in _running(self._loader[0]):
                 if self.asked is not mine:
                     raise RuntimeError("two loaders read through the same workers at once; give each its own")
                 for part in batch:
@@ -220,14 +224,14 @@ class WorkerPool:
                         self._mapped[storage.data_ptr()] = storage
                 yield batch
         except WorkersLost:
-            self._loader = None
+            self._loader.clear()
             raise
 
     def _start(self) -> DataLoader[Any]:
         return DataLoader(
             _Batches(self.datasets),
             batch_size=None,
-            sampler=self,
+            sampler=weakref.proxy(self),
             num_workers=self.workers,
             worker_init_fn=live_as_parent_does,
             prefetch_factor=PREFETCHED,
