@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from tllib_ancon import methods
@@ -22,6 +22,7 @@ from tllib_ancon.shared_settings import (
     RATES,
     Count,
     DataConfig,
+    File,
     Fraction,
     ImageConfig,
     ModelConfig,
@@ -48,7 +49,6 @@ CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
 """The criteria that a run records for every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
 
 STANDARD_OUTPUT = "-"
-"""The file name of standard output."""
 
 
 class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
@@ -98,9 +98,6 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
 
     def __init__(self, **given: Any) -> None:
         method = given.get("method") or "erm"
-        trainings = get_args(PretrainConfig.model_fields["method"].annotation)
-        if method not in trainings:
-            raise unknown_name("pre-training method", str(method), trainings)
         given = {name: value for name, value in given.items() if value is not None}
         defaults: dict[str, Any] = {}
         for name, by_method in _defaults_by_method().items():
@@ -249,16 +246,15 @@ class PredictionsConfig(PredictConfig):
 class AssessConfig(PredictConfig):
     """Which model is assessed on which images."""
 
-    model_config = ConfigDict(populate_by_name=True)
     FLAG = Flag(group="labels", common=True)
 
     checkpoint: Annotated[str | None, Flag(metavar="MODEL_OR_RUN", group="model", common=True)] = None
     """the model: a checkpoint, or the run directory that holds it"""
     root: Annotated[str | None, Flag(group="images", common=True)] = None
     """folder of images or an image list, or with --data and --target the folder of a dataset"""
-    questions: Annotated[str | None, Flag(metavar="FILE")] = None
+    questions: File = None
     """CSV file to write, with the images to label in their order"""
-    answers: Annotated[str | None, Flag(metavar="FILE")] = None
+    answers: File = None
     """CSV file with path,class on each line, of the first images in that order; cannot tell counts as wrong"""
     delta: float = Field(0.05, gt=0, lt=1)
     """probability that the interval from labels ever misses"""

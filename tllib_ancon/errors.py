@@ -20,7 +20,6 @@ DEVICE = (
 )
 """Which device is used; no setting chooses it."""
 
-
 REMOVED = {
     "run": "use pretrain, then adapt",
     "average_last": "it showed no gain; leave it out",

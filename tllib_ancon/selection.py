@@ -112,10 +112,7 @@ CRITERIA = {
     "corr_c": Criterion(corr_c, -1),
     "mean_entropy": Criterion(mean_entropy, -1),
 }
-"""Criteria that an adaptation computes after each epoch, by name."""
-
-PAPER_CRITERIA = tuple(CRITERIA)
-"""InfoMax, Corr-C and Ent, the last as its source defines it."""
+"""Criteria that an adaptation computes after each epoch, by name: the paper's InfoMax, Corr-C and Ent."""
 
 
 def score_all(probabilities: Tensor) -> dict[str, float]:

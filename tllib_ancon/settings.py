@@ -75,7 +75,12 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(
-        strict=True, allow_inf_nan=False, frozen=True, extra="forbid", use_attribute_docstrings=True
+        strict=True,
+        allow_inf_nan=False,
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        use_attribute_docstrings=True,
     )
     FLAG: ClassVar[Flag] = Flag()
 
@@ -109,7 +114,7 @@ class Settings(BaseModel):
         return self.model_dump(mode="json", warnings=False)
 
 
-def settings_class(name: str, *bases: type[Any], **fields: Any) -> Any:
+def settings_class(name: str, *bases: type[Any], **fields: Any) -> type[Any]:
     """A class of settings that no file defines, so that pydantic need not look for its docstrings."""
     without = {"use_attribute_docstrings": False}
     return create_model(name, __base__=bases or Settings, __cls_kwargs__=without, **fields)

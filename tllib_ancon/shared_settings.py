@@ -21,6 +21,7 @@ Threads = Annotated[int, Interval(ge=1, le=4096)]
 Pixels = Annotated[int, Interval(ge=1, le=16_384)]
 Width = Annotated[int, Interval(ge=1, le=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
+File = Annotated[str | None, Flag(metavar="FILE")]
 
 
 class DataConfig(Settings):
@@ -38,7 +39,7 @@ class DataConfig(Settings):
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
     """names of the target domains"""
-    subset: Annotated[str | None, Flag(metavar="FILE")] = None
+    subset: File = None
     """use only the images of ImageNetC that this file lists, class/name on each line; by default all"""
     num_classes: Annotated[Width | None, Flag(metavar="K")] = None
     """number of classes of an ImageList without image_list/classes.txt"""
@@ -80,7 +81,7 @@ class ModelConfig(Settings):
     """leave out the pooling after the backbone; by default as in the model's run"""
     scratch: bool = False
     """start without pre-trained weights; the backbone then learns at the full rate"""
-    pretrained_weights: Annotated[str | None, Flag(metavar="FILE")] = None
+    pretrained_weights: File = None
     """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
 
 
@@ -157,7 +158,7 @@ class StartConfig(NetworkConfig):
     head"""
     override: bool = False
     """accept settings of the model and its images that contradict the run that trained it"""
-    class_names: Annotated[str | None, Flag(metavar="FILE")] = None
+    class_names: File = None
     """Names of the model's classes, one on each line, in the order of the labels. Needed for open_clip:NAME. Default:
     from the model's run or hf:NAME."""
     views: Annotated[Literal[1, 2], Flag(group="images")] = UNREAD

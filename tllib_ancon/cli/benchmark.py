@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge
 from pydantic import Field
 
 from tllib_ancon import methods
@@ -21,6 +20,7 @@ from tllib_ancon.paper import plan as plans
 from tllib_ancon.paper.local import RECORD, EngineConfig, Local, finished, shares, visible_gpus
 from tllib_ancon.paper.plan import Plan, Run
 from tllib_ancon.settings import Flag
+from tllib_ancon.shared_settings import Seed
 from tllib_ancon.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_json
 
@@ -41,7 +41,7 @@ class BenchmarkConfig(EngineConfig):
     """methods to run; by default those of the plan"""
     pairs: Annotated[tuple[str, ...], Flag(metavar="PAIR")] = ()
     """pairs of domains to run: names, patterns ('A-*', '*/5') or groups of the plan; by default all"""
-    seeds: tuple[Annotated[int, Ge(0)], ...] = ()
+    seeds: tuple[Seed, ...] = ()
     """seeds to run; by default those of the plan, 0 1 2"""
     dry_run: bool = False
     """check the data, show the plan, and run nothing"""

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
@@ -33,7 +32,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.shared_settings import Count, DataConfig
+from tllib_ancon.shared_settings import Count, DataConfig, Seed
 from tllib_ancon.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
@@ -163,7 +162,6 @@ def certify(config: CertifyConfig) -> None:
 class CheckConfig(DataConfig):
     """Which dataset is looked at."""
 
-    model_config = ConfigDict(populate_by_name=True)
     FLAG = Flag(group="options", common=True)
 
     target: Annotated[tuple[str, ...], Flag("-t", group="domains", common=True)] = ()
@@ -208,7 +206,6 @@ def check(config: CheckConfig) -> int:
 class EvaluateConfig(PredictConfig):
     """Which checkpoint is scored on which images."""
 
-    model_config = ConfigDict(populate_by_name=True)
     FLAG = Flag(group="options", common=True)
 
     per_class_eval: bool = False
@@ -239,8 +236,7 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
         print(f"ECE (15 bins)        {scores['ece']:.4f}")
     print(f"scores without labels, over all {scores['images']} images:")
     for name in CRITERIA:
-        if name in scores:
-            print(f"{name:<20} {scores[name]:.4f}")
+        print(f"{name:<20} {scores[name]:.4f}")
     if "source_accuracy" in scores:
         from tllib_ancon.training.evaluate import source_line
 
@@ -280,7 +276,7 @@ class DemoConfig(Settings):
 
     out: Annotated[str, Flag(metavar="DIR")] = "ancon-demo"
     """folder of the data, the runs and the results"""
-    seeds: tuple[Annotated[int, Ge(0)], ...] = ()
+    seeds: tuple[Seed, ...] = ()
     """seeds, each with a source model of its own; by default 0, with --full 0 1 2 3 4"""
     source_epochs: int = Field(10, ge=1)
     """passes over the images for each source model"""

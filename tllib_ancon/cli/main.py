@@ -52,7 +52,6 @@ EPILOGS = {
 """What stands at the end of a help text."""
 
 IN_MANY_PROCESSES = ("adapt", "pretrain", "evaluate", "predict")
-"""The commands that divide their work over processes."""
 
 AGAIN = "give the same command again"
 

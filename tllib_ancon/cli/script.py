@@ -30,7 +30,6 @@ that ends it."""
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
 
-
 OF_THE_SCRIPT = (*NEEDED, "source", *settings_of(StartConfig))
 """Settings of the adaptation that the script's arguments and its checkpoint decide."""
 

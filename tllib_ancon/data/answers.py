@@ -17,7 +17,6 @@ ANOTHER: Literal["another"] = "another"
 CANNOT_TELL: Literal["cannot tell"] = "cannot tell"
 
 COLUMNS = ["path", "class"]
-"""Of a CSV file of answers."""
 
 
 def opaque(name: str) -> str:

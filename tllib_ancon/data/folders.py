@@ -24,7 +24,6 @@ ROOT = "."
 """The domain that is the dataset's root itself."""
 
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".jp2")
-"""Of images."""
 
 
 class Tree:

@@ -19,7 +19,6 @@ from tllib_ancon.data.images import IMAGE_NAMES, Images, decode, load_image
 from tllib_ancon.errors import UserError, one_line, reading, unknown_name
 
 HUGGING_FACE = "hf:"
-"""Beginning of the name of a Hugging Face dataset."""
 
 LABEL_NAMES = ("label", "labels")
 

@@ -37,7 +37,6 @@ class Table:
 
 
 TLLIB = {name: Table(**entry) for name, entry in json.loads(Path(__file__).with_name("tllib.json").read_text()).items()}
-"""Datasets of TLLib."""
 
 
 def read_class_names(file: Path) -> list[str]:

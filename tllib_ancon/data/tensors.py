@@ -74,7 +74,8 @@ class Layout:
         return arrays | {key: arrays[key].int().view(torch.float32) for key in self.floats}
 
     def pack(self, arrays: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat([_as_integers(arrays[key]).flatten(1) for key in self.shapes], 1)
+        rows = (arrays[key].flatten(1) for key in self.shapes)
+        return torch.cat([(r.float().view(torch.int32) if r.is_floating_point() else r).long() for r in rows], 1)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         packed = len(args) == 1 and isinstance(args[0], Tensor) and args[0].dtype == torch.int64 and args[0].ndim == 2
@@ -109,10 +110,6 @@ def require_finite(rows: Tensor, name: str, positions: Positions) -> None:
     if bad:
         some = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)
         raise UserError(f"{name}: NaN or infinity in {len(bad)} rows ({some}); remove them or fill them in")
-
-
-def _as_integers(values: Tensor) -> Tensor:
-    return values.float().view(torch.int32).long() if values.is_floating_point() else values.long()
 
 
 def rows_of(data: Any, name: str) -> Images | None:

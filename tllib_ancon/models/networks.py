@@ -46,7 +46,6 @@ OWN = "python"
 """The library of a network that no known one builds: its weights alone are kept."""
 
 Recipe = dict[str, Any]
-"""``library``, ``name`` and ``options``, as JSON."""
 
 HEADLESS: dict[str, tuple[int, int | None]] = {
     "small_cnn": (3, None),

@@ -147,7 +147,7 @@ class Local(Engine):
     def start(self, title: str, run: Run) -> Command:
         self.say(title)
         command = Command(run, self.out, self.free[0])
-        self.free.pop(0)
+        del self.free[0]
         return command
 
     def ended(self, running: Mapping[str, Command]) -> dict[str, str | None]:

@@ -20,7 +20,6 @@ from tllib_ancon.settings import Settings, settings_of
 PLANS = Path(__file__).with_name("plans")
 
 Given = Mapping[str, Any]
-"""Settings by name."""
 
 DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
 """Settings that are decided for each run, beside where it starts."""

@@ -166,9 +166,8 @@ def nodes(alive: bool = False) -> list[dict[str, Any]]:
 
 
 def called(node: dict[str, Any]) -> str:
-    given: str = node["NodeName"]
-    host: str = node["NodeManagerHostname"]
-    return host if given == node["NodeManagerAddress"] else given
+    is_unnamed = node["NodeName"] == node["NodeManagerAddress"]
+    return str(node["NodeManagerHostname" if is_unnamed else "NodeName"])
 
 
 def check_shared(root: str, out: Path) -> None:

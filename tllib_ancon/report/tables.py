@@ -12,7 +12,7 @@ import pandas as pd
 from tllib_ancon.evaluation import NUM_BINS
 from tllib_ancon.paper.numbers import Row, mean_corruption_error
 from tllib_ancon.report.runs import PLACE, ROW, compared_everywhere, label
-from tllib_ancon.selection import CRITERIA, PAPER_CRITERIA, best_epoch
+from tllib_ancon.selection import CRITERIA, best_epoch
 
 PAPER_SEEDS = 3
 AVERAGE = "average"
@@ -151,9 +151,7 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
     scored = compared_everywhere(runs[runs.metrics.map(len) > 2])
     found = [[chosen(metrics[1:], name) for name in CRITERIA] for metrics in scored.metrics]
     accuracies = pd.DataFrame(found, scored.index, list(CRITERIA), float)
-    paper = accuracies[list(PAPER_CRITERIA)]
-    accuracies.insert(len(PAPER_CRITERIA), LARGEST_CHANGE, paper.max(axis=1, skipna=False) - paper.min(axis=1))
-    return accuracies
+    return accuracies.assign(**{LARGEST_CHANGE: accuracies.max(axis=1, skipna=False) - accuracies.min(axis=1)})
 
 
 def selection_table(runs: pd.DataFrame) -> Table | None:
@@ -163,7 +161,7 @@ def selection_table(runs: pd.DataFrame) -> Table | None:
         return None
     notes = ["mean over the pairs and seeds that every method has"]
     if LARGEST_CHANGE in found:
-        paper = ", ".join(PAPER_CRITERIA)
+        paper = ", ".join(CRITERIA)
         notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {paper}")
     means = found.groupby(runs.method, sort=False).mean()
     cells = pd.concat({"measured": shown(means, "{:.2f}")})

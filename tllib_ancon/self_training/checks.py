@@ -19,7 +19,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Size = Annotated[int, Ge(1)]
-"""A number of samples, classes or features."""
 Share = Annotated[float, Ge(0), Le(1)]
 
 
@@ -49,8 +48,7 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache
     def arguments() -> type[Settings]:
-        made: type[Settings] = settings_class("Arguments", **annotated(function))
-        return made
+        return settings_class("Arguments", **annotated(function))
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> R:

@@ -26,7 +26,6 @@ INSTALL = {
     'c4aa59eb565650a552b809411601d0589efbbfe4"',
     "dalib": "pip install dalib==0.2 prettytable qpsolvers",
 }
-"""How to install a toolkit."""
 
 RUNNING_SCRIPT = "tllib_ancon.toolkit.running_script"
 """Module name of the script that :mod:`~tllib_ancon.toolkit.script` runs: the file ``sys.argv[0]``."""
@@ -49,9 +48,6 @@ def is_installed(name: str) -> bool:
     """Whether ``import name`` finds a package; a folder of that name without ``__init__.py`` is none."""
     spec = find_spec(name)
     return spec is not None and spec.origin is not None
-
-
-# The shims
 
 
 @contextmanager
@@ -141,9 +137,6 @@ _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "dalib": _names_back,
 }
 """Module -> what happens around its execution."""
-
-
-# The hook
 
 
 class _Finder:

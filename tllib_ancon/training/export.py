@@ -23,7 +23,6 @@ from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predictor import Predictor
 
 METADATA = "metadata.json"
-"""Name of the entry with the metadata in a file of ``torch.export``."""
 
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:

@@ -28,7 +28,6 @@ NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 SOURCE_WEIGHT = 0.01
 """Of the source model's parameters after each step of ROID."""
 DECAY = 0.9
-"""Of the moving average of predictions."""
 LARGEST_WEIGHT = 3.0
 
 

@@ -28,7 +28,7 @@ from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
 from tllib_ancon.text import say
 from tllib_ancon.training.resolve import ASSUMED, of_the_model
-from tllib_ancon.training.run import BEST, CONFIG, LATEST, STATISTICS, RunDirectory
+from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,10 @@ def find_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> Tr
     if not path.exists():
         raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
     if path.is_dir():
-        path = _checkpoint_of(RunDirectory(path))
+        kept = [file for name in (BEST, LATEST) if (file := path / CHECKPOINTS / name).is_file()]
+        if not kept:
+            raise UserError(f"{path} holds no checkpoint; give a checkpoint or a run directory")
+        path = kept[0]
     run = path.resolve().parent.parent
     start = TrainedModel(str(path), given=imported(model) if isinstance(model, str) else model)
     if (run / CONFIG).is_file():
@@ -152,17 +155,6 @@ def find_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> Tr
             "`model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
         )
     return start
-
-
-def _checkpoint_of(run: RunDirectory) -> Path:
-    """The checkpoint of a run, or of its last stage: the selected one, where one was selected."""
-    for name in (BEST, LATEST):
-        if (run.checkpoints / name).is_file():
-            return run.checkpoints / name
-    for stage in ("adapt", "pretrain"):
-        if (run.path / stage / CONFIG).is_file():
-            return _checkpoint_of(RunDirectory(run.path / stage))
-    raise UserError(f"{run.path} holds no checkpoint; give a checkpoint or a run directory")
 
 
 def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing | None) -> dict[str, Any]:
