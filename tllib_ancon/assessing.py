@@ -81,8 +81,8 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
     squares = (here - 1) * given.var(0, ddof=1) + (there - 1) * np.square(source.feature_deviations)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(squares / (here + there - 2) * (1 / here + 1 / there))
-        found = 2 * stdtr(here + there - 2, -np.abs(given.mean(0) - source.feature_means) / error)
-    return float(min(1.0, np.nan_to_num(found, nan=1.0).min() * found.size))  # NaN: constant on both
+        p_values = 2 * stdtr(here + there - 2, -np.abs(given.mean(0) - source.feature_means) / error)
+    return float(min(1.0, np.nan_to_num(p_values, nan=1.0).min() * p_values.size))  # NaN: constant on both
 
 
 def indicators(

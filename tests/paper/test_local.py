@@ -1,4 +1,4 @@
-"""The runs of a plan on this machine: in which order, with which shares, and what becomes of them."""
+"""The runs of a plan on this machine: in which order, with which environments, and what becomes of them."""
 
 import errno
 import multiprocessing
@@ -23,7 +23,7 @@ from tests.in_this_process import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.paper import local
-from tllib_ancon.paper.local import LOG, Command, EngineConfig, Local, finished, shares, visible_gpus
+from tllib_ancon.paper.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.paper.plan import Run
 from tllib_ancon.training.files import lock_folder
 
@@ -34,8 +34,8 @@ ADAPTATIONS = [
 EIGHT = [str(number) for number in range(8)]
 
 
-def execute(runs: Sequence[Run], out: Path, shares=({},), say=print) -> dict[str, str]:
-    return Local(shares).execute(runs, ".", out, say)
+def execute(runs: Sequence[Run], out: Path, environments=({},), say=print) -> dict[str, str]:
+    return Local(environments).execute(runs, ".", out, say)
 
 
 class Commands(list):
@@ -187,7 +187,7 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, m
     ],
 )
 def test_each_run_has_gpus_and_threads_of_its_own(settings, visible: list[str], expected: list[str | None]) -> None:
-    found = shares(EngineConfig(**settings), visible, cores=16)
+    found = environments(EngineConfig(**settings), visible, cores=16)
     assert [share.get("CUDA_VISIBLE_DEVICES") for share in found] == expected
     assert {share["OMP_NUM_THREADS"] for share in found} == {str(settings.get("cpus_per_run", 1))}
 
@@ -195,7 +195,7 @@ def test_each_run_has_gpus_and_threads_of_its_own(settings, visible: list[str], 
 @pytest.mark.parametrize(("settings", "gpus", "message"), REFUSED["engines"])
 def test_settings_that_are_refused(settings, gpus: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        shares(EngineConfig(**settings), EIGHT[:gpus], 16)
+        environments(EngineConfig(**settings), EIGHT[:gpus], 16)
 
 
 def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,12 +141,12 @@ def state_of(session: Session) -> dict[str, Any]:
     if question is not None:
         options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]
         options += [{"answer": ANOTHER, "text": "Another class"}, {"answer": CANNOT_TELL, "text": "Cannot tell"}]
-    found = {"verdict": session.test.verdict, "words": in_words(session.certificate)} if question is None else {}
+    outcome = {"verdict": session.test.verdict, "words": in_words(session.certificate)} if question is None else {}
     return {
         "answered": len(session.answers),
         "image": None if question is None else len(session.answers),
         "total": len(session),
         "options": options,
         "last": session.described(session.answers[-1]) if session.answers else None,
-        **found,
+        **outcome,
     }

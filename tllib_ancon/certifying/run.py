@@ -237,12 +237,12 @@ class ModelPair:
         files = (file if file == IMAGENET else sha256(Path(file).resolve()) for file in self.checkpoints.values())
         origin = np.array([*files, hashlib.sha256(names).hexdigest()])
         path = self.directory.path / FILE
-        kept = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
-        if {*kept} != {"origin", *self.checkpoints} or not np.array_equal(kept["origin"], origin):
+        cached = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
+        if {*cached} != {"origin", *self.checkpoints} or not np.array_equal(cached["origin"], origin):
             logits = {which: self.predictor(which).logits(self.images) for which in self.checkpoints}
-            kept = {"origin": origin, **{which: rows.argmax(1) for which, rows in logits.items()}}
-            write_arrays(path, kept)
-        return [kept[which] for which in self.checkpoints]
+            cached = {"origin": origin, **{which: rows.argmax(1) for which, rows in logits.items()}}
+            write_arrays(path, cached)
+        return [cached[which] for which in self.checkpoints]
 
     def predictor(self, which: str) -> Predictor:
         config = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)

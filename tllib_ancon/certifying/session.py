@@ -301,8 +301,8 @@ class Session(Shown):
         seen: dict[str, Any] = {"decisive": decisive, "outcomes": outcomes, "side": self.side}
         median, ninetieth = labels_needed(favouring, *population, self.delta, self.margin, **seen)
         gain = (2 * favouring - 1) * decisive * population[0] / population[1]
-        found = {"favouring": favouring, "decisive": decisive, "gain": gain}
-        return {**found, "median": median, "ninetieth_percentile": ninetieth}
+        row = {"favouring": favouring, "decisive": decisive, "gain": gain}
+        return {**row, "median": median, "ninetieth_percentile": ninetieth}
 
     def __repr__(self) -> str:
         return "\n".join(in_words(self.certificate))

@@ -17,7 +17,7 @@ from tllib_ancon import methods
 from tllib_ancon.cli.commands import Command
 from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.local import RECORD, EngineConfig, Local, finished, shares, visible_gpus
+from tllib_ancon.paper.local import RECORD, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.paper.plan import Plan, Run
 from tllib_ancon.settings import Flag
 from tllib_ancon.shared_settings import Seed
@@ -73,7 +73,7 @@ def benchmark(config: BenchmarkConfig) -> int:
 
 def started(config: EngineConfig) -> AbstractContextManager[Any]:
     if config.engine == "local":
-        return nullcontext(Local(shares(config, visible_gpus(), os.cpu_count() or 1)))
+        return nullcontext(Local(environments(config, visible_gpus(), os.cpu_count() or 1)))
     try:
         from tllib_ancon.paper.ray import connected
     except ModuleNotFoundError as error:

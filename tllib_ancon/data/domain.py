@@ -149,18 +149,3 @@ def require_same_order(here: Mapping[str, int], there: Mapping[str, int], name: 
             f"the class orders differ: {folder!r} has label {here[folder]} in {name} and {there[folder]} in {other} "
             f"({len(differing)} classes differ); give every list the same labels"
         )
-
-
-def record_of(*domains: Domain) -> dict[str, Any]:
-    """What ``config.json`` records of images: a run continues on the same ones alone."""
-    first = domains[0]
-    for domain in domains:
-        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
-    return {
-        "classes": list(first.classes),
-        "class_folders": first.class_folders,
-        "images": {
-            domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
-            for domain in domains
-        },
-    }

@@ -169,8 +169,8 @@ def missing_dataset(root: str | Path) -> UserError:
 
 def default_resizing(dataset: str | None) -> str:
     """TLLib's square for its lists and layouts; folders, ``hf:NAME`` and Python objects keep the aspect ratio."""
-    kept = not dataset or dataset in (IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
-    return KEEP_RATIO if kept else "default"
+    keeps_ratio = not dataset or dataset in (IMAGE_FOLDER, FOLDER) or dataset.startswith(HUGGING_FACE)
+    return KEEP_RATIO if keeps_ratio else "default"
 
 
 def require_files(domain: Domain) -> Domain:

@@ -217,8 +217,8 @@ def as_classifier(
     if head is not None and not calls.get(head):
         raise UserError(f"the model does not call its module {head} on (B, D); `head` must name one after pooling")
     known = ((name, *call) for name, call in calls.items() if call is not None)
-    found = next(((name, width) for name, width, output in known if head or _same_classes(output, logits)), None)
-    return NetworkClassifier(model, logits.shape[1], found, finetune)
+    chosen_head = next(((name, width) for name, width, output in known if head or _same_classes(output, logits)), None)
+    return NetworkClassifier(model, logits.shape[1], chosen_head, finetune)
 
 
 def _same_classes(one: Tensor, other: Tensor) -> bool:

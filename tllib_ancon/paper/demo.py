@@ -14,7 +14,7 @@ import pandas as pd
 
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper.local import EngineConfig, Local, shares, visible_gpus
+from tllib_ancon.paper.local import EngineConfig, Local, environments, visible_gpus
 from tllib_ancon.paper.plan import Run
 from tllib_ancon.training.run import RunDirectory
 
@@ -80,7 +80,7 @@ class Demo:
     def run(self, say: Callable[[str], None]) -> None:
         """Make every run that is not finished. After a signal (:class:`Interrupted`) the same command continues."""
         say(f"{len(self.runs())} runs on digits that come with the packages, about ten seconds of a core each")
-        engine = Local(shares(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
+        engine = Local(environments(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
         for run, reason in engine.execute(self.runs(), str(self.out / "data"), self.out, say).items():
             raise UserError(f"{run}: {reason}; give the same command again to try it once more")
 

@@ -140,9 +140,9 @@ class Command:
 class Local(Engine):
     """Makes as many runs at a time as there are shares of this machine, which are environment variables of a run."""
 
-    def __init__(self, shares: Sequence[Environment]):
-        self.most_started = len(shares)
-        self.free = list(shares)
+    def __init__(self, environments: Sequence[Environment]):
+        self.most_started = len(environments)
+        self.free = list(environments)
 
     def start(self, title: str, run: Run) -> Command:
         self.say(title)
@@ -168,7 +168,7 @@ class Local(Engine):
                 command.process.wait()
 
 
-def shares(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
+def environments(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
     """Environment variables of each concurrent run, for these cores and GPUs (named as in ``CUDA_VISIBLE_DEVICES``)."""
     threads = {"OMP_NUM_THREADS": str(config.cpus_per_run)}
     per_run = config.gpus_per_run

@@ -73,8 +73,8 @@ def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()
         else:
             part["value"] = quantity.unit * runs[prefix + quantity.name]
         parts.append(part)
-    found = pd.concat(parts).sort_values("start", kind="stable").dropna(subset="value").astype({"value": float})
-    return found.groupby([*ROW, *PLACE], sort=False).value.last()
+    numbers = pd.concat(parts).sort_values("start", kind="stable").dropna(subset="value").astype({"value": float})
+    return numbers.groupby([*ROW, *PLACE], sort=False).value.last()
 
 
 def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:

@@ -198,8 +198,8 @@ class Weighting(FixedPrecision):
             entropy: Tensor = torch.special.entr(probabilities).sum(1)
             return entropy.neg().exp().masked_fill(~usable, 0)
         if self.scheme == "quantile":
-            found = processes.gather(confidence.masked_fill(~usable, torch.nan)).nanquantile(self.quantile)
-            self.threshold.copy_(torch.where(found.isnan(), self.threshold, found))
+            quantile = processes.gather(confidence.masked_fill(~usable, torch.nan)).nanquantile(self.quantile)
+            self.threshold.copy_(torch.where(quantile.isnan(), self.threshold, quantile))
             return (confidence >= self.threshold) & usable
         threshold, count = self.threshold, processes.total(usable.sum())
         mean = torch.where(count > 0, processes.total(confidence.sum()) / count, threshold)

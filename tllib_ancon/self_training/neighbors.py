@@ -32,7 +32,7 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor) -> Tensor:
     lie in the k blocks of 64 with the largest maxima."""
     at_a_time = max(1, BUDGET // (queries.element_size() * len(bank)))
     padded = len(bank) + -len(bank) % BLOCK
-    found = []
+    best = []
     for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(own, at_a_time), strict=True):
         products = queries.new_empty(len(rows), padded)
         torch.mm(rows, bank.T, out=products[:, : len(bank)])  # with out=, autocast leaves it alone
@@ -41,8 +41,8 @@ def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor) -> Tensor:
         best_blocks = blocks.amax(2).topk(min(k, blocks.shape[1]), sorted=False).indices  # only these are sorted
         candidates = blocks.gather(1, best_blocks.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
         positions = candidates.topk(k).indices
-        found.append(best_blocks.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK)
-    return torch.cat(found)
+        best.append(best_blocks.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK)
+    return torch.cat(best)
 
 
 def nearest_two_fold(indices: Tensor, bank: Tensor, k: int, expanded: int) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tllib_ancon.config import AdaptConfig, CertifyConfig
-from tllib_ancon.data.domain import Domain, record_of
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.tensors import Mapped
@@ -36,7 +36,7 @@ from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
 from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
-from tllib_ancon.training.trained import find, network_record, sha256_of_tensors, with_classes
+from tllib_ancon.training.trained import find, network_record, record_of, sha256_of_tensors, with_classes
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -80,11 +80,11 @@ class AdaptationResult(Shown):
         from tllib_ancon.certifying.run import ModelPair, certify, known  # which few who adapt need
 
         source, images, transform = self._origin
-        kept = certifying(self._recorded, len(images))
-        if labels is not None and kept is not None:
-            labels = np.asarray(labels)[kept]
+        unseen = certifying(self._recorded, len(images))
+        if labels is not None and unseen is not None:
+            labels = np.asarray(labels)[unseen]
         if self.config.log is None:
-            images = images if kept is None else images.subset(kept)
+            images = images if unseen is None else images.subset(unseen)
             if source is None:
                 source = find(self.config).load(self.config).to(devices.device())
             views = 1 if self.config.no_hflip else self.config.views
@@ -100,8 +100,8 @@ class AdaptationResult(Shown):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as its own library does, by ``save_pretrained`` of transformers or PyTorchModelHubMixin or by
         timm, with a model card: the run's ``README.md``, or one made of the numbers here."""
-        kept = None if self.config.log is None else Path(self.config.log, CARD)
-        card = card_of(self._recorded, self.summary, None) if kept is None else kept.read_bytes().decode()
+        file = None if self.config.log is None else Path(self.config.log, CARD)
+        card = card_of(self._recorded, self.summary, None) if file is None else file.read_bytes().decode()
         save(self.model, card, Path(folder))
 
     def push_to_hub(
@@ -240,13 +240,13 @@ def adapt(
         adapted = adaptation.adapted()
         if run is not None:
             write_card(run, summary)
-    own = None if start.checkpoint else start.given
-    if own is not None:  # weights come back in the types in which they were given, and what was frozen is
-        tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, own))
+    given_network = None if start.checkpoint else start.given
+    if given_network is not None:  # weights come back in the types in which they were given, and what was frozen is
+        tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, given_network))
         for tensor, given_tensor in zip(tensors, like, strict=True):
             tensor.data = tensor.data.to(given_tensor.dtype)
             tensor.requires_grad_(given_tensor.requires_grad)
-    origin = (own, target, transforms.evaluation)
+    origin = (given_network, target, transforms.evaluation)
     return AdaptationResult(
         adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
     )

@@ -178,10 +178,10 @@ class Passes:
         """In this order."""
         images = UnlabelledImages(domain, self.transform)
         loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
-        found = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)
-        if not found.logits.isfinite().all():
+        predictions = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)
+        if not predictions.logits.isfinite().all():
             raise UserError("the model's logits are not finite: its weights are damaged. Give another checkpoint")
-        return found
+        return predictions
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:
         """Predicted classes with half of the domain's batch-norm statistics."""

@@ -35,13 +35,13 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         if key in start and key in selected
     ]
     result = partial(huggingface_hub.EvalResult, "image-classification", dataset, dataset)
-    found = [result(key, selected[key]) for key in MEASURES if key in selected]
+    results = [result(key, selected[key]) for key in MEASURES if key in selected]
     data = huggingface_hub.ModelCardData(
         library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
         pipeline_tag="image-classification",
         tags=["domain-adaptation", "anchored-confidence"],
         model_name=yaml(title),
-        eval_results=found or None,
+        eval_results=results or None,
     )
     settings = {key: recorded[key] for key in (*SETTINGS, *methods.settings(recorded["method"])) if key in recorded}
     labels = f"by labels of {summary['taught']} of them" if "taught" in summary else "without labels"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tllib_ancon import processes, selection
 from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.config import PretrainConfig
-from tllib_ancon.data.domain import Domain, record_of
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier, shot_classifier
@@ -27,7 +27,7 @@ from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statisti
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transforms, of_the_model, resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.trained import TrainedModel, record_of
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:

@@ -159,8 +159,8 @@ def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
         raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
     folder = run / "track"
     folder.mkdir(parents=True, exist_ok=True)
-    found = tracking.LOGGER_TYPE_TO_CLASS[name](run.name, **{"dir" if name == "wandb" else "logging_dir": str(folder)})
-    getattr(found, "start", lambda: None)()  # older versions of Accelerate start it at once
+    made = tracking.LOGGER_TYPE_TO_CLASS[name](run.name, **{"dir" if name == "wandb" else "logging_dir": str(folder)})
+    getattr(made, "start", lambda: None)()  # older versions of Accelerate start it at once
     plain = int | float | str | bool
-    found.store_init_configuration({key: one if isinstance(one, plain) else str(one) for key, one in settings.items()})
-    return found
+    made.store_init_configuration({key: one if isinstance(one, plain) else str(one) for key, one in settings.items()})
+    return made

@@ -167,6 +167,21 @@ def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing
     }
 
 
+def record_of(*domains: Domain) -> dict[str, Any]:
+    """What ``config.json`` records of images: a run continues on the same ones alone."""
+    first = domains[0]
+    for domain in domains:
+        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+    return {
+        "classes": list(first.classes),
+        "class_folders": first.class_folders,
+        "images": {
+            domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
+            for domain in domains
+        },
+    }
+
+
 def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domain:
     """The target with as many classes as the model's head. Other classes than those of ``start`` are an error."""
     if num_classes == 1:
