@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval
-from pydantic import Field, model_validator
-from typing_extensions import Self
+from pydantic import Field
 
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError, reading, unknown_name
@@ -109,11 +108,10 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
             defaults["lr"] = RATES["adamw"]
         super().__init__(**{**defaults, **given})
 
-    @model_validator(mode="after")
-    def _check_loss(self) -> Self:
+    def check(self) -> None:
+        super().check()
         if self.label_smoothing and self.loss != "cross-entropy":
             raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
-        return self
 
     def to_dict(self) -> dict[str, Any]:
         unread = {name for name, by_method in _defaults_by_method().items() if self.method not in by_method}
@@ -190,13 +188,12 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         defaults["options"] = methods.resolve(method, options)
         super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
 
-    @model_validator(mode="after")
-    def _check_adaptation(self) -> Self:
+    def check(self) -> None:
+        super().check()
         if self.batch_norm != "mixed" and self.batch_norm_share is not None:
             raise UserError(f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
         if self.batch_norm != "target" and self.sync_batch_norm:
             raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
-        return self
 
     @property
     def held_out_share(self) -> float:
@@ -293,11 +290,9 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     seed: Annotated[Seed, Flag(group="test")] = 0
     """seed of the order of the images"""
 
-    @model_validator(mode="after")
-    def _check_answers(self) -> Self:
+    def check(self) -> None:
         if self.answers is not None and self.labels is not None:
             raise UserError("`answers` and `labels` exclude each other")
-        return self
 
 
 class ExportConfig(NetworkConfig):

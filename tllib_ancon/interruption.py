@@ -65,8 +65,7 @@ class Interruption:
 
 @contextmanager
 def sigterm_raises(next: str) -> Iterator[Callable[[], object]]:
-    """In this context the first SIGTERM raises :class:`~tllib_ancon.errors.Interrupted`, unless the program handles it.
-    Gives a function after which it is ignored."""
+    """In this context the first SIGTERM raises ``Interrupted``. Gives a function after which it is ignored."""
 
     def ignore() -> None:
         if handles:

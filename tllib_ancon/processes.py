@@ -111,8 +111,7 @@ class Shard:
 
     @property
     def padded_positions(self) -> Sequence[int]:
-        """``positions``, ⌈N / W⌉ for every process, the last one repeated if needed; :func:`interleave` restores their
-        order."""
+        """``positions``, the last one repeated where others have one more; :func:`interleave` restores their order."""
         rows = -(-self.num_samples // self.world_size)
         own = self.positions or [0]
         return own if len(own) >= rows else [*own, own[-1]]

@@ -102,6 +102,10 @@ class Settings(BaseModel):
             super().__init__(**given)
         except ValidationError as error:
             raise _refusal(type(self).model_fields, given, error) from None
+        self.check()
+
+    def check(self) -> None:
+        """Raise an error for settings that do not fit together."""
 
     _take = field_validator("*", mode="before")(_plain)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt, Interval
-from pydantic import Field, model_validator
-from typing_extensions import Self
+from pydantic import Field
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import UNREAD, Flag, Settings
@@ -127,8 +126,7 @@ class ImageConfig(Settings):
     norm_std: Annotated[tuple[Positive, ...] | None, Flag(metavar="X")] = None
     """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
 
-    @model_validator(mode="after")
-    def _check_images(self) -> Self:
+    def check(self) -> None:
         for name in ("scale", "ratio"):
             least, most = getattr(self, name) or (0, 1)
             if least > most:
@@ -137,7 +135,6 @@ class ImageConfig(Settings):
             count = len(getattr(self, name) or "rgb")
             if count not in (1, 3):
                 raise UserError(f"`{name}` needs 3 values, or 1 for grey, got {count}")
-        return self
 
 
 class NetworkConfig(Settings):

@@ -67,7 +67,6 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: 
 
 
 def _write_questions(session: Session, file: Path) -> None:
-    """A CSV file of the images without an answer, and a folder with copies of them, whose names hide the class."""
     folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
     folder.mkdir(exist_ok=True)
     for number in range(len(session.answers), len(session)):
@@ -179,7 +178,6 @@ class ModelPair:
 
     @cached_property
     def everything(self) -> Domain:
-        """What was adapted to, with the names of the classes that are known."""
         names = self.start.classes
         if self.settings.data is None:
             opened = as_domain(str(self.settings.root), classes=names)
@@ -209,7 +207,6 @@ class ModelPair:
         self.directory.close()
 
     def session(self) -> Session:
-        """The session that the run directory keeps."""
         config, log = self.config, self.directory.path / ANSWERS
         start, adapted = self.classes()
         comparison = Comparison(start, adapted, self.names, self.images.classes)
@@ -221,7 +218,6 @@ class ModelPair:
         return session
 
     def conclude(self, session: Session) -> Certificate:
-        """Write the certificate and the returned model."""
         certificate = session.certificate
         certificate["words"] = in_words(certificate)
         path = self.directory.checkpoints / CERTIFIED

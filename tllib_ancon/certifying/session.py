@@ -311,7 +311,6 @@ class Session(Shown):
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
 
     def tested(self, outcomes: Iterable[int]) -> DisagreementTest:
-        """The test after these labels."""
         population = {"disagreements": len(self), "images": len(self.comparison)}
         test = DisagreementTest(self.delta, self.margin, side=self.side, **population)
         for value in outcomes:

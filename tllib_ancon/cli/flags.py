@@ -88,13 +88,11 @@ class Flags:
 
 
 def help_text(setting: FieldInfo, needed: bool = False) -> str:
-    """What a setting is, its range and its default, in one line."""
     notes = [note for note in (range_of(setting), "needed" if needed else _default(setting)) if note]
     return str(setting.description) + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _default(setting: FieldInfo) -> str:
-    """The default in words; empty where the help text has it."""
     defaults, default = flag_of(setting).defaults, setting.default
     if defaults is not None and len(set(defaults.values())) > 1:
         by_method = (f"{method} {_shown(value)}" for method, value in defaults.items() if value is not None)
@@ -123,7 +121,6 @@ def _number(kind: Any) -> type[float] | type[int] | None:
 
 
 def _word_as(kind: type, word: str) -> Any:
-    """Convert a word to a number if possible; otherwise the settings report the word."""
     with suppress(ValueError):
         return kind(word)
     return word

@@ -165,8 +165,7 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
 
 
 def command() -> int:
-    r"""Run :func:`main` at a terminal. A character that its encoding lacks is shown as its code, such as ``\u03bb``. If
-    the reader of a pipe has gone, the status is 128 plus the number of SIGPIPE."""
+    """Run :func:`main` at a terminal; the status is 128 plus the number of SIGPIPE if a pipe's reader has gone."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

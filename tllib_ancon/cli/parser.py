@@ -77,8 +77,6 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class _Help(argparse._HelpAction):
-    """Show the help text and end; of ``--help-all`` the full one."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         assert isinstance(parser, Parser)
         print(parser.format_help(self.option_strings == ["--help-all"]), end="")

@@ -35,8 +35,6 @@ OF_THE_SCRIPT = (*NEEDED, "source", *settings_of(StartConfig))
 
 
 class Script:
-    """The command that runs a script and, with ``--method``, adapts what it trained."""
-
     def add_arguments(self, parser: Parser) -> None:
         example = "Transfer-Learning-Library/examples/domain_adaptation/image_classification/cdan.py"
         parser.add_argument("script", metavar="PATH", help=f"the script, such as {example}")

@@ -50,11 +50,9 @@ class Tree:
         return str(path)
 
     def folders(self, folder: str | Path) -> list[str]:
-        """Sorted names of the folders in this one."""
         return [os.path.basename(path) for path, is_folder in _entries(folder) if is_folder]
 
     def images(self, folder: str | Path) -> list[str]:
-        """Sorted paths of the images in this folder, not below it."""
         files = [path for path, is_folder in _entries(folder) if not is_folder]
         images = [path for path in files if path.lower().endswith(SUFFIXES)]
         self.ignored.update({*files} - {*images})
@@ -81,7 +79,6 @@ class Tree:
         return chain.from_iterable(map(self.images, sorted(places)))
 
     def layers(self) -> list[str]:
-        """The severities of corruptions, as ``frost/5``."""
         found = (path for path in self.root.glob("*/[1-5]") if path.is_dir())
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
@@ -211,7 +208,6 @@ def _subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[
 
 
 def lines_of(file: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line that is not blank."""
     with reading(file, "UTF-8 text"), open(file, encoding="utf-8-sig", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():

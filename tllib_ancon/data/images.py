@@ -42,7 +42,6 @@ def jpeg(image: Image.Image) -> bytes:
 
 
 def load_image(path: str) -> Image.Image:
-    """Decode one image file as RGB; an error names the file."""
     with reading(f"image {path}", "an image"), open(path, "rb") as file:
         return decode(file, f"image {path}")
 
@@ -91,7 +90,6 @@ class Images(ABC):
         return b""
 
     def names(self, positions: Positions) -> Iterator[bytes]:
-        """The name of each of these images, the same wherever their root lies."""
         return (b"%d" % position for position in positions.tolist())
 
     def states(self, positions: Positions) -> Iterator[bytes]:
@@ -129,8 +127,7 @@ class Files(Images):
 
 
 class Items(Images):
-    """Items of a map-style dataset: an image, or a tuple or dict that holds one. Float tensors and float arrays (D,)
-    are neither resized nor normalised."""
+    """Items of a map-style dataset: an image, or a tuple or dict that holds one. Float tensors stay unchanged."""
 
     def __init__(self, dataset: Any, name: str):
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):

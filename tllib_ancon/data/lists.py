@@ -89,7 +89,6 @@ def known_domains(root: str | Path, dataset: str) -> set[str]:
 
 
 def open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Domain:
-    """``root/image_list/<domain>.txt``."""
     folder = tree.root / "image_list"
     class_file, files = folder / "classes.txt", [folder / f"{code}.txt" for code in codes]
     known = sorted(known_domains(tree.root, IMAGE_LIST))
@@ -131,7 +130,6 @@ def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: st
 
 
 def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classes: Sequence[str]) -> Domain:
-    """One domain of several lists; without labels if one of them has none."""
     orders = [class_folders(*images) for images in lists] if len(lists) > 1 else []
     for code, order in zip(codes, orders, strict=False):
         require_same_order(orders[0], order, codes[0], code)

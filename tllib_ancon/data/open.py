@@ -196,8 +196,6 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
 
 
 class _Reasons(Dataset[Any]):
-    """Why each image of a domain cannot be decoded; empty if it can."""
-
     def __init__(self, domain: Domain):
         self.domain = domain
 

@@ -30,7 +30,6 @@ class Tensors(Images):
     holds_tensors = True
 
     def content(self) -> bytes:
-        """Checksums of at most eight rows."""
         sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
         return b"".join(hashlib.sha256(np.asarray(self.image(at)).tobytes()).digest() for at in sampled)
 
@@ -60,8 +59,7 @@ class Rows(Tensors):
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows of several arrays lie in one vector of int64. As a forward hook it gives a model the arrays by their
-    names."""
+    """Rows of several arrays in one vector of int64; as a forward hook it gives a model the arrays by name."""
 
     shapes: Mapping[str, Sequence[int]]
     floats: Sequence[str]
@@ -105,7 +103,6 @@ class Mapped(Tensors):
 
 
 def require_finite(rows: Tensor, name: str, positions: Positions) -> None:
-    """Raise an error that names the rows (B, ...) at these positions that have NaN or infinity."""
     bad = positions[~rows.reshape(len(rows), -1).isfinite().all(1).cpu().numpy()].tolist()
     if bad:
         some = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)

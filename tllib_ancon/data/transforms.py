@@ -79,7 +79,6 @@ class Preprocessing:
 
     @property
     def train_size(self) -> int:
-        """Side in pixels of a training image."""
         return self.resize_size if self.train_resizing == "res." else self.image_size
 
     def resizing(self, name: str | None) -> Resizing:
@@ -92,8 +91,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """PIL image -> normalised (C, H, W) float32 tensor: a resizing without randomness, a random ``crop`` of PIL images,
-    and a rest that may run on another device. ``mean`` and ``std`` of one channel make the image grey."""
+    """PIL image -> normalised (C, H, W) float32 tensor; ``mean`` and ``std`` of one channel make the image grey."""
 
     resizing: Resizing
     crop: Callable[[Any], Any]

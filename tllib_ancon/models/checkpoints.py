@@ -119,8 +119,7 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
 
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
-    """Load ``state`` into ``network`` completely, or raise an error that lists the differences. ``ignore`` are prefixes
-    of tensors that the network need not have."""
+    """Load ``state`` completely, or list the differences; ``ignore`` are prefixes that the network need not have."""
     expected = network.state_dict()
     problems = [f"{name} is missing" for name in sorted(set(expected) - set(state)) if not name.endswith(COUNTERS)]
     for name, tensor in state.items():
@@ -161,8 +160,7 @@ def recognize(state: Mapping[str, Tensor]) -> Layout | None:
 def rebuild_model(
     layout: Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
 ) -> BottleneckClassifier:
-    """Build the model that a checkpoint was saved from, with ``backbone``; in evaluation mode its logits are the
-    same."""
+    """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same."""
     tensors = dict(layout.tensors)
 
     def linear(part: str, name: str, inputs: int = 0) -> nn.Linear:

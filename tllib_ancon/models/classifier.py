@@ -275,7 +275,6 @@ def own_logits_of(network: nn.Module, images: Tensor) -> Any:
 
 
 def logits_of(network: nn.Module, images: Tensor) -> Any:
-    """Logits of a network for images, by :func:`two_logits`."""
     logits = own_logits_of(network, images)
     fits = isinstance(logits, Tensor) and logits.ndim >= 2 and logits.is_floating_point()
     return two_logits(logits) if fits else logits

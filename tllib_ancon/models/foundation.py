@@ -90,8 +90,7 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
 
 
 def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
-    """Preprocessing of the processor in the model's folder or the hub's cache, else of this kind of model, else
-    None."""
+    """Preprocessing of the processor in the model's folder or the hub's cache, else of this kind, else None."""
     from transformers import IMAGE_PROCESSOR_MAPPING, AutoImageProcessor
 
     config = model.config

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
-from typing_extensions import Self
+from pydantic import Field
 
 from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
 from tllib_ancon.interruption import Interruption
@@ -52,8 +51,7 @@ class EngineConfig(Settings):
     """address of a Ray cluster: host:port, or auto for the one that this machine belongs to; by default $RAY_ADDRESS,
     or else this machine alone"""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def check(self) -> None:
         gpus = self.gpus_per_run
         if gpus is not None and gpus > 1 and gpus != int(gpus):
             raise UserError(f"`gpus_per_run` must be a whole number or below 1, got {gpus}")
@@ -61,7 +59,6 @@ class EngineConfig(Settings):
             raise UserError("`jobs` is for `engine=local`: Ray makes as many runs at a time as its nodes hold")
         if self.engine == "local" and self.address is not None:
             raise UserError(f"`address` {self.address} needs `engine=ray`")
-        return self
 
 
 def finished(run: Run, out: Path) -> bool:

@@ -36,8 +36,7 @@ class Row:
 
 
 def published(table: str) -> list[Row]:
-    """The rows of a table of the paper, such as ``officehome``, in its order; none for a setting that is not its
-    own."""
+    """The rows of a table of the paper, such as ``officehome``, in its order."""
     return _rows(table, table)
 
 

@@ -9,8 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
-from typing_extensions import Self
+from pydantic import Field
 
 from tllib_ancon import methods
 from tllib_ancon.config import AdaptConfig, PretrainConfig, read_file
@@ -82,12 +81,10 @@ class Plan(Settings):
     notes: tuple[str, ...] = ()  # deviations and choices that every table of this plan states
     severities: tuple[int, ...] = ()  # each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
 
-    @model_validator(mode="after")
-    def _refuse_what_is_decided(self) -> Self:
+    def check(self) -> None:
         for name in DECIDED:
             if any(name in given for given in (self.common, self.adapt, *self.source.values(), *self.variants)):
                 raise UserError(f"`{name}` is no setting of a plan: it is decided for each run")
-        return self
 
     @property
     def varied(self) -> set[str]:

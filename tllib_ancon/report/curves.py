@@ -20,8 +20,7 @@ WITHOUT_LABELS = {
 def draw_curves(
     runs: Iterable[tuple[str, int, Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
 ) -> None:
-    """A figure with a panel a measure and a line a method: mean over seeds by epoch, and their range as a band.
-    ``runs`` are method, seed and the metrics of each epoch."""
+    """A panel a measure, a line a method: the mean over seeds by epoch, and their range as a band."""
     import pandas as pd  # here, as matplotlib: commands that draw nothing start sooner
     from matplotlib.figure import Figure
 

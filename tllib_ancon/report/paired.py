@@ -83,8 +83,7 @@ def t_test(values: pd.Series[float]) -> float:
 
 
 def holm(p_values: pd.Series[float]) -> pd.Series[float]:
-    """p-values that hold for all tests together (S. Holm, 1979): the smallest of m times m, the next m - 1, and so on,
-    none below the one before it."""
+    """p-values that hold for all tests together (S. Holm, 1979)."""
     ordered = p_values.sort_values(kind="stable")
     return (ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p_values.index)
 

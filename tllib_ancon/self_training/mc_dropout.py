@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Lt
-from pydantic import model_validator
 from torch import Tensor
-from typing_extensions import Self
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.checks import Option, validated
@@ -65,8 +63,8 @@ class Confidence(Options):
     confidence: Literal["softmax", "mc-dropout", "belief-matching"] = "softmax"
     """what the confidence of a prediction is taken from"""
 
-    @model_validator(mode="after")
-    def _check_that_it_is_read(self) -> Self:
+    def check(self) -> None:
+        super().check()
         read = type(self).model_fields
         if self.confidence == "belief-matching" and "belief_coefficient" not in read:
             raise UserError(
@@ -77,7 +75,6 @@ class Confidence(Options):
             raise UserError(
                 "`confidence=mc-dropout` decides which predictions vote; choose a method with votes, such as ancon"
             )
-        return self
 
 
 def predictive_distribution(task: Task, options: Any) -> Callable[[Tensor, Tensor], Tensor] | None:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.processes import Shard
@@ -220,8 +219,7 @@ class Method(nn.Module):
 class Options(Settings):
     """Settings of a method. A setting that depends on another one is an error without it."""
 
-    @model_validator(mode="after")
-    def _check_what_is_read(self) -> Self:
+    def check(self) -> None:
         for name, own in type(self).model_fields.items():
             value = getattr(self, name)
             for other, needed in [entry.read_if for entry in own.metadata if getattr(entry, "read_if", None)]:
@@ -229,7 +227,6 @@ class Options(Settings):
                     raise UserError(
                         f"`{name}={value}` has no effect without `{other}={needed}`; add it or leave both out"
                     )
-        return self
 
     def of(self, part: Callable[..., Any]) -> dict[str, Any]:
         own = type(self).model_fields

@@ -70,7 +70,6 @@ class Toolkit:
         self._cdan, self._mdd = (import_module(f"{self.losses}.{method}") for method in ("cdan", "mdd"))
 
     def backbone_names(self) -> list[str]:
-        """The toolkit's own networks: ResNets, and in ``tllib`` the digit networks."""
         networks = vars(self._networks).items()
         return sorted(name for name, value in networks if name.islower() and name[0] != "_" and callable(value))
 
@@ -81,8 +80,7 @@ class Toolkit:
     def classifier(
         self, method: str, backbone: nn.Module, num_classes: int, width: int, pool: bool = True, finetune: bool = True
     ) -> Any:
-        """The classifier of ``cdan`` or ``mdd``, its bottleneck and hidden layers of this ``width``; the backbone
-        learns at a tenth of the rate if ``finetune``."""
+        """The classifier of ``cdan`` or ``mdd``, with a bottleneck and hidden layers of this ``width``."""
         module, widths = (self._cdan, (width,)) if method == "cdan" else (self._mdd, (width, width))
         return self._classifier(module, (backbone, num_classes, *widths), pool, finetune)
 
@@ -117,8 +115,6 @@ class Toolkit:
 
 
 class Dalib(Toolkit):
-    """The same from ``dalib``, where it differs."""
-
     name, losses = "dalib", "dalib.adaptation"
 
     def mdd(self, margin: float = 4.0) -> AdversarialLoss:

@@ -175,7 +175,6 @@ class Passes:
         return order
 
     def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Predictions:
-        """In this order."""
         images = UnlabelledImages(domain, self.transform)
         loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
         predictions = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)

@@ -72,7 +72,6 @@ def write_card(run: RunDirectory, summary: Mapping[str, Any], certificate: Mappi
 
 
 def save(model: nn.Module, card: str, folder: Path) -> None:
-    """Write a model and its card as transformers, timm or its class's ``PyTorchModelHubMixin`` does."""
     own = getattr(model, "save_pretrained", None)
     if own is None and not hasattr(model, "pretrained_cfg"):
         raise UserError(

@@ -33,8 +33,6 @@ Array = npt.NDArray[Any]
 
 
 class Stateful(Protocol):
-    """A model, an optimiser, a schedule, a method, a gradient scaler."""
-
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> Any: ...
@@ -124,7 +122,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
-    """The arrays of these names that a ``.npz`` has."""
     with reading(path, "arrays"), np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in names if name in arrays.files}
 

@@ -85,7 +85,6 @@ def collect(value: Any) -> list[Any]:
 
 
 def is_lost_connection(error: BaseException) -> bool:
-    """Whether this error of a collective says that another process ended."""
     words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
     return processes.world_size() > 1 and any(word in str(error) for word in words)
 

@@ -20,8 +20,7 @@ from tllib_ancon.training.trained import with_classes
 
 
 def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
-    """Scores of a model, and the names of the classes. ``also`` names labelled images of the source, for
-    :func:`source_accuracy`."""
+    """Scores of a model and the names of the classes; ``also`` is for :func:`source_accuracy`."""
     with devices.using_processor(config.threads):
         predictor = Predictor(config)
         images = predictor.open(labels=True)
@@ -57,6 +56,5 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
 
 
 def source_line(accuracy: Mapping[str, float]) -> str:
-    """The accuracies of :func:`source_accuracy` in words."""
     before = f"{accuracy['before']:.2f} % before adaptation, " if "before" in accuracy else ""
     return f"accuracy on the source: {before}{accuracy['after']:.2f} %{' after' if before else ''}"

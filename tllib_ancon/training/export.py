@@ -57,11 +57,10 @@ def content_of(
     std: Sequence[float],
     image_size: int,
 ) -> bytes:
-    """The content of a file that holds a classifier: form ``onnx``, ``torch-export``, ``state-dict`` or
-    ``safetensors``.
+    """The content of a file: ``onnx``, ``torch-export``, ``state-dict`` or ``safetensors``.
 
-    A program takes normalised images (B, C, S, S) and gives logits (B, K). An ONNX model's metadata or
-    ``metadata.json`` hold ``classes``, ``mean``, ``std`` and ``image_size`` as JSON; so does ``safetensors``."""
+    A program takes normalised images (B, C, S, S) and gives logits (B, K). All but ``state-dict`` hold ``classes``,
+    ``mean``, ``std`` and ``image_size`` as JSON."""
     numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
     metadata = {"classes": list(map(str, classes)), **numbers}
     images = torch.zeros(2, len(mean), image_size, image_size)

@@ -25,7 +25,6 @@ LOCK, PARTIAL = ".lock", ".partial"
 
 
 def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
-    """Check the path of a file before its content is computed."""
     if not Path(out).parent.is_dir():
         raise UserError(f"`{setting}={out}`: the folder {Path(out).parent} does not exist; create it first")
     if Path(out).exists() and not overwrite:
@@ -34,7 +33,6 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 
 
 def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
-    """The names and values that a JSON file holds, or this line of it."""
     with reading(path, "JSON", advice):
         content = json.loads(path.read_bytes() if line is None else line)
     if not isinstance(content, dict):
@@ -87,7 +85,6 @@ def sha256(path: Path) -> str:
 
 
 def sha256_of(file: BinaryIO) -> str:
-    """The SHA-256 of an open file from its position on."""
     digest = hashlib.sha256()
     while block := file.read(2**20):
         digest.update(block)

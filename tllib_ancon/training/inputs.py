@@ -64,8 +64,7 @@ def images_of(
 def open_images(
     config: ImagesConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
 ) -> Domain:
-    """The domain of these codes, or without dataset and codes the folder ``root``. ``classes`` are the names of the
-    model's classes, if known."""
+    """The domain of these codes, or without them the folder ``root``; ``classes`` are names of the model's classes."""
     if config.root is None:
         raise UserError("`root` is needed: the folder of the dataset")
     if config.data is None and codes:
@@ -95,8 +94,7 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
 def prepared(
     config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None
 ) -> tuple[Domain, Transforms]:
-    """The images, resized ones cached, and their transforms: given, none for tensors, else by the network's
-    preprocessing."""
+    """The images, cached, and their transforms: given, none for tensors, else by the network's preprocessing."""
     preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
     if isinstance(given, Transforms):
         transforms = replace(given, preprocessing=preprocessing)

@@ -184,7 +184,6 @@ class TrainingLoop(ABC):
         return logits, features
 
     def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Predictions:
-        """Predict all images of an evaluation loader, or a view of them, with the current weights."""
         bar = self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}, predictions", len(loader))
         with self.accelerator.autocast(), bar:
             bar.iterable = loader
@@ -252,7 +251,6 @@ def power_decay(
 
 
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
-    """Raise an error for a batch of one image where batch-norm over features needs the statistics of several."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
         raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
 

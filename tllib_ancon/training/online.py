@@ -109,7 +109,6 @@ class Online(nn.Module):
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _loss(self, batch: Tensor, logits: Any) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and its prediction."""
         if not isinstance(logits, Tensor) or logits.ndim < 2:
             raise UserError(f"`method={self.method}` needs logits (B, K), and this model has none; choose adabn")
         logits = two_logits(logits)

@@ -165,7 +165,6 @@ class TolerantImages(UnlabelledImages):
             return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
 
     def error(self, key: int) -> str:
-        """Why an image has no prediction: it is read once more."""
         try:
             self.domain.image(key)
         except UserError as error:

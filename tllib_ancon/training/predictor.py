@@ -35,14 +35,8 @@ from tllib_ancon.training.trained import TrainedModel, find
 
 
 class Predictor:
-    """A network in evaluation, the names of its classes, the preprocessing of its images and its number of views.
-
-    Args:
-        config: settings of the prediction. ``checkpoint`` or ``arch`` names the network if no module is given
-        model: a module, unchanged; with ``config.checkpoint`` a copy gets its weights. Or a checkpoint or run directory
-        transform: item -> tensor (C, H, W), or an image processor of transformers. Default: that of the network
-        start: trained model that is found already
-    """
+    """A network in evaluation, the names of its classes, the preprocessing of its images and its number of views. The
+    network is a given module, which stays unchanged, or that of a checkpoint or run directory."""
 
     def __init__(
         self,
@@ -69,7 +63,6 @@ class Predictor:
         return opened if labels else opened.without_labels()
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
-        """The images, cached where the settings ask for it, and their transform."""
         config = resolve(self.config, self.start, self.network, images, self._given)
         images, transforms = inputs.prepared(config, self.network, images, self._given)
         return images, transforms.evaluation

@@ -232,7 +232,6 @@ class AdversarialTraining(TrainingLoop):
 
 
 def source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss of labelled source images that a configuration asks for: ``(logits, labels) -> scalar``."""
     if config.loss == "belief-matching":
         return partial(belief_matching_loss, coefficient=config.belief_coefficient)
     cross_entropy = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)

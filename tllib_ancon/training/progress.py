@@ -39,7 +39,6 @@ class Meters:
         self.bad_step = torch.where((self.bad_step == 0) & ~finite, self.steps, self.bad_step)
 
     def first_bad_step(self) -> int:
-        """Number of the first step of the epoch that was not finite, from 1; 0 if all were."""
         bad_steps = processes.gather(self.bad_step.view(1)).tolist()
         return min((step for step in bad_steps if step), default=0)
 
@@ -152,7 +151,6 @@ def _end(criterion: str) -> str:
 
 
 def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
-    """A tracker of Accelerate, which writes its files to ``track/`` of the run directory."""
     from accelerate import tracking
 
     if name not in map(str, tracking.get_available_trackers()):

@@ -91,8 +91,7 @@ def given_transforms(train: Transform | None, evaluation: Transform | None) -> G
 
 
 def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:
-    """Settings of a model and its images: given, else recorded by the run that trained it, else :data:`ASSUMED`. A
-    contradiction is an error without ``override``."""
+    """Settings of a model and its images: given, else recorded, else :data:`ASSUMED`; a contradiction is an error."""
     read, of_networks, settings = config.to_dict(), settings_of(ModelConfig), {}
     for name, field in of_networks.items():
         if start.is_whole and getattr(config, name) not in (field.default, start.checkpoint):

@@ -96,7 +96,6 @@ class RunDirectory:
         return _read(self.path / RESULT)
 
     def claim(self) -> None:
-        """Keep other processes from writing here, until :meth:`close`."""
         self._lock = self._lock or files.lock_folder(self.path)
 
     @on_main
@@ -173,7 +172,6 @@ class RunDirectory:
             self._written = self._writer.submit(lambda: (before.result(), write()))
 
     def copy_latest(self, name: str) -> None:
-        """Copy ``latest.pth`` of the epoch that was given to :meth:`save_epoch`, once it is written."""
         self.then(lambda: files.copy_whole(self.checkpoints / LATEST, self.checkpoints / name))
 
     @on_main
@@ -195,7 +193,6 @@ class RunDirectory:
         self.close()
 
     def close(self) -> None:
-        """Let go of the directory, once all is written that can be."""
         self._writer.shutdown()
         if self._lock is not None:
             self._lock.close()
@@ -220,7 +217,6 @@ class RunDirectory:
         return (self.path / name).is_file()
 
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
-        """The files that an epoch's state decides."""
         write_weights(self.checkpoints / LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
             files.copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
@@ -251,7 +247,6 @@ class RunDirectory:
 
 
 def versions() -> dict[str, str]:
-    """The versions and the device that decide the numbers of a run."""
     import torchvision
 
     return {
@@ -265,7 +260,6 @@ def versions() -> dict[str, str]:
 
 
 def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise an error if the run of a directory has settings that lead to other numbers."""
     if differing := differences(recorded, wanted):
         shown = [f"{name}: {there!r} there, {now!r} now" for name, (there, now) in differing.items()]
         if len(shown) > MOST_DIFFERENCES:

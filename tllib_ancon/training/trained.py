@@ -37,7 +37,6 @@ class TrainedModel:
 
     Attributes:
         checkpoint: the file, ``imagenet`` or the name of a library's model; empty for the caller's own module
-        run: run directory that holds the checkpoint
         recorded: ``config.json`` of that run
         given: network that takes the checkpoint's weights if no record builds it, or the caller's own module
         names: names of the classes that are given, in the order of the labels
@@ -98,7 +97,6 @@ class TrainedModel:
         return model
 
     def _rebuilt(self, config: AdaptConfig | PredictConfig) -> Classifier:
-        """The model of a checkpoint, with as many classes as its head has."""
         settings = of_the_model(config, self)
         model = load(
             self.checkpoint,
