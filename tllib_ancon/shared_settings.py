@@ -228,3 +228,9 @@ class RunConfig(Settings):
     """show only errors"""
     verbose: Annotated[bool, Flag(decides=False)] = False
     """show a line of progress every print_freq steps"""
+
+    @model_validator(mode="after")
+    def _check_output(self) -> Self:
+        if self.quiet and self.verbose:
+            raise UserError("`verbose` and `quiet` contradict each other; pass one of them")
+        return self

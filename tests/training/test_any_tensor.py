@@ -114,7 +114,8 @@ def test_arrays_of_pixels_are_images(pixels: np.ndarray) -> None:
     sizes: list[torch.Size] = []
     network.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape))
     settings = {"image_size": 16, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
-    tllib_ancon.predict(network, pixels, **settings)
+    of_training = {"device_augmentation": True, "train_resizing": "keep-ratio"}  # which no prediction reads
+    tllib_ancon.predict(network, pixels, **settings, **of_training)
     assert sizes == [(20, 3, 16, 16)]
 
 
@@ -208,6 +209,17 @@ def test_arrays_that_no_model_takes(data: object, message: str, tmp_path: Path) 
     with pytest.raises(UserError, match=message):
         tllib_ancon.predict(trained(), data)
     assert not [*tmp_path.iterdir()]
+
+
+def test_no_label_of_an_array_is_negative() -> None:
+    with pytest.raises(UserError, match=r"labels from -1 to -1; expected 0 to 0: it has 1 classes"):
+        as_domain(np.zeros((20, 64)), labels=np.full(20, -1))
+
+
+def test_a_bad_row_of_a_large_array_cannot_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tllib_ancon.data.tensors.CHECKED", 0)
+    with pytest.raises(UserError, match=r"NaN or infinity in 1 rows \(3\); remove them or fill them in$"):
+        tllib_ancon.predict(trained(), damaged(), evaluation_transform=nn.Flatten(0), workers=0)
 
 
 class Ending(nn.Module):

@@ -95,6 +95,8 @@ class Domain:
         position = int(self.positions[index])
         if resizing in self.images.kept:
             return self.images.kept[resizing](position)
+        if self.holds_tensors:
+            return self.images.image(position)
         try:
             return self.images.image(position)
         except UserError as error:

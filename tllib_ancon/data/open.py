@@ -130,7 +130,7 @@ def as_domain(
     if labels is None or isinstance(labels, bool):
         return domain.without_labels() if labels is False else domain
     given = np.asarray(labels)
-    largest = int(given.max()) if given.size and given.dtype.kind in "iu" else 0
+    largest = int(given.max(initial=0)) if given.dtype.kind in "iu" else 0
     return replace(domain, classes=list(classes or domain.classes or numbered(largest + 1)), labels=given)
 
 

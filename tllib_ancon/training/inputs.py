@@ -101,9 +101,10 @@ def prepared(
     elif images.holds_tensors or preprocessing is None:
         transforms = Transforms(nn.Identity(), nn.Identity(), preprocessing)
     else:
-        train = (device_augmentation if config.device_augmentation else train_transform)(preprocessing)
-        view = second_view(preprocessing)
-        transforms = Transforms(train, evaluation_transform(preprocessing), preprocessing, view)
+        build = device_augmentation if config.device_augmentation else train_transform
+        evaluation = evaluation_transform(preprocessing)
+        train = evaluation if isinstance(config, PredictConfig) else build(preprocessing)
+        transforms = Transforms(train, evaluation, preprocessing, second_view(preprocessing))
     both = (transforms.train, transforms.evaluation)
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     if config.cache is not None:

@@ -109,7 +109,7 @@ class RunDirectory:
         overwrite = overwrite and not self._overwrites_already(wanted)
         if self._has(RESULT) and not overwrite:
             refuse_other_settings(self.path, self.config(), wanted)
-            self._verify(_read(self.path / RESULT).get("sha256", {}))
+            self._verify(_read(self.path / RESULT).get("sha256", {RESULT: ""}))
             with contextlib.suppress(OSError):
                 self.discard_state()
             return []
