@@ -229,8 +229,7 @@ class RunConfig(Settings):
     verbose: Annotated[bool, Flag(decides=False)] = False
     """show a line of progress every print_freq steps"""
 
-    @model_validator(mode="after")
-    def _check_output(self) -> Self:
+    def check(self) -> None:
+        super().check()
         if self.quiet and self.verbose:
             raise UserError("`verbose` and `quiet` contradict each other; pass one of them")
-        return self
