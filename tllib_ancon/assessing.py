@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from tllib_ancon.certification import Interval, log_wealth
+from tllib_ancon.certification import Floats, Interval, log_wealth
 from tllib_ancon.errors import UserError
 
-Floats = NDArray[np.float64]
 INDICATORS = ("agreement", "aetta", "class_frequencies", "drift_p")
 
 CONTRADICTION = 0.2

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Interval
 from pydantic import Field
 
 from tllib_ancon import methods
@@ -39,8 +38,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-BelowOne = Annotated[float, Interval(ge=0, lt=1)]
-Steps = Annotated[int, Ge(1)]
 Loss = Literal["cross-entropy", "belief-matching"]
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
 
@@ -78,11 +75,15 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     scale: tuple[Fraction, Fraction] = redefined(ImageConfig, "scale", (0.08, 1.0))
     loss: Annotated[Loss, Flag(group="source only (erm)", defaults={"erm": "cross-entropy"})] = UNREAD
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
-    label_smoothing: Annotated[BelowOne, Flag(group="source only (erm)", defaults={"erm": 0.0})] = UNREAD
+    label_smoothing: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.0})] = Field(
+        UNREAD, ge=0, lt=1
+    )
     """label smoothing of the cross-entropy; SHOT's paper uses 0.1"""
     belief_coefficient: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.001})] = Field(UNREAD, ge=0)
     """weight of belief matching's divergence"""
-    iters_per_epoch: Annotated[Steps | None, Flag("-i", defaults={"erm": None, "cdan": 1000, "mdd": 1000})] = None
+    iters_per_epoch: Annotated[int | None, Flag("-i", defaults={"erm": None, "cdan": 1000, "mdd": 1000})] = Field(
+        None, ge=1
+    )
     """steps in an epoch; by default 1000, for erm a pass over the source"""
     trade_off: Annotated[float, Flag(defaults={"cdan": 1.0, "mdd": 1.0})] = Field(UNREAD, ge=0)
     """weight of the adversarial loss"""

@@ -129,7 +129,6 @@ def register(
 
 
 def _load_built_in() -> None:
-    """Import the package whose modules register the built-in methods."""
     import_module("tllib_ancon.self_training")
 
 

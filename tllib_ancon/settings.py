@@ -50,7 +50,6 @@ class Flag:
 
 
 def _plain(value: Any) -> Any:
-    """A value in Python's own types."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -120,8 +119,7 @@ class Settings(BaseModel):
 
 def settings_class(name: str, *bases: type[Any], **fields: Any) -> type[Any]:
     """A class of settings that no file defines, so that pydantic need not look for its docstrings."""
-    without = {"use_attribute_docstrings": False}
-    return create_model(name, __base__=bases or Settings, __cls_kwargs__=without, **fields)
+    return create_model(name, __base__=bases or Settings, __cls_kwargs__={"use_attribute_docstrings": False}, **fields)
 
 
 def redefined(owner: type[Settings], name: str, default: Any = UNREAD, **by_method: Any) -> Any:
@@ -133,7 +131,6 @@ def redefined(owner: type[Settings], name: str, default: Any = UNREAD, **by_meth
 
 
 def settings_of(owner: type[Settings]) -> dict[str, FieldInfo]:
-    """Name -> field of every setting."""
     return {name: field for name, field in owner.model_fields.items() if not field.exclude}
 
 
@@ -150,7 +147,6 @@ def parts_of(kind: Any) -> Iterator[Any]:
 
 
 def members_of(kind: Any) -> tuple[Any, ...]:
-    """The types of a union; another type alone."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
@@ -169,7 +165,6 @@ def range_of(field: FieldInfo) -> str:
 
 
 def described(kind: Any) -> str:
-    """A type in words, for a message."""
     origin, args = get_origin(kind), get_args(kind)
     if len(members_of(kind)) > 1:
         return " or ".join(map(described, args))
@@ -181,7 +176,6 @@ def described(kind: Any) -> str:
 
 
 def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: ValidationError) -> UserError:
-    """The error of pydantic in one line."""
     detail = error.errors()[-1]
     kind, name = detail["type"], str(next(iter(detail["loc"]), ""))
     if kind == "value_error":

@@ -134,7 +134,6 @@ def certify(
 
 
 def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
-    """The answers that (N,) labels are, by the position of the image."""
     labels = np.full(len(comparison), -1) if given is None else np.asarray(given)
     if labels.shape != (len(comparison),) or labels.dtype.kind not in "iu":
         raise UserError(f"`labels` have shape {labels.shape}; give an integer for each of {len(comparison):,} images")

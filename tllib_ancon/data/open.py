@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ def open_domain(
         domain = of_hugging_face(splits, f"{HUGGING_FACE}{name} {'+'.join(codes)}", classes, image_column, label_column)
     else:
         tree = Tree(root, allow_outside, skip_corrupt)
-        openers: Mapping[str, Callable[[], Domain]] = {
+        openers = {
             IMAGE_LIST: partial(open_lists, tree, codes, num_classes),
             IMAGE_FOLDER: partial(open_class_folders, tree, codes, classes),
             FOLDER: partial(open_any, tree, codes, classes or numbered(num_classes or 0)),

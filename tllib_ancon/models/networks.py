@@ -343,7 +343,6 @@ def imported(function: str) -> nn.Module:
 
 
 def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size], channels: int) -> Iterator[Recipe]:
-    """Recipes that may build a network, from the attributes that its library sets."""
     library = type(network).__module__.partition(".")[0]
     options: dict[str, Any] = {"num_classes": num_classes}
     if isinstance(network, ZeroShotClassifier):

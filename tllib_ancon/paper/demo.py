@@ -40,7 +40,6 @@ class Demo:
     blocks: tuple[str, ...] = ("",)
 
     def runs(self) -> list[Run]:
-        """All of them, source models first."""
         common = {
             "root": str(self.out / "data"),
             "data": "ImageList",

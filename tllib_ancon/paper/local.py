@@ -185,7 +185,6 @@ def environments(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[
 
 
 def runs_on(gpus: int, per_run: float) -> int:
-    """Concurrent runs on these GPUs; a fraction of a GPU lies on one GPU."""
     return int(gpus // per_run) if per_run >= 1 else gpus * int(1 / per_run + 1e-9)
 
 

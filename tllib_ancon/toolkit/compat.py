@@ -153,7 +153,6 @@ class _Finder:
 
 
 def _execute(run: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """A module's own execution, with its shim around it."""
     with warnings.catch_warnings(), _AROUND.get(module.__name__, nullcontext)(module):
         warnings.filterwarnings("ignore", ".*invalid escape sequence")  # in TLLib's docstrings
         warnings.filterwarnings("ignore", ".*no QP solver", UserWarning)  # which only dalib's DAN misses

@@ -49,7 +49,6 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
 
 
 def _run() -> tuple[int, str | None]:
-    """Exit status, and the reason if it is not 0."""
     try:
         runpy.run_module(RUNNING_SCRIPT, run_name="__main__", alter_sys=True)
     except SystemExit as error:

@@ -183,7 +183,6 @@ class Passes:
         return predictions
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:
-        """Predicted classes with half of the domain's batch-norm statistics."""
         network = copy.deepcopy(self.classifier).requires_grad_(True)
         with estimated_statistics(network, HALF):
             return self.predictions(domain, network).logits.argmax(1).cpu().numpy()

@@ -23,7 +23,6 @@ Outcome = TypeVar("Outcome")
 
 
 def device() -> torch.device:
-    """Where a model is evaluated outside a training."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -49,7 +48,6 @@ def leave() -> None:
 
 
 def is_main() -> bool:
-    """Whether this process prints and writes for all."""
     return processes.rank() == 0
 
 

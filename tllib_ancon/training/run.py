@@ -185,7 +185,6 @@ class RunDirectory:
 
     @on_main
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write ``result.json``, with the SHA-256 of the run's files, and let go of the state and the directory."""
         self._written.result()
         digests = {name: files.sha256(self.path / name) for name in sorted(OUTPUTS) if self._has(name)}
         self.write_json(RESULT, {**result, "sha256": digests})
