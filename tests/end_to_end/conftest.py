@@ -7,6 +7,9 @@ import pytest
 from tests.domains_on_disk import adapt_arguments
 from tllib_ancon.cli.main import main
 
+KEPT = ("--epochs", "3", "--method", "ancon", "--weighting", "uniform", "-b", "43", "--lr", "3", "--save-predictions")
+"""Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
+
 
 @pytest.fixture
 def copied(domains: Path, tmp_path: Path) -> Path:
@@ -18,9 +21,7 @@ def copied(domains: Path, tmp_path: Path) -> Path:
 def kept(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished adaptation of three epochs that kept all it can, of which the first is selected."""
     log = tmp_path_factory.mktemp("kept") / "run"
-    more = ["--method", "ancon", "--epochs", "3", "--weighting", "uniform", "-b", "43", "--lr", "3"]
-    keep = ["--save-predictions"]
-    assert main([*adapt_arguments(domains, source_checkpoint, log), *more, *keep]) == 0
+    assert main(adapt_arguments(domains, source_checkpoint, log, *KEPT)) == 0
     return log
 
 

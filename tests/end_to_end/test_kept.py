@@ -8,17 +8,12 @@ import pytest
 import torch
 
 from tests.domains_on_disk import small_arguments
+from tests.end_to_end.conftest import KEPT
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.training import checkpointing
 from tllib_ancon.training.checkpointing import read_predictions
-
-UNIFORM = ("--method", "ancon", "--weighting", "uniform", "-b", "43", "--lr", "3")
-"""Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""
-
-
-def result_of(run: Path) -> dict[str, object]:
-    return json.loads((run / "result.json").read_text())
+from tllib_ancon.training.run import RunDirectory
 
 
 @pytest.mark.parametrize("method", ["self-training", "gce+ancon", "shot"])
@@ -30,7 +25,7 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: 
     assert saved.labels.tolist() == [number % 3 for number in range(48)]
     assert (saved.logits.shape, saved.features.shape, saved.features.dtype) == ((48, 3), (48, 8), np.float16)
     accuracy = 100 * (saved.logits.argmax(1) == saved.labels).mean()
-    assert accuracy == pytest.approx(result_of(run)["selected"]["accuracy"])
+    assert accuracy == pytest.approx(RunDirectory(run).result()["selected"]["accuracy"])
     assert (saved.votes is not None) == ("ancon" in method)
     best = torch.load(run / "checkpoints" / "best.pth", weights_only=True)
     norm, direction = (best[f"head.parametrizations.weight.original{number}"].numpy() for number in (0, 1))
@@ -39,7 +34,7 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: 
 
 
 def test_the_selected_model_and_its_votes_are_those_reported(kept: Path, domains: Path, tmp_path: Path) -> None:
-    result = result_of(kept)
+    result = RunDirectory(kept).result()
     words = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
     best, scored = str(kept / "checkpoints" / "best.pth"), tmp_path / "scores.json"
     assert main(["evaluate", *words, "-t", "dark", "--checkpoint", best, "--json", str(scored)]) == 0
@@ -56,12 +51,11 @@ def test_the_selected_model_and_its_votes_are_those_reported(kept: Path, domains
 def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_continues(
     kept: Path, adapt, tmp_path: Path, monkeypatch
 ) -> None:
-    keep = ("--epochs", "3", *UNIFORM, "--save-predictions")
     with monkeypatch.context() as patch:
         patch.setattr(checkpointing, "write_arrays", lambda *_: {}["stop"])
         with pytest.raises(KeyError, match="stop"):
-            main(adapt("run", *keep))
-    assert main(adapt("run", *keep)) == 0
+            main(adapt("run", *KEPT))
+    assert main(adapt("run", *KEPT)) == 0
     expected, found = read_predictions(kept), read_predictions(tmp_path / "run")
     for name, array in vars(expected).items():
         np.testing.assert_array_equal(getattr(found, name), array)

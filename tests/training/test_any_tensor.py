@@ -197,7 +197,6 @@ def damaged() -> np.ndarray:
         ({"x": ["a", "b"]}, "dict cannot be read as arrays of numbers .* convert text"),
         ({"x": [[1.0], [1.0, 2.0]]}, "pad all rows to one length"),
         (np.array([["a"] * 4] * 20, dtype=object), "is no image"),
-        (np.zeros((20, 64), np.int64), r"features are integers \(int64\); convert them to float32"),
         (np.zeros((20, 8, 8), np.int32), r"integers \(int32\)"),
         (torch.zeros(20, 3, 8, 8, dtype=torch.bool), r"integers \(bool\)"),
         (np.zeros(()), r"expected the shape \(N, \.\.\.\)"),
@@ -211,35 +210,18 @@ def test_arrays_that_no_model_takes(data: object, message: str, tmp_path: Path) 
     assert not [*tmp_path.iterdir()]
 
 
-def test_no_label_of_an_array_is_negative() -> None:
-    with pytest.raises(UserError, match=r"labels from -1 to -1; expected 0 to 0: it has 1 classes"):
-        as_domain(np.zeros((20, 64)), labels=np.full(20, -1))
-
-
 def test_a_bad_row_of_a_large_array_cannot_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tllib_ancon.data.tensors.CHECKED", 0)
     with pytest.raises(UserError, match=r"NaN or infinity in 1 rows \(3\); remove them or fill them in$"):
         tllib_ancon.predict(trained(), damaged(), evaluation_transform=nn.Flatten(0), workers=0)
 
 
-class Ending(nn.Module):
-    """The network with another shape of its logits."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.body, self.ending = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)), shape
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        logits = self.body(rows)
-        return logits[:, 0] if self.ending == () else logits.reshape(-1, *self.ending)
-
-
 def squeezed() -> nn.Module:
-    return Ending(())
+    return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 1), nn.Flatten(0))
 
 
 def dense() -> nn.Module:
-    return Ending((2, 2, 1))
+    return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 4), nn.Unflatten(1, (2, 2, 1)))
 
 
 @pytest.mark.parametrize(

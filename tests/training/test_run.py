@@ -7,7 +7,6 @@ import resource
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -269,13 +268,10 @@ def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path)
 NESTED = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [*product(["config.json", "result.json"], ["{", "[]", "3", NESTED]), ("result.json", "{}")],
-    ids=len,
-)
+@pytest.mark.parametrize("text", ["{", "{}", "[]", "3", NESTED], ids=["cut", "empty", "list", "number", "nested"])
+@pytest.mark.parametrize("name", ["config.json", "result.json"])
 def test_a_damaged_configuration_or_result_is_refused(tmp_path: Path, name: str, text: str) -> None:
     train(tmp_path)
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(UserError, match=f"{name}|holds a run with other settings"):
         RunDirectory(tmp_path).begin(CONFIG)
