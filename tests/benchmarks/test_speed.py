@@ -39,8 +39,7 @@ def test_a_step_in_parts_learns_what_the_whole_step_learns() -> None:
 
 
 def test_images_from_the_cache_are_the_toolkits(monkeypatch) -> None:
-    monkeypatch.setattr(images, "DRAWN", 16)
-    monkeypatch.setattr(images, "BATCH", 16)
+    monkeypatch.setattr(images.draw_domain, "__defaults__", (64,))
     rows = images.measure(rounds=1, workers=0)
     assert all(row.value > 0 for row in rows)
     assert [row.value for row in rows if row.unit == "%"] == [100]

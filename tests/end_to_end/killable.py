@@ -144,3 +144,7 @@ def last_epoch(run: Path) -> int:
 def outcome(run: Path) -> dict[str, Any]:
     """All that a finished run holds except how fast it was, and its settings, which name its folder."""
     return outcomes.outcome(run, "checkpoints/*.pth", "metrics.jsonl", "result.json", "**/*.npz")
+
+
+def weights(run: Path, name: str = "latest.pth") -> dict[str, torch.Tensor]:
+    return torch.load(run / "checkpoints" / name, weights_only=True)

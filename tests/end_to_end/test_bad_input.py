@@ -13,13 +13,11 @@ from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
 
-LONG = "x" * 300
 FILLED = {
     "NESTED": "[" * 5000,
     "DOTTED": ".".join("a" * 3000),
     "DIGITS": "9" * 5000,
     "HUGE": "9" * 400,
-    "LONG": "x" * 2_000_000,
 }
 PLAN = """
 title = "t"
@@ -116,7 +114,7 @@ def test_a_path_that_the_system_refuses(
     for name in ("loop", "loop.toml"):
         Path(name).symlink_to(name)
     full = [word for part in words for word in (small_arguments(domains) if part == "SMALL" else [part])]
-    for path in (LONG, "loop", "loop/below"):
+    for path in ("x" * 300, "loop", "loop/below"):
         given = {"PATH": path, "ROOT": str(domains), "CHECKPOINT": str(source_checkpoint)}
         line = full
         for name, value in given.items():

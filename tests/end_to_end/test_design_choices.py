@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from tests.domains_on_disk import adapt_arguments, small_arguments
+from tests.end_to_end.killable import weights
 from tllib_ancon.cli.main import main
 
 CHOICES = [
@@ -47,7 +48,7 @@ def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(
     def adapted(choice: str, log: Path) -> torch.Tensor:
         more = f"--epochs 3 -b 8 --lr 0.1 --method ancon {choice}".split()
         assert main(adapt_arguments(domains, source / "checkpoints" / "best.pth", log, *more)) == 0
-        return torch.load(log / "checkpoints" / "latest.pth", weights_only=True)["bottleneck.0.weight"]
+        return weights(log)["bottleneck.0.weight"]
 
     for number, choice in enumerate(["", *CHOICES]):
         weight, words = adapted(choice, tmp_path / str(number)), choice.split()

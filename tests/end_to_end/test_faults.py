@@ -14,22 +14,17 @@ import torch
 from tests.domains_on_disk import small_arguments
 from tests.doors.world import FILES
 from tests.end_to_end.cutting import cut_in_the_second_epoch
-from tests.end_to_end.killable import differences
+from tests.end_to_end.killable import differences, weights
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
 from tllib_ancon.training.devices import make_reproducible
 
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")
-FILES_OF_A_RUN = ("best.pth", "latest.pth")
 
 
 def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-
-
-def checkpoint(log: Path, name: str = "latest.pth") -> dict[str, torch.Tensor]:
-    return torch.load(log / "checkpoints" / name, weights_only=True)
 
 
 def adapted(words: list[str]) -> dict[str, Any]:
@@ -39,13 +34,13 @@ def adapted(words: list[str]) -> dict[str, Any]:
     lines = [json.loads(line) for line in (log / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == list(range(len(lines)))
     assert all(np.isfinite(line["infomax"]) for line in lines)
-    assert all(tensor.isfinite().all() for tensor in checkpoint(log).values())
+    assert all(tensor.isfinite().all() for tensor in weights(log).values())
     return json.loads((log / "result.json").read_text())
 
 
 def assert_equal(tmp_path: Path, first: str, second: str) -> None:
-    for name in FILES_OF_A_RUN:
-        assert differences(checkpoint(tmp_path / first, name), checkpoint(tmp_path / second, name)) == []
+    for name in ("best.pth", "latest.pth"):
+        assert differences(weights(tmp_path / first, name), weights(tmp_path / second, name)) == []
 
 
 # Images
@@ -160,7 +155,7 @@ def test_no_smoothing_equals_the_base_method_bit_for_bit(
     for name, more in ((method, ()), (anchored, ("--smoothing", "0"))):
         assert main(adapt(name, "--method", name, *more)) == 0
     assert_equal(tmp_path, method, anchored)
-    before, after = torch.load(source_checkpoint, weights_only=True), checkpoint(tmp_path / method)
+    before, after = torch.load(source_checkpoint, weights_only=True), weights(tmp_path / method)
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"backbone", "bottleneck"}  # the head stays
 
@@ -183,7 +178,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_the_state_before_it_i
         shown = refused(adapt("cut", *more))
     assert "not finite at epoch 2, step 3" in shown
     assert "of epoch 1" in shown
-    assert all(tensor.isfinite().all() for tensor in checkpoint(tmp_path / "cut").values())
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "cut").values())
     assert main(adapt("cut", *more)) == 0
     assert_equal(tmp_path, "whole", "cut")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.domains_on_disk import CLASSES, small_arguments
-from tests.end_to_end.killable import differences
+from tests.end_to_end.killable import differences, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import WorkerPool
 from tllib_ancon.training.run import RunDirectory
@@ -24,10 +24,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers, start = [], WorkerPool._start
     monkeypatch.setattr(WorkerPool, "_start", lambda self: numbers.append(self.workers) or start(self))
     return numbers
-
-
-def weights(log: Path, name: str = "latest.pth") -> dict[str, torch.Tensor]:
-    return torch.load(log / "checkpoints" / name, weights_only=True)
 
 
 def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, started) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.conftest import KEPT
+from tests.end_to_end.killable import weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.training import checkpointing
@@ -27,7 +27,7 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: 
     accuracy = 100 * (saved.logits.argmax(1) == saved.labels).mean()
     assert accuracy == pytest.approx(RunDirectory(run).result()["selected"]["accuracy"])
     assert (saved.votes is not None) == ("ancon" in method)
-    best = torch.load(run / "checkpoints" / "best.pth", weights_only=True)
+    best = weights(run, "best.pth")
     norm, direction = (best[f"head.parametrizations.weight.original{number}"].numpy() for number in (0, 1))
     weight = norm * direction / np.linalg.norm(direction, axis=1, keepdims=True)
     np.testing.assert_allclose(saved.features.astype(np.float32) @ weight.T, saved.logits, rtol=5e-3, atol=5e-3)

@@ -15,7 +15,7 @@ import torch
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
-from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for
+from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted
 from tllib_ancon.paper import demo
@@ -210,8 +210,7 @@ def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path, monke
     epochs = counting(monkeypatch)
     assert main([*words, "--overwrite"]) == 0
     assert epochs == [2, 3]
-    checkpoints = [torch.load(tmp_path / run / "checkpoints/latest.pth", weights_only=True) for run in ("whole", "run")]
-    assert differences(*checkpoints) == []
+    assert differences(*(weights(tmp_path / run) for run in ("whole", "run"))) == []
     assert main([*words, "--overwrite"]) == 0
     assert epochs == [2, 3, 1, 2, 3]
 

@@ -101,21 +101,17 @@ def test_arrays_reach_the_model_by_their_names(tmp_path: Path) -> None:
     assert tllib_ancon.predict(Tokens(), shorter, checkpoint=str(tmp_path), workers=0).probabilities.shape == (80, 3)
 
 
-@pytest.mark.parametrize(
-    "pixels",
-    [
-        np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8),
-        np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8),
-        np.random.default_rng(0).random((20, 8, 8, 3)),
-    ],
-)
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("pixels", [PIXELS, PIXELS[..., 0], PIXELS / 255])
 def test_arrays_of_pixels_are_images(pixels: np.ndarray) -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     sizes: list[torch.Size] = []
     network.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape))
     settings = {"image_size": 16, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
-    of_training = {"device_augmentation": True, "train_resizing": "keep-ratio"}  # which no prediction reads
-    tllib_ancon.predict(network, pixels, **settings, **of_training)
+    unread = {"device_augmentation": True, "train_resizing": "keep-ratio"}  # they are of training
+    tllib_ancon.predict(network, pixels, **settings | unread)
     assert sizes == [(20, 3, 16, 16)]
 
 
