@@ -36,6 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"], metavar="NAME")
     parser.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
     parser.add_argument("--speed", type=int, default=0, metavar="N", help="compare N batches of tent with a plain loop")
     args = parser.parse_args(words)
     torch.set_num_threads(1)
@@ -46,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         source = load(next(args.folder.glob(f"{network}-*.th"))).to(memory_format=torch.channels_last)
         if args.speed:
             print(f"{network}: online(method='tent') takes {ratio(source, images, args.speed):.3f} of a plain loop")
-        for mode, method in product(MODES, args.methods):
+        for mode, method in product(args.modes, args.methods):
             if mode == "continual" or method not in STATELESS:
                 measure(args, network, source, method, mode, images, labels)
     print(table(pandas.read_csv(args.out / "online.csv")))

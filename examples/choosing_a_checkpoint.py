@@ -31,7 +31,7 @@ print(f"InfoMax chose epoch {result.selected_epoch}")
 # %%
 # Compare the epochs that the criteria choose. Entry 0 is the source model.
 
-for criterion in selection.PAPER_CRITERIA:
+for criterion in selection.CRITERIA:
     chosen = selection.best_epoch([epoch[criterion] for epoch in result.metrics], criterion)
     print(f"{criterion:<14} chooses epoch {chosen}, accuracy {result.metrics[chosen]['accuracy']:.1f} %")
 
