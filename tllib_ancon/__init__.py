@@ -1,7 +1,5 @@
 """Anchored Confidence (AnCon) for domain adaptation without labels, as a plugin for the Transfer-Learning-Library."""
 
-from __future__ import annotations
-
 import ast
 from importlib import import_module
 from pathlib import Path

@@ -13,8 +13,6 @@ and one may stop whenever one likes: the probability that its verdict is ever fa
 Accuracies and their differences are shares of all N images here, not percents: 0.01 is one point.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Sequence

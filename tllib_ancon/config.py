@@ -4,8 +4,6 @@ Python keywords, command-line flags, TOML files, ``config.json`` and the plans o
 these classes.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Errors that speak to the user: what was wrong, where, and what to do."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import signal

@@ -4,8 +4,6 @@ Accuracies are in percent. The expected calibration error (ECE) is in [0, 1]. Ev
 :class:`~tllib_ancon.errors.UserError` for other shapes than it says, for no sample, and for labels out of range.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

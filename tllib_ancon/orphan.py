@@ -1,8 +1,6 @@
 """A process that ends when the one that started it does: ``python -m tllib_ancon.orphan PARENT WORDS`` is the command
 ``tllib-ancon WORDS`` as one."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

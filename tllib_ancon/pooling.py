@@ -1,7 +1,5 @@
 """The pooling between backbone and bottleneck, in TLLib's classifiers and in ours."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError

@@ -5,8 +5,6 @@ it computes in float64. It needs no label. Anything but a non-empty matrix of pr
 :class:`~tllib_ancon.errors.UserError`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

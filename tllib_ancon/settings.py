@@ -4,8 +4,6 @@
 flag. A field with ``exclude=True`` is no setting.
 """
 
-from __future__ import annotations
-
 import collections.abc
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Settings that several configurations share: of data, model, images, optimisation and run."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt, Interval

@@ -1,7 +1,5 @@
 """Checks that every method passes, built in or your own: ``check_method("focal+ancon")``."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

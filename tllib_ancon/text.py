@@ -1,7 +1,5 @@
 """Text from outside, such as names of files, classes and domains, made safe for each medium that shows it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -4,8 +4,6 @@ It listens on 127.0.0.1. Every address needs the printed token, and a request wi
 serves the images in question, re-encoded, and nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

@@ -6,8 +6,6 @@ others count 0. So an image whose class the user cannot tell is one that no mode
 that the order of the labels does not change: the guarantee holds for the accuracies counted so.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """``tllib-ancon benchmark``: the runs of a table of the paper."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

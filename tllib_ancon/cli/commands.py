@@ -1,7 +1,5 @@
 """The commands of one configuration each: flags and a file make it, a function takes it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

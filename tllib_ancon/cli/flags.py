@@ -1,7 +1,5 @@
 """Flags of a command, derived from the classes of settings."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

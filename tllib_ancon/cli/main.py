@@ -1,7 +1,5 @@
 """The command ``tllib-ancon``: its words, the one line that ends it, its streams, and its part in many processes."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import importlib

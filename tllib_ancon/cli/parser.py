@@ -1,7 +1,5 @@
 """What parses a command's words: errors in one line, and a short and a full help text."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``tllib-ancon script``: run an unmodified example script of TLLib, and adapt the model that it leaves."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

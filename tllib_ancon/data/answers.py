@@ -1,7 +1,5 @@
 """A file of answers: the classes that a person gave to images."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from collections import defaultdict

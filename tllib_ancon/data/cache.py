@@ -1,7 +1,5 @@
 """Images decoded and resized once, then kept as bytes in memory or in a file: later epochs and runs read those."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The demo's two domains: digits rendered from fonts, and handwritten digits. Nothing is downloaded."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images in folders: class folders, any tree of images, corruptions in ImageNet-C's layout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

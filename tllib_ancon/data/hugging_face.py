@@ -1,7 +1,5 @@
 """Images in a dataset of Hugging Face: splits on disk, in the cache or on the hub, and their columns."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Where images come from, decoded to RGB: files, the items of a dataset, a column of Hugging Face."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

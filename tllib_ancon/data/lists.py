@@ -1,7 +1,5 @@
 """Images in lists: a file of ``path label`` lines for each domain, of any dataset or of TLLib's."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

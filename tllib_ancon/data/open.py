@@ -1,7 +1,5 @@
 """Opening images as a domain: by the name of a dataset, or from Python objects."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Inputs that are not images: arrays of features, series or tokens, in memory or mapped from a file."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 No code of a file runs. An error names the tensors that do not fit."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Models of transformers and open_clip: by name with a head of their own, and what their processors do to images."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The demo: which runs it makes, and what comes out over its seeds."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Engines that make the runs of a plan. The local engine starts processes of this machine, each with its own GPUs and
 threads."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

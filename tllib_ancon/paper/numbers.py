@@ -4,8 +4,6 @@ Each table of the paper has a file. ``other_<table>.csv`` holds other projects' 
 ``source``). ``alexnet_errors.csv`` holds the weights of corruptions.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass

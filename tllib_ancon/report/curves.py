@@ -1,7 +1,5 @@
 """Numbers by epoch: accuracy and calibration, or scores without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO

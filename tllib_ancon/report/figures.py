@@ -1,7 +1,5 @@
 """Figures of finished runs, as PNG and drawn without a display; each is drawn only if the runs hold what it shows."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A report as Markdown and as one HTML page, which loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from typing import Any
 

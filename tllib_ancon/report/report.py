@@ -1,7 +1,5 @@
 """A report of finished runs: tables beside the paper's numbers, figures, one HTML page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

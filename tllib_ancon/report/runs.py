@@ -1,7 +1,5 @@
 """Run directories as a report reads them, and the data frame that its tables and figures are made of."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Attracting and dispersing."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """AnCon without λ: each sample's votes decide its weight, and how often each class occurs the weight of a class."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Anchored confidence: pseudo-labels smoothed with the temporal ensemble."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Early-learning regularisation."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

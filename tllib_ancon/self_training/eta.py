@@ -1,7 +1,5 @@
 """ETA: entropy minimisation on the predictions that are certain and unlike the usual one."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

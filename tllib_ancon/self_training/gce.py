@@ -1,7 +1,5 @@
 """Generalised cross-entropy."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt, Le

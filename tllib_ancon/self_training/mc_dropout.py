@@ -1,7 +1,5 @@
 """Where the confidence of a prediction comes from: the softmax, or Monte-Carlo dropout on the bottleneck's features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Memory bank of features and predictions, and the losses over a sample's neighbours in it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """One adaptation step, composed of parts that each read a visit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

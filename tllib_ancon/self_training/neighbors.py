@@ -1,7 +1,5 @@
 """Nearest neighbours of a batch in a bank of features, and their neighbours in turn."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Annotated
 

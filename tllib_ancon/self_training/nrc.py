@@ -1,7 +1,5 @@
 """Neighbourhood reciprocity clustering."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import torch

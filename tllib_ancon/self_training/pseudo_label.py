@@ -1,7 +1,5 @@
 """Plain self-training: one-hot pseudo-labels, and the cross-entropy or belief matching against them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

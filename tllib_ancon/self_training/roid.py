@@ -1,7 +1,5 @@
 """ROID: the parts of its loss for a stream, and its correction of predictions by the class prior."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity

@@ -1,7 +1,5 @@
 """SHOT: information maximisation and pseudo-labels from class centroids."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Methods of the normalisation layers alone: Tent trains their scale and shift, AdaBN re-estimates their statistics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Running an unmodified example script of TLLib."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import runpy

@@ -1,7 +1,5 @@
 """``tllib`` 0.4 and ``dalib`` 0.2, its release of 2020, behind one signature: networks, CDAN and MDD."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from types import MethodType

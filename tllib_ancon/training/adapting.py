@@ -1,7 +1,5 @@
 """The adaptation in the training loop: its steps, its epochs, the selection of an epoch, and its files."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a model hub takes: the model card of an adaptation, and the model as its own library saves it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a run stores, as pairs of functions that write and read: its state, weights and arrays. Reading runs no code."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import io

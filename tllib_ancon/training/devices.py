@@ -1,7 +1,5 @@
 """Devices, random numbers and the processes of a launch, by PyTorch and Accelerate."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -1,7 +1,5 @@
 """The accuracy and the label-free scores of a model on the images of a domain."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The model of a run for use elsewhere: ONNX, a ``torch.export`` program, or its weights alone."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Files that are whole or absent whenever a process stops, and folders in which one process writes at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """One pass of a model over a domain, and the scores of its predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The images that settings name: opened as a domain, transformed and cached."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The one training loop: steps, epochs, and resuming after a cut; training of sources and adaptation subclass it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext

@@ -1,7 +1,5 @@
 """A model that adapts to a stream: each batch is predicted, then learnt from, and not seen again."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args

@@ -1,7 +1,5 @@
 """The predictions of a model on images: classes and probabilities, in Python or in a file with a row an image."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

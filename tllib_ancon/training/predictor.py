@@ -1,7 +1,5 @@
 """A trained network that is ready to predict: from a run directory, a checkpoint or a module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Train a source model on labelled images: by ERM, or by CDAN or MDD with the target's images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial

@@ -1,7 +1,5 @@
 """The learning rate at which one step changes predictions by a given amount."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

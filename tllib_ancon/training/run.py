@@ -1,7 +1,5 @@
 """The run directory: which files a run writes, in which order, and what it needs to resume."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import platform

@@ -4,8 +4,6 @@ The run's seed draws the images that train, before any label is read. So a longe
 role.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

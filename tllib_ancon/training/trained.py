@@ -1,7 +1,5 @@
 """A trained model that a stage starts from: where it lies, the run that trained it, and its network."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
