@@ -106,9 +106,4 @@ def check_no_device_wait(create: Create) -> None:
             assert features.grad is None, "features have a gradient"
 
 
-CHECKS: tuple[Callable[[Create], None], ...] = (
-    check_storage_order,
-    check_precision,
-    check_state,
-    check_no_device_wait,
-)
+CHECKS: tuple[Callable[[Create], None], ...] = (check_storage_order, check_precision, check_state, check_no_device_wait)

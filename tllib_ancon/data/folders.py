@@ -99,10 +99,7 @@ def _entries(folder: str | Path) -> list[tuple[str, bool]]:
 
 
 def _domain_of(
-    tree: Tree,
-    codes: Sequence[str],
-    classes: Sequence[str] | None,
-    parts: Iterable[tuple[str | None, Iterable[str]]],
+    tree: Tree, codes: Sequence[str], classes: Sequence[str] | None, parts: Iterable[tuple[str | None, Iterable[str]]]
 ) -> Domain:
     number = {name: label for label, name in enumerate(classes or ())}
     paths: list[str] = []

@@ -19,11 +19,7 @@ from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImag
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
-from tllib_ancon.models.classifier import (
-    Classifier,
-    NetworkClassifier,
-    choose_adapted_parameters,
-)
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_adapted_parameters
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction

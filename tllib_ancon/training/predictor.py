@@ -22,13 +22,7 @@ from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import joined
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import (
-    Transform,
-    given_transforms,
-    known_preprocessing,
-    preprocessing_by,
-    resolve,
-)
+from tllib_ancon.training.resolve import Transform, given_transforms, known_preprocessing, preprocessing_by, resolve
 from tllib_ancon.training.trained import TrainedModel, find
 
 
