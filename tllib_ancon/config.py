@@ -21,6 +21,7 @@ from tllib_ancon.shared_settings import (
     File,
     Fraction,
     ImageConfig,
+    JsonConfig,
     ModelConfig,
     NetworkConfig,
     OptimizationConfig,
@@ -239,7 +240,7 @@ class PredictionsConfig(PredictConfig):
     """replace the file if it exists"""
 
 
-class AssessConfig(PredictConfig):
+class AssessConfig(JsonConfig, PredictConfig):
     """Which model is assessed on which images."""
 
     FLAG = Flag(group="labels", common=True)
@@ -256,8 +257,6 @@ class AssessConfig(PredictConfig):
     """probability that the interval from labels ever misses"""
     seed: Seed = 0
     """seed of the order of the images"""
-    json_file: Annotated[str | None, Flag(metavar="FILE", group="output")] = Field(None, alias="json")
-    """JSON file of the results"""
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):

@@ -58,6 +58,13 @@ class DataConfig(Settings):
         return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}
 
 
+class JsonConfig(Settings):
+    """Where the results go, beside the terminal."""
+
+    json_file: Annotated[str | None, Flag(metavar="FILE", group="output", common=True)] = Field(None, alias="json")
+    """JSON file of the results"""
+
+
 class ModelConfig(Settings):
     """Which network."""
 

@@ -44,13 +44,13 @@ FILE = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 
 
-def certify_run(config: CertifyConfig, say: Callable[[str], None] = say, model: nn.Module | None = None) -> Certificate:
+def certify_run(config: CertifyConfig, say: Callable[[str], None] = say) -> Certificate:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
     Answers come from ``answers`` or ``labels`` and then from the page. ``RUN/answers.jsonl`` stores them, and the next
     call resumes there. It writes ``RUN/certificate.json`` and ``RUN/checkpoints/certified.pth``.
     """
-    with using_processor(config.threads), ModelPair(config, model) as pair:
+    with using_processor(config.threads), ModelPair(config) as pair:
         session = pair.session()
         session.answer_all(_given(config, pair, session.comparison, say))
         if config.questions is not None:

@@ -30,7 +30,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.paper import plan
 from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.shared_settings import Count, DataConfig, Seed
+from tllib_ancon.shared_settings import Count, DataConfig, JsonConfig, Seed
 from tllib_ancon.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
@@ -157,7 +157,7 @@ def certify(config: CertifyConfig) -> None:
     certify_run(config, say)
 
 
-class CheckConfig(DataConfig):
+class CheckConfig(JsonConfig, DataConfig):
     """Which dataset is looked at."""
 
     FLAG = Flag(group="options", common=True)
@@ -168,8 +168,6 @@ class CheckConfig(DataConfig):
     """only look whether every file is there, which does not find damaged ones"""
     workers: Annotated[Count, Flag("-j")] = 2
     """processes that decode images"""
-    json_file: Annotated[str | None, Flag(metavar="FILE")] = Field(None, alias="json")
-    """JSON file of the results"""
 
 
 def check(config: CheckConfig) -> int:
@@ -201,7 +199,7 @@ def check(config: CheckConfig) -> int:
     return 1 if checked.problems else 0
 
 
-class EvaluateConfig(PredictConfig):
+class EvaluateConfig(JsonConfig, PredictConfig):
     """Which checkpoint is scored on which images."""
 
     FLAG = Flag(group="options", common=True)
@@ -211,8 +209,6 @@ class EvaluateConfig(PredictConfig):
     also: Annotated[str | None, Flag(metavar="SOURCE")] = None
     """labelled images of the source, whose accuracy is shown before and after adaptation: a folder of class folders, or
     with --data the name of a domain"""
-    json_file: Annotated[str | None, Flag(metavar="FILE")] = Field(None, alias="json")
-    """JSON file to write the numbers to"""
 
 
 def evaluate(config: EvaluateConfig) -> None:
