@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -32,7 +31,9 @@ def total(value: Tensor) -> Tensor:
     """
     if world_size() == 1:
         return value
-    summed: Tensor = _Total.apply(value)
+    from torch.distributed.nn import all_reduce  # which few runs need
+
+    summed: Tensor = all_reduce(value)  # type: ignore[no-untyped-call]
     return summed
 
 
@@ -75,18 +76,6 @@ def average(tensors: Iterable[Tensor]) -> None:
     if world_size() > 1:
         for tensor in tensors:
             tensor.copy_(mean(tensor))
-
-
-class _Total(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, value: Tensor) -> Tensor:
-        value = value.clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(value)
-        return value
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        return total(gradient)
 
 
 @dataclass(frozen=True)
