@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import pandas
 import torch
 from torch import Tensor, nn
+from torchvision.transforms import v2
 
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
@@ -22,7 +24,20 @@ from benchmarks.tables import markdown, record, recorded
 from tllib_ancon.training.online import Online, online
 
 BATCH, SEVERITY = 200, 5
-METHODS = ("source", "adabn", "tent", "eta", "roid", "ancon-auto")
+METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "ancon-auto")
+STACK = v2.Compose(
+    [
+        v2.ColorJitter((0.6, 1.4), (0.7, 1.3), (0.5, 1.5), 0.06),
+        v2.Lambda(lambda batch: batch ** random.uniform(0.7, 1.3)),
+        v2.Pad(16, padding_mode="edge"),
+        v2.RandomAffine(15, (1 / 16, 1 / 16), (0.9, 1.1), interpolation=v2.InterpolationMode.BILINEAR),
+        v2.GaussianBlur(5, (0.001, 0.5)),
+        v2.CenterCrop(32),
+        v2.RandomHorizontalFlip(),
+        v2.GaussianNoise(0, 0.005),
+    ]
+)
+"""The second view of ROID's authors, who take it from CoTTA: one draw for each batch of pixels in [0, 1]."""
 MODES = ("continual", "episodic")
 STATELESS = METHODS[:2]
 """Methods to which a reset changes nothing: measured once."""
@@ -61,7 +76,11 @@ def measure(
     path, key = args.out / "online.csv", (network, len(images), mode, method)
     if key in recorded(path, COLUMNS[:4]):
         return
-    model, rows = source if method == "source" else online(source, method=method), []
+    name, _, stacked = method.partition(", ")
+    model = source if method == "source" else online(source, name, **({"augment": stack} if stacked else {}))
+    random.seed(0)
+    torch.manual_seed(0)
+    rows = []
     for corruption in CORRUPTIONS:
         if mode == "episodic" and isinstance(model, Online):
             model.reset()
@@ -87,6 +106,11 @@ def normalised(images: Bytes) -> Iterator[Tensor]:
     mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
     for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
         yield ((part / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
+
+
+def stack(batch: Tensor) -> Tensor:
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    return (STACK((batch * std + mean).clamp(0, 1)) - mean) / std
 
 
 def plain_tent(source: nn.Module) -> Callable[[Tensor], Tensor]:
