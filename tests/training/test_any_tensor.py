@@ -273,8 +273,9 @@ def test_adabn_changes_a_network_of_another_output() -> None:
         def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"out": self.norm(self.first(images))}
 
-    model, images = Segments(), torch.randn(40, 3, 8, 8) + 1
+    model, images = Segments().double(), torch.randn(40, 3, 8, 8) + 1
     adapted = tllib_ancon.adapt(model, images, method="adabn", workers=0, quiet=True).model
+    assert adapted.norm.running_mean.dtype == torch.float64
     assert not torch.equal(adapted.norm.running_mean, model.norm.running_mean)
     assert torch.equal(adapted.first.weight, model.first.weight)
     learnt = tllib_ancon.adapt(model, images, method="tent", epochs=1, workers=0, quiet=True, batch_size=8)

@@ -241,15 +241,20 @@ def adapt(
         if run is not None:
             write_card(run, summary)
     given_network = None if start.checkpoint else start.given
-    if given_network is not None:  # weights come back in the types in which they were given, and what was frozen is
-        tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, given_network))
-        for tensor, given_tensor in zip(tensors, like, strict=True):
-            tensor.data = tensor.data.to(given_tensor.dtype)
-            tensor.requires_grad_(given_tensor.requires_grad)
+    if given_network is not None:
+        _restore_types(adapted, given_network)
     origin = (given_network, target, transforms.evaluation)
     return AdaptationResult(
         adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
     )
+
+
+def _restore_types(adapted: nn.Module, given: nn.Module) -> None:
+    """Weights come back in the types in which they were given, and what was frozen is frozen."""
+    tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, given))
+    for tensor, given_tensor in zip(tensors, like, strict=True):
+        tensor.data = tensor.data.to(given_tensor.dtype)
+        tensor.requires_grad_(given_tensor.requires_grad)
 
 
 def _augmenting(augment: Callable[[Any], Any], target: Domain) -> Callable[[Tensor], Tensor]:
@@ -283,8 +288,7 @@ def _of_another_output(
             for _, batch in loader:
                 stream.model(batch)
     adapted = stream.model.eval().to(next(network.parameters()).device)
-    for parameter, like in zip(adapted.parameters(), network.parameters(), strict=True):
-        parameter.requires_grad_(like.requires_grad)
+    _restore_types(adapted, network)
     metrics = [{"epoch": 0}, {"epoch": config.epochs}]
     summary = {"method": config.method, "criterion": "last", "held_out": 0, "better_than_start": None}
     summary |= {"start": metrics[0], "selected": metrics[1], "last": metrics[1]}
