@@ -1,8 +1,6 @@
 """The project's experiments: ``python -m benchmarks.speed``, ``python -m benchmarks.theory``, and the commands behind
 the tables of ``results/``. They run from a checkout and are no part of the package."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -14,8 +14,6 @@ A row of OUT/class_prior.csv holds the total variation between each estimate and
 resumes after an interruption, and prints the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small classifier on stored features of Office-31: its accuracy, and the seconds of its adaptation."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

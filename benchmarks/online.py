@@ -1,7 +1,5 @@
 """Accuracy of models that adapt to the stream of CIFAR-10-C, corruption after corruption, and the time they take."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import random

@@ -1,7 +1,5 @@
 """Tables in Markdown, which every benchmark writes, and the CSV files of rows behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

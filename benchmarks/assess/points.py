@@ -22,8 +22,6 @@ other grids. An estimate's interval is chosen on all families but one and judged
 of the other families' 5 % quantiles of accuracy minus estimate to the highest of their 95 % quantiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulate labellings and write the tables; or show the table of finished runs whose target has labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

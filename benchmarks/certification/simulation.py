@@ -1,7 +1,5 @@
 """Simulated labellings of two models' disagreements: false verdicts, labels needed, and labels at random images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,8 +1,6 @@
 """The accuracy of public networks on CIFAR-10-C, corruption by corruption, as it is and with the target's batch-norm
 statistics (AdaBN)."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import sys

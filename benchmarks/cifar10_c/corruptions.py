@@ -5,8 +5,6 @@ Source: Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Commo
 of the recipe for CIFAR-10. Images are (N, 32, 32, 3), and within this module in [0, 1].
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The public ResNets for CIFAR-10 whose weights akamaster/pytorch_resnet_cifar10 gives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -6,8 +6,6 @@
 (``-d ImageList --allow-outside-root``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Prints Markdown: accuracy in percent on the target's test split, mean ± standar
 there (their number where they differ). ``--csv`` writes every run.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

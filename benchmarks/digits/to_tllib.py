@@ -12,8 +12,6 @@ bytes or as numbers in [0, 1], and their digits 0 to 9. ``OUT`` gets for each of
     MNIST/mnist_test_image/...
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ source model. The lists are those that ``tllib-ancon report`` (``runs.csv``) and
 --csv`` write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ The same command goes on where it was stopped. That a campaign sees what it look
 in the commands: each is found by the first kills.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

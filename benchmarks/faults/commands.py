@@ -1,7 +1,5 @@
 """Commands that are disturbed, on tiny pictures: each method, stage and launcher."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

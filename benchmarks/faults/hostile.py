@@ -1,7 +1,5 @@
 """Files that are damaged or say something else, at each reader: one line, or an answer."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

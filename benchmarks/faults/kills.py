@@ -1,7 +1,5 @@
 """A command that a signal or a full disk ends, and that is given again, ends as if nothing had been."""
 
-from __future__ import annotations
-
 import random
 import signal
 from dataclasses import dataclass

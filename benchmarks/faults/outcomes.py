@@ -3,8 +3,6 @@
 ``python -m benchmarks.faults.outcomes RUN OTHER`` compares the models and metrics of two runs.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

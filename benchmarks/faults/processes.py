@@ -1,7 +1,5 @@
 """Commands in processes of their own, which a signal or a limit may end, and in which a bug may be planted."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import resource

@@ -1,7 +1,5 @@
 """Records of faults -> tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What ``run.sh`` has made so far, as Markdown: ``python -m benchmarks.gpu.summary OUT``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ The first table has the accuracy of each family. The second has the paired diffe
 fraction of the gap between the source model and the upper bound that is closed, processor time, and harm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A cell is one target: a pair of domains (or a network and a corruption) and how often each class occurs in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

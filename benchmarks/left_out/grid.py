@@ -10,8 +10,6 @@ The same command continues what was interrupted. Labels make the targets, the va
 numbers, and nothing else.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Mapping, Sequence

@@ -11,8 +11,6 @@ out. With ``--pairs`` instead one table: the mean over pairs with its standard e
 adds what other packages have in :mod:`benchmarks.race` under the fifteen corruptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ is not fetched: ``--code`` names a folder with its repositories, ``tent`` (Dequa
 (tjoo512/ancon) and ``shot`` (tim-learn/SHOT), and what is not there is skipped.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@
 asked for, ``KILL`` the training step after which it is killed, 0 for none.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The works of the race: who takes part, on which network and images, with which settings. They were fixed before."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 instead on a million pictures.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Whole epochs, with all that is read, trained, scored and stored: ``adapt`` and the usual loop."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,6 @@
 """Images a second of a training epoch: TLLib's own loader against the one of this package with its cache; and the crops
 of a batch on the device: torchvision's kernels image by image, and two products of matrices."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from collections import deque

@@ -1,7 +1,5 @@
 """Processor time of a whole run of each method, beside that of self-training."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial

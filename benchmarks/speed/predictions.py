@@ -1,7 +1,5 @@
 """Images a second of ``tllib_ancon.predict``: the usual loop over the same model against it."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """NRC's search for neighbours against the usual one, which expands the bank to the batch."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

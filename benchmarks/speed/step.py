@@ -1,7 +1,5 @@
 """A training step: what AnCon adds to self-training's."""
 
-from __future__ import annotations
-
 import time
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """Measuring side by side: rounds in turn, medians with their spread and certainty, and ratios of the same round."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Time and memory of the votes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """Put every statement to its test and write the table."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

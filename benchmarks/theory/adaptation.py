@@ -1,7 +1,5 @@
 """Theorem 3.2 and its corollary along runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -11,8 +11,6 @@ Only the optimisation itself is random. It runs R times side by side; tensors th
 "residuals" are the r of per-sample gradients :math:`x r^\top`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The definitions of what is measured: calibration and the criteria of selection."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator
 

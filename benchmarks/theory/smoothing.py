@@ -1,7 +1,5 @@
 """Theorem 3.2: the smoothing λ† and the size of the neighbourhood that it leaves."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

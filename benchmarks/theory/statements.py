@@ -1,7 +1,5 @@
 """Statements of the paper, each with a test of its own, and their verdicts as a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Theorem 3.1: when a majority of confident votes is right."""
 
-from __future__ import annotations
-
 import math
 
 import torch
