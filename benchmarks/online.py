@@ -3,7 +3,6 @@
 import argparse
 import copy
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, product
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
+from benchmarks import parser, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
 from benchmarks.speed.timing import in_turn
@@ -22,6 +22,7 @@ from benchmarks.tables import markdown, record, recorded
 from tllib_ancon.training.online import Online, online
 
 BATCH, SEVERITY = 200, 5
+CENTRE, SCALE = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
 METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "ancon-auto")
 STACK = v2.Compose(
     [
@@ -42,16 +43,16 @@ STATELESS = METHODS[:2]
 COLUMNS = ["network", "images", "mode", "method", "corruption", "accuracy", "seconds"]
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.online", description=__doc__)
-    parser.add_argument("folder", type=Path, help="with test.npz (x, y), the networks' .th files and frost/")
-    parser.add_argument("out", type=Path, help="rows are appended to OUT/online.csv; the same command continues")
-    parser.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"], metavar="NAME")
-    parser.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
-    parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
-    parser.add_argument("--speed", type=int, default=0, metavar="N", help="compare N batches of tent with a plain loop")
-    args = parser.parse_args(words)
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("folder", type=Path, help="with test.npz (x, y), the networks' .th files and frost/")
+    arguments.add_argument("out", type=Path, help="rows are appended to OUT/online.csv; the same command continues")
+    arguments.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"], metavar="NAME")
+    arguments.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
+    arguments.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    arguments.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
+    arguments.add_argument("--speed", type=int, default=0, metavar="N", help="compare N batches with a plain loop")
+    args = arguments.parse_args(words)
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     with np.load(args.folder / "test.npz") as data:
@@ -64,7 +65,6 @@ def main(words: Sequence[str] | None = None) -> int:
             if mode == "continual" or method not in STATELESS:
                 measure(args, network, source, method, mode, images, labels)
     print(table(pandas.read_csv(args.out / "online.csv")))
-    return 0
 
 
 def measure(
@@ -101,14 +101,12 @@ def shifted(args: argparse.Namespace, images: Bytes, corruption: str) -> Bytes:
 
 
 def normalised(images: Bytes) -> Iterator[Tensor]:
-    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
     for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
-        yield ((part / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
+        yield ((part / 255 - CENTRE) / SCALE).contiguous(memory_format=torch.channels_last)
 
 
 def stack(batch: Tensor) -> Tensor:
-    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
-    return (STACK((batch * std + mean).clamp(0, 1)) - mean) / std
+    return (STACK((batch * SCALE + CENTRE).clamp(0, 1)) - CENTRE) / SCALE
 
 
 def plain_tent(source: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -155,4 +153,4 @@ def table(rows: pandas.DataFrame) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -14,16 +14,15 @@ import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
-from benchmarks import parser, run
+from benchmarks import folders, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
 from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells, Task
+from benchmarks.tables import record, recorded
 from tllib_ancon import adapt, methods
 from tllib_ancon.self_training.method import one_hot
 
@@ -107,9 +106,7 @@ COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accura
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    arguments = parser(__spec__.name, __doc__)
-    arguments.add_argument("data", type=Path, metavar="DATA")
-    arguments.add_argument("out", type=Path, metavar="OUT")
+    arguments = folders(__spec__.name, __doc__)
     arguments.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="NAME")
     arguments.add_argument(
@@ -125,7 +122,7 @@ def main(words: Sequence[str] | None = None) -> None:
     args = arguments.parse_args(words)
     file = args.out / f"{args.cells}.csv"
     args.out.mkdir(parents=True, exist_ok=True)
-    made = set(pd.read_csv(file)[COLUMNS[:5]].itertuples(index=False, name=None)) if file.exists() else set()
+    made = recorded(file, COLUMNS[:5])
     opened = Cells(args.data, args.out, args.images, args.epochs, args.side)
     cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
     for cell in {(cell.family, cell.pair.partition("-")[0], cell.seed): cell for cell in cells}.values():
@@ -133,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> None:
     todo = [(cell, variant) for cell in cells for variant in args.variants if (*cell, variant) not in made]
     with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
         for done in as_completed([pool.submit(result, opened, cell, variant) for cell, variant in todo]):
-            pd.DataFrame([done.result()])[COLUMNS].to_csv(file, mode="a", header=not file.exists(), index=False)
+            record(file, [done.result()], COLUMNS)
 
 
 def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
@@ -146,7 +143,7 @@ def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
         num_classes = 31 if cell.family == "office31" else 10
         own["class_prior"] = tuple(np.bincount(task.labels, minlength=num_classes) / len(task.labels))
     began = time.process_time()
-    scores = two_folds if variant == BOUND else recorded
+    scores = two_folds if variant == BOUND else scored
     accuracies, one_view = scores(task, {**task.settings, **own})
     seconds = round(time.process_time() - began, 1)
     numbers = {"images": len(task.labels), "start": accuracies[0], "first": accuracies[1], "last": accuracies[-1]}
@@ -154,7 +151,7 @@ def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
     return {**cell._asdict(), "variant": variant, **numbers, "accuracies": " ".join(map(str, accuracies))}
 
 
-def recorded(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]:
+def scored(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]:
     """Accuracy of each epoch, and the last one by one view."""
     metrics = adapt(task.model, task.images, labels=task.labels.tolist(), **settings).metrics
     one_view = metrics[-1].get("accuracy_one_view", metrics[-1]["accuracy"])
