@@ -1,6 +1,7 @@
 """Inputs that are not images, and models with one logit."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -274,12 +275,13 @@ def test_adabn_changes_a_network_of_another_output() -> None:
             return {"out": self.norm(self.first(images))}
 
     model, images = Segments().double(), torch.randn(40, 3, 8, 8) + 1
-    adapted = tllib_ancon.adapt(model, images, method="adabn", workers=0, quiet=True).model
+    adapt = partial(tllib_ancon.adapt, model, images, workers=0, quiet=True)
+    adapted = adapt(method="adabn").model
     assert adapted.norm.running_mean.dtype == torch.float64
     assert not torch.equal(adapted.norm.running_mean, model.norm.running_mean)
     assert torch.equal(adapted.first.weight, model.first.weight)
-    learnt = tllib_ancon.adapt(model, images, method="tent", epochs=1, workers=0, quiet=True, batch_size=8)
+    learnt = adapt(method="tent", epochs=1, batch_size=8)
     assert not torch.equal(learnt.model.norm.weight, model.norm.weight)
     assert "tent" in str(learnt)
     with pytest.raises(UserError, match="adabn"):
-        tllib_ancon.adapt(model, images, workers=0, quiet=True)
+        adapt()
