@@ -98,8 +98,9 @@ class AttractingDispersing(Neighborhood):
 
 @register("aad", options=options_of(AttractingDispersing, without=("smoothing",)), composes=("elr",))
 def aad(task: Task, options: Any, mixing: Any = "normalized") -> Method:
-    given = {**options.of(AttractingDispersing), "mixing": mixing, "total_steps": task.total_steps}
-    return Method(Part(AttractingDispersing(*task.sizes, **given), neighborhood_inputs), refiner=no_targets)
+    given = options.of(AttractingDispersing)
+    loss = AttractingDispersing(*task.sizes, **given, total_steps=task.total_steps, mixing=mixing)
+    return Method(Part(loss, neighborhood_inputs), refiner=no_targets)
 
 
 @register("aad+ancon", options=options_of(AttractingDispersing, *VOTES))

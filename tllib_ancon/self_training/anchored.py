@@ -15,10 +15,6 @@ from tllib_ancon.self_training.method import Method, Part, Task, one_hot, option
 Smoothing = Annotated[
     Share, Option("AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none", "smoothing")
 ]
-Schedule = Annotated[
-    Literal["constant", "full", "half"],
-    Option("λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
-]
 VOTES = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
 """Owners of the settings that votes bring to a method."""
 OF_A_WEIGHT = ("smoothing", "convention", "normalize")
@@ -93,7 +89,10 @@ class AnchoredConfidence(SmoothedLabels):
         num_samples: Size,
         num_classes: Size,
         smoothing: Smoothing = 0.3,
-        schedule: Schedule = "constant",
+        schedule: Annotated[
+            Literal["constant", "full", "half"],
+            Option("λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
+        ] = "constant",
         total_steps: int | None = None,
         **ensemble: Any,
     ):

@@ -74,11 +74,10 @@ class FixedPrecision(nn.Module):
         return self
 
 
-def check_visit(
-    indices: Tensor, logits: Tensor, sizes: Sequence[int], features: Tensor | None = None, width: int = 0
-) -> None:
-    """Raise :class:`UserError` unless shapes and types are those of a visit, (B,), (B, K) and (B, width)."""
-    num_samples, num_classes = sizes
+def check_visit(indices: Tensor, logits: Tensor, sizes: Sequence[int], features: Tensor | None = None) -> None:
+    """Raise :class:`UserError` unless shapes and types are those of a visit, (B,), (B, K) and, with features, (B, D),
+    where the sizes are N, K and D."""
+    num_samples, num_classes, *width = sizes
     check_logits(logits)
     check_tensor("indices", indices)
     if logits.shape[1] != num_classes or not logits.is_floating_point():
@@ -93,8 +92,9 @@ def check_visit(
     check_indices(indices, num_samples)
     if features is not None:
         check_tensor("features", features)
-        if features.shape != (len(logits), width):
-            raise UserError(f"features have shape {tuple(features.shape)}; expected ({len(logits)}, {width})")
+        expected = len(logits), *width
+        if features.shape != expected:
+            raise UserError(f"features have shape {tuple(features.shape)}; expected {expected}")
 
 
 def check_indices(indices: Tensor, num_samples: int) -> None:
@@ -102,14 +102,12 @@ def check_indices(indices: Tensor, num_samples: int) -> None:
     CPU alone: on a device that would stall every step."""
     if indices.dtype not in (torch.int64, torch.int32):  # indexing takes uint8 for a mask, and no other integers
         raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
-    if indices.is_cpu and len(indices):
-        positions = indices.tolist()
-        lowest, highest = min(positions), max(positions)
-        if lowest < 0 or highest >= num_samples:
-            raise UserError(
-                f"index {lowest if lowest < 0 else highest} is outside [0, {num_samples}): num_samples must be the "
-                "size of the whole target set and every index the position of its image in it"
-            )
+    outside = [index for index in indices.tolist() if not 0 <= index < num_samples] if indices.is_cpu else []
+    if outside:
+        raise UserError(
+            f"index {outside[0]} is outside [0, {num_samples}): num_samples must be the size of the whole target set "
+            "and every index the position of its image in it"
+        )
 
 
 def check_logits(logits: Tensor) -> None:

@@ -22,25 +22,6 @@ from tllib_ancon.self_training.checks import (
     validated,
 )
 
-Beta = Annotated[float, Ge(0), Lt(1), Option("AnCon's β in [0, 1): decay of the moving average of the confidence")]
-Convention = Annotated[
-    Literal["authors", "paper"],
-    Option("when votes are read and how δ starts: as in the authors' code or as in the paper"),
-]
-Scheme = Annotated[
-    Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"],
-    Option("which predictions vote, and how much each counts"),
-]
-Prediction = Annotated[Literal["hard", "soft"], Option("what a vote is: the one-hot or the softmax prediction")]
-Temperature = Annotated[float, Gt(0), Option("softmax temperature of soft predictions", read_if=("prediction", "soft"))]
-Normalize = Annotated[bool, Option("divide a sample's votes by their number")]
-Quantile = Annotated[
-    Share, Option("quantile of the batch's confidence, for weighting=quantile", read_if=("weighting", "quantile"))
-]
-FixedThreshold = Annotated[
-    Share, Option("least confidence of a vote, for weighting=fixed", read_if=("weighting", "fixed"))
-]
-
 
 class TemporalEnsemble(FixedPrecision):
     r"""Per sample, the weighted sum of its predictions over training (Eq. 2–3).
@@ -87,14 +68,31 @@ class TemporalEnsemble(FixedPrecision):
         self,
         num_samples: Size,
         num_classes: Size,
-        beta: Beta = 0.9,
-        convention: Convention = "authors",
-        weighting: Scheme = "relative",
-        prediction: Prediction = "hard",
-        temperature: Temperature = 1.0,
-        normalize: Normalize = False,
-        quantile: Quantile = 0.9,
-        fixed_threshold: FixedThreshold = 0.9,
+        beta: Annotated[
+            float, Ge(0), Lt(1), Option("AnCon's β in [0, 1): decay of the moving average of the confidence")
+        ] = 0.9,
+        convention: Annotated[
+            Literal["authors", "paper"],
+            Option("when votes are read and how δ starts: as in the authors' code or as in the paper"),
+        ] = "authors",
+        weighting: Annotated[
+            Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"],
+            Option("which predictions vote, and how much each counts"),
+        ] = "relative",
+        prediction: Annotated[
+            Literal["hard", "soft"], Option("what a vote is: the one-hot or the softmax prediction")
+        ] = "hard",
+        temperature: Annotated[
+            float, Gt(0), Option("softmax temperature of soft predictions", read_if=("prediction", "soft"))
+        ] = 1.0,
+        normalize: Annotated[bool, Option("divide a sample's votes by their number")] = False,
+        quantile: Annotated[
+            Share,
+            Option("quantile of the batch's confidence, for weighting=quantile", read_if=("weighting", "quantile")),
+        ] = 0.9,
+        fixed_threshold: Annotated[
+            Share, Option("least confidence of a vote, for weighting=fixed", read_if=("weighting", "fixed"))
+        ] = 0.9,
     ):
         super().__init__()
         self.sizes = num_samples, num_classes

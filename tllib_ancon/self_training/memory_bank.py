@@ -14,16 +14,15 @@ class WholePass(FixedPrecision):
 
     made: Tensor
 
-    def __init__(self, num_samples: int, num_classes: int, feature_dim: int):
+    def __init__(self, sizes: tuple[int, int, int]):
         super().__init__()
-        self.sizes = num_samples, num_classes
-        self.feature_dim = feature_dim
+        self.sizes = sizes  # N, K and D
         self.register_buffer("made", torch.tensor(False))
         self._known_to_be_made = False
 
     def receive(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Take note of a pass, (M,), (M, D), (M, K), in which no sample may be missing or not finite."""
-        check_visit(indices, logits, self.sizes, features, self.feature_dim)
+        check_visit(indices, logits, self.sizes, features)
         seen = len(torch.unique(indices))
         if seen < self.sizes[0]:
             raise UserError(
@@ -52,7 +51,7 @@ class Neighborhood(WholePass):
     scores: Tensor
 
     def __init__(self, sizes: tuple[int, int, int], mixing: str, anchor_weight: float):
-        super().__init__(*sizes)
+        super().__init__(sizes)
         num_samples, num_classes, feature_dim = sizes
         if num_samples < 2:
             raise UserError(f"num_samples={num_samples}: neighbourhoods need at least two samples")
@@ -74,7 +73,7 @@ class Neighborhood(WholePass):
         anchors: Tensor | None = None,
         predictions: Tensor | None = None,
     ) -> Tensor:
-        check_visit(indices, logits, self.sizes, features, self.feature_dim)
+        check_visit(indices, logits, self.sizes, features)
         self.require()
         indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
         remembered = probabilities if predictions is None else predictions.softmax(1)
@@ -102,7 +101,7 @@ class Neighborhood(WholePass):
         expected = len(rows), scores.shape[2]
         if anchors.shape != expected:
             raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {expected}, votes per sample")
-        weight, votes = self.anchor_weight, anchors.detach().float().unsqueeze(1)
+        weight, votes = self.anchor_weight, anchors.float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)
         if self.mixing == "adaptive":
             return (votes + scores) / (1 + mass)

@@ -236,7 +236,7 @@ def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
     bases = tuple(owner for owner in owners if isinstance(owner, type) and issubclass(owner, Options))
     parts = [owner for owner in owners if owner not in bases]
     fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _options(part) if name not in without}
-    return settings_class("Options", *bases or (Options,), **fields)
+    return settings_class("Options", *bases, Options, **fields)
 
 
 def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:

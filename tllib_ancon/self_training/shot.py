@@ -75,7 +75,7 @@ class CentroidPseudoLabels(WholePass):
 
     @validated
     def __init__(self, num_samples: Size, num_classes: Size, feature_dim: Size):
-        super().__init__(num_samples, num_classes, feature_dim)
+        super().__init__((num_samples, num_classes, feature_dim))
         self.register_buffer("labels", torch.zeros(num_samples, dtype=torch.int64))
 
     @torch.no_grad()
