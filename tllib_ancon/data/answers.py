@@ -29,10 +29,10 @@ def read_answers(
 
     A path is one of the images' ``names``, or ends in the :func:`opaque` form of one. ``asked`` are the positions in
     question. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, in this order."""
-    classes = [showable(name) for name in classes]
+    classes = list(map(showable, classes))
     meanings: dict[str, Answer] = {str(label): label for label in range(len(classes))}
-    named = {name: label for label, name in reversed(list(enumerate(classes)))}
-    meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL, **named}
+    meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL}
+    meanings |= {name: classes.index(name) for name in classes}
     positions: dict[str, list[int]] = defaultdict(list)  # a list can name an image twice
     for position in range(len(names)) if asked is None else asked:
         for path in (cell(names[position]), opaque(names[position])):

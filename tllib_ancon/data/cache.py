@@ -65,8 +65,7 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
     stores: dict[Resizing, Path] = {}
     Path(folder).mkdir(parents=True, exist_ok=True)
     for resizing in set(resizings):
-        name = json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode()
-        digest = hashlib.sha256(name)
+        digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
         positions = np.unique(domain.positions)
         for state in domain.images.states(positions):
             digest.update(state + b"\n")

@@ -65,13 +65,13 @@ def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
         where = "image_list/{}.txt" if dataset == IMAGE_LIST else "{}"
         return Checked([Part(code, where.format(code)) for code in codes or domains_in(tree, dataset)])
     table = TLLIB[dataset]
-    parts: dict[Path, Part] = {}
+    parts: dict[str, Part] = {}
     for code in codes or sorted(table.lists):
         if code not in table.lists:
             raise unknown_name(f"domain of {dataset}:", code, table.lists)
         for split, file in table.lists[code].items():
-            place, expected = Path(table.root_of.get(code, ""), file), table.images.get(Path(file).stem)
+            place, expected = str(Path(table.root_of.get(code, ""), file)), table.images.get(Path(file).stem)
             name = f"{code} {split}".removesuffix(" all")
-            parts.setdefault(place, Part(name, str(place), expected))  # VisDA-2017's domains have two names
+            parts.setdefault(place, Part(name, place, expected))  # VisDA-2017's domains have two names
     folders = [folder for part in parts.values() for folder in table.folders[part.domain.partition(" ")[0]]]
-    return Checked(list(parts.values()), needed=[*map(str, parts), *dict.fromkeys(folders)])
+    return Checked(list(parts.values()), needed=[*parts, *dict.fromkeys(folders)])

@@ -49,7 +49,14 @@ def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[
     fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
     for label in range(10):
         for _ in range(images_per_class):
-            yield _render(str(label), generator.choice(fonts), generator), label
+            file = generator.choice(fonts)
+            font = ImageFont.truetype(str(file), generator.randint(20, 44))
+            canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
+            ImageDraw.Draw(canvas).text((SIDE, SIDE), str(label), fill=255, font=font, anchor="mm")
+            turned = canvas.rotate(generator.uniform(-20, 20), Image.Resampling.BICUBIC)
+            left, top = (SIDE // 2 + generator.randint(-2, 2) for _ in range(2))
+            crop = turned.crop((left, top, left + SIDE, top + SIDE))
+            yield _enlarge(crop.resize((RESOLUTION, RESOLUTION), Image.Resampling.BOX)), label
 
 
 def handwritten_digits() -> Iterator[tuple[Image.Image, int]]:
@@ -58,16 +65,6 @@ def handwritten_digits() -> Iterator[tuple[Image.Image, int]]:
     for pixels, label in zip(digits.images, digits.target, strict=True):
         small = Image.fromarray((pixels * (255 / 16)).round().astype("uint8"))
         yield _enlarge(small), int(label)
-
-
-def _render(text: str, font_file: Path, generator: random.Random) -> Image.Image:
-    font = ImageFont.truetype(str(font_file), generator.randint(20, 44))
-    canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
-    ImageDraw.Draw(canvas).text((SIDE, SIDE), text, fill=255, font=font, anchor="mm")
-    turned = canvas.rotate(generator.uniform(-20, 20), Image.Resampling.BICUBIC)
-    left, top = (SIDE // 2 + generator.randint(-2, 2) for _ in range(2))
-    crop = turned.crop((left, top, left + SIDE, top + SIDE))
-    return _enlarge(crop.resize((RESOLUTION, RESOLUTION), Image.Resampling.BOX))
 
 
 def _enlarge(image: Image.Image) -> Image.Image:

@@ -95,11 +95,11 @@ class Domain:
         position = int(self.positions[index])
         if resizing in self.images.kept:
             return self.images.kept[resizing](position)
-        if self.holds_tensors:
-            return self.images.image(position)
         try:
             return self.images.image(position)
         except UserError as error:
+            if self.holds_tensors:
+                raise
             raise UserError(f"{error}; `skip_corrupt=True` leaves such images out") from error
 
     def subset(self, indices: ArrayLike) -> Domain:
@@ -126,7 +126,7 @@ class Domain:
 
 
 def numbered(num_classes: int) -> list[str]:
-    return [str(label) for label in range(num_classes)]
+    return list(map(str, range(num_classes)))
 
 
 def class_folders(paths: Sequence[str] | None, given: NDArray[np.int64] | None) -> dict[str, int]:
@@ -136,9 +136,8 @@ def class_folders(paths: Sequence[str] | None, given: NDArray[np.int64] | None) 
     labels: dict[str, Counter[int]] = defaultdict(Counter)
     for path, label in zip(paths, given.tolist(), strict=True):
         labels[os.path.basename(os.path.dirname(path))][label] += 1
-    commonest = {folder: counts.most_common(1)[0] for folder, counts in labels.items()}
-    pure = all(count >= PURITY * labels[folder].total() for folder, (_, count) in commonest.items())
-    folders = {folder: label for folder, (label, _) in sorted(commonest.items())}
+    folders = {folder: counts.most_common(1)[0][0] for folder, counts in sorted(labels.items())}
+    pure = all(counts[folders[folder]] >= PURITY * counts.total() for folder, counts in labels.items())
     return folders if pure and len(set(folders.values())) == len(folders) > 1 else {}
 
 

@@ -53,7 +53,7 @@ class Tree:
     def images(self, folder: str | Path) -> list[str]:
         files = [path for path, is_folder in _entries(folder) if not is_folder]
         images = [path for path in files if path.lower().endswith(SUFFIXES)]
-        self.ignored.update({*files} - {*images})
+        self.ignored |= {*files} - {*images}
         return list(filter(self._taken, images))
 
     def _taken(self, path: str) -> bool:
@@ -94,32 +94,31 @@ class Tree:
 
 def _entries(folder: str | Path) -> list[tuple[str, bool]]:
     with os.scandir(folder) as entries:
-        found = [(entry.path, entry.is_symlink(), entry) for entry in entries if not entry.name.startswith(".")]
-        return sorted((path, os.path.isdir(path) if link else entry.is_dir()) for path, link, entry in found)
+        return sorted(
+            (entry.path, os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir())
+            for entry in entries
+            if not entry.name.startswith(".")
+        )
 
 
 def _domain_of(
     tree: Tree, codes: Sequence[str], classes: Sequence[str] | None, parts: Iterable[tuple[str | None, Iterable[str]]]
 ) -> Domain:
-    number = {name: label for label, name in enumerate(classes or ())}
+    order = {name: label for label, name in enumerate(classes or ())}
     paths: list[str] = []
     labels: list[int] = []
     for name, images in parts:
         paths += images
-        labels += [] if name is None else [number[name]] * (len(paths) - len(labels))
-    ignored = _counted(tree.ignored)
+        labels += [] if name is None else [order[name]] * (len(paths) - len(labels))
+    endings = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in tree.ignored})
+    number = len(tree.ignored)
+    ignored = f"{number:,} {'file' if number == 1 else 'files'} ignored ({', '.join(endings)})" * bool(number)
     if not paths:
         folders = ", ".join(str(tree.domain(code)) for code in codes)
         raise UserError(f"{folders}: no image here{ignored and f'; {ignored}'}. Known suffixes: {', '.join(SUFFIXES)}")
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
     domain = Domain.of_files(name, paths, list(classes or ()), labels or None, str(tree.root))
     return replace(domain, ignored=ignored, skipped=[*tree.skipped])
-
-
-def _counted(ignored: set[str]) -> str:
-    """``301 files ignored (.heic, .txt)``; empty if there are none."""
-    endings = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in ignored})
-    return f"{len(ignored):,} {'file' if len(ignored) == 1 else 'files'} ignored ({', '.join(endings)})" * bool(ignored)
 
 
 def open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:

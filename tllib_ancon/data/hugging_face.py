@@ -82,7 +82,7 @@ def open_splits(name: str, codes: Sequence[str], allow_download: bool) -> Any:
 def of_hugging_face(
     dataset: Any,
     name: str,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str] | None,
     image_column: str | None = None,
     label_column: str | None = None,
 ) -> Domain:
@@ -126,11 +126,11 @@ def _labels(
         return classes or names or (), None
     if names is None:  # numbers alone: they count the classes
         return classes or numbered(int(values.max()) + 1), values
-    names = [str(label) for label in names]
-    strange = [label for label in names if label not in (classes or names)]
+    names = list(map(str, names))
+    expected = list(classes or names)
+    strange = [label for label in names if label not in expected]
     if strange:
         raise UserError(
-            f"{name} has other classes, {strange[0]!r} first: {', '.join(names)} instead of {', '.join(classes or ())}"
+            f"{name} has other classes, {strange[0]!r} first: {', '.join(names)} instead of {', '.join(expected)}"
         )
-    classes = list(classes or names)
-    return classes, np.array([classes.index(label) for label in names])[values]
+    return expected, np.array([expected.index(label) for label in names])[values]

@@ -83,9 +83,16 @@ class Images(ABC):
     def image(self, position: int) -> Image.Image | Tensor:
         """One image, RGB; a :class:`UserError` names the one that cannot be read, and why."""
 
+    def read(self, position: int) -> Image.Image | Tensor:
+        """One image as its source holds it."""
+        return self.image(position)
+
     def content(self) -> bytes:
-        """What tells them from others that have the same names; nothing for files, whose names are enough."""
-        return b""
+        """What tells them from others that have the same names: checksums of at most eight whose second reading is
+        equal."""
+        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
+        twice = ([hashlib.sha256(np.asarray(self.read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
+        return b"".join(first for first, second in twice if first == second)
 
     def names(self, positions: Positions) -> Iterator[bytes]:
         return (b"%d" % position for position in positions.tolist())
@@ -99,7 +106,7 @@ class Images(ABC):
 class Files(Images):
     """Image files below a common root. Their names are one array of bytes, which worker processes share."""
 
-    def __init__(self, paths: Sequence[str], root: str = ""):
+    def __init__(self, paths: Sequence[str], root: str):
         self.root, prefix = root, os.path.join(root, "")
         self.stored = np.array([os.fsencode(path.removeprefix(prefix)) for path in paths], dtype=bytes)
 
@@ -111,6 +118,10 @@ class Files(Images):
 
     def image(self, position: int) -> Image.Image:
         return load_image(self.path(position))
+
+    def content(self) -> bytes:
+        """Nothing: the names of files are enough."""
+        return b""
 
     def names(self, positions: Positions) -> Iterator[bytes]:
         root = os.fsencode(os.sep if self.root else "")
@@ -138,7 +149,7 @@ class Items(Images):
         if not len(dataset):
             raise UserError(f"{name}: the dataset is empty; give one with images")
         self.dataset, self.name = dataset, name
-        first = self._read(0)
+        first = self.read(0)
         self.shape = tuple(getattr(first, "shape", ()))  # of a tensor; images have none
         self.side = first.width if isinstance(first, Image.Image) and first.width == first.height else None
         self.holds_tensors = bool(self.shape)
@@ -147,7 +158,7 @@ class Items(Images):
         return len(self.dataset)
 
     def image(self, position: int) -> Image.Image | Tensor:
-        image = self._read(position)
+        image = self.read(position)
         shape = tuple(getattr(image, "shape", ()))
         if shape != self.shape:
             raise UserError(
@@ -155,18 +166,12 @@ class Items(Images):
             )
         return image if isinstance(image, Image.Image) else image.float()
 
-    def content(self) -> bytes:
-        """Checksums of at most eight items whose second reading is equal."""
-        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
-        twice = ([hashlib.sha256(np.asarray(self._read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
-        return b"".join(first for first, second in twice if first == second)
-
     def states(self, positions: Positions) -> Iterator[bytes]:
         raise UserError(
             f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already"
         )
 
-    def _read(self, position: int) -> Image.Image | Tensor:
+    def read(self, position: int) -> Image.Image | Tensor:
         where = f"{self.name}, item {position}"
         try:
             return _as_image(self.dataset[position], where)
@@ -192,10 +197,10 @@ def _as_image(item: Any, where: str) -> Image.Image | Tensor:
     if isinstance(value, Tensor) and value.ndim == 3 and value.numel():
         pixels = value.movedim(0, -1).cpu().numpy()
     if isinstance(pixels, np.ndarray) and pixels.size:
-        pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
+        pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
         if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
             pixels = np.rint(pixels * 255).astype(np.uint8)
-        if pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] == 3)):
+        if pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (3,)):
             return Image.fromarray(pixels).convert("RGB")
     described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}" if hasattr(value, "shape") else repr(value)
     raise UserError(

@@ -117,14 +117,14 @@ def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: st
             raise unknown_name(f"domain of {dataset}:", code, table.lists)
         by_split = table.lists[code]
         base = tree.root / table.root_of.get(code, "")
-        file = base / (by_split[split] if split in by_split else by_split["all"])
+        file = base / (by_split.get(split) or by_split["all"])
         if not file.is_file():
             needed = dict.fromkeys(folder for name in codes for folder in table.folders[name])
             missing = [folder for folder in needed if not (tree.root / folder).exists()]
             hint = f"; missing folders: {', '.join(missing)}" if missing else ""
             raise UserError(f"{tree.root} does not hold {dataset}: {file.relative_to(tree.root)} not found{hint}")
         lists.append(read_image_list(file, base, len(table.classes), tree.allow_outside, table.first_label))
-    return _joined(tree, codes, lists, list(table.classes))
+    return _joined(tree, codes, lists, table.classes)
 
 
 def _joined(tree: Tree, codes: Sequence[str], lists: Sequence[ImageList], classes: Sequence[str]) -> Domain:

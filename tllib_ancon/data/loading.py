@@ -105,7 +105,7 @@ class UnlabelledImages(DomainImages):
 class LabelledImages(DomainImages):
     """Items (image, label): a source domain, or a target domain under evaluation."""
 
-    def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
+    def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int):
         if domain.labels is None:
             raise UserError(f"domain {domain.name}: its images have no labels, and a source domain needs them")
         super().__init__(domain, transform, seed)
@@ -160,8 +160,7 @@ class ImageLoader:
 
     @property
     def num_images(self) -> int:
-        every = len(self.sampler)
-        return every - every % self.batch_size if self.batches.drop_last else every
+        return min(len(self.sampler), len(self) * self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for batch in self.pool.batches(self.number, self.batches):

@@ -108,13 +108,13 @@ def as_domain(
         domain = images
     elif isinstance(images, str | os.PathLike):
         tree = Tree(images, allow_outside, skip_corrupt)
-        below = tree.folders(tree.root)
-        if below and labels is not False and tree.images(tree.root):
+        below = [] if labels is False else tree.folders(tree.root)
+        if below and tree.images(tree.root):
             raise UserError(
                 f"{tree.root} holds images beside folders, {below[0]!r} first: expected images alone or a folder a "
                 "class; `labels=False` reads all of them without labels"
             )
-        opener = open_class_folders if below and labels is not False else open_any
+        opener = open_class_folders if below else open_any
         domain = opener(tree, [ROOT], classes)
         domain = without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
     elif isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):

@@ -1,6 +1,5 @@
 """Inputs that are not images: arrays of features, series or tokens, in memory or mapped from a file."""
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,18 +21,10 @@ CHECKED = 2**27
 Array = np.ndarray[Any, Any] | Tensor
 
 
-class Tensors(Images):
-    """Rows of arrays, which a model takes without any preprocessing."""
+class Rows(Images):
+    """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
 
     holds_tensors = True
-
-    def content(self) -> bytes:
-        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
-        return b"".join(hashlib.sha256(np.asarray(self.image(at)).tobytes()).digest() for at in sampled)
-
-
-class Rows(Tensors):
-    """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
 
     def __init__(self, rows: Array, name: str):
         self.rows, self.name = rows, name
@@ -78,8 +69,10 @@ class Layout:
         return ((), {**named, **self.unpack(args[0])}) if packed else None
 
 
-class Mapped(Tensors):
+class Mapped(Images):
     """Several arrays with as many rows, which a model takes by their names."""
+
+    holds_tensors = True
 
     def __init__(self, arrays: Mapping[str, Any], name: str):
         with reading(name, "arrays of numbers", "; convert text to numbers and pad all rows to one length"):

@@ -194,8 +194,8 @@ class DeviceAugmentation(ImageTransform):
     nine times faster with torchvision's kernels. ``python -m benchmarks.speed --only augmentation`` measures both."""
 
     crop: Any
-    size: int = 0  # side of the outcome in pixels
-    at_once: bool | None = None  # crop a batch in one call, which cannot turn an image; None: on a GPU
+    size: int  # side of the outcome in pixels
+    at_once: bool | None  # crop a batch in one call, which cannot turn an image; None: on a GPU
 
     def pixels(self, image: Image.Image | Bytes) -> Bytes:
         return image if isinstance(image, np.ndarray) else np.array(self.resizing(image))
@@ -203,7 +203,7 @@ class DeviceAugmentation(ImageTransform):
     def finish(self, pixels: Tensor, seeds: Sequence[int]) -> Tensor:
         squares = pixels.movedim(-1, -3)
         drawn: list[Any] = []
-        at_once = pixels.device.type == "cuda" if self.at_once is None else self.at_once
+        at_once = pixels.is_cuda if self.at_once is None else self.at_once
         draw = partial(draw_geometry, self.crop.transforms) if at_once else self.crop
         for square, seed in zip(squares, seeds, strict=True):
             with seeded(seed):
