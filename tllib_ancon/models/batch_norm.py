@@ -1,5 +1,7 @@
 """How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
+import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -53,7 +55,7 @@ class BatchNormPolicy:
         model: nn.Module,
         predict: Callable[[], Tensor],
         predict_few: Callable[[], Tensor],
-        labels: Tensor | None = None,
+        labels: Tensor | None,
     ) -> dict[str, float]:
         """Mix the source's statistics into a model whose batch-norm layers have some.
 
@@ -62,12 +64,12 @@ class BatchNormPolicy:
             predict: a pass of the model over a sample of the target -> logits (M, K)
             predict_few: the same over the first images of the sample, for the agreement -> logits (F, K)
             labels: (F,) or more, the classes that the source model predicts on the first images of the sample.
-                Default: of a pass
+                None: of a pass
 
         Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
         of the prepared model
         """
-        source = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        source = copy.deepcopy(model.state_dict())
         weight, numbers = self.mixing_weight, {}
         if weight is None:
             labels = predict_few().argmax(1) if labels is None else labels
@@ -138,9 +140,12 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
         layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
     }
     moments: dict[BATCH_NORMS, Tensor] = {}
-    seen: dict[BATCH_NORMS, int] = {}
-    learning = (layer for layer in layers if layer.affine and all(one.requires_grad for one in layer.parameters()))
-    mixing = {*learning} if source_weight else set()
+    seen: Counter[BATCH_NORMS] = Counter()
+    mixing = {
+        layer
+        for layer in layers
+        if source_weight and layer.affine and all(one.requires_grad for one in layer.parameters())
+    }
 
     def mixed(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         weight = source_weight if layer in mixing else 0.0
@@ -150,8 +155,8 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
 
     @torch.no_grad()
     def add_moments(layer: BATCH_NORMS, inputs: tuple[Tensor]) -> None:
-        first = seen.get(layer, 0)
-        seen[layer] = first + len(inputs[0])
+        first = seen[layer]
+        seen[layer] += len(inputs[0])
         values = inputs[0][: None if num_images is None else max(num_images - first, 0)].float()
         if not len(values):
             return

@@ -28,10 +28,8 @@ COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 
 SAVE = "torch.save(model.state_dict(), FILE)"
 
-WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
-"""What DataParallel, torch.compile and training programs put before every name."""
-
 RENAMED = (
+    (r"^((module|_orig_mod|model)\.)+", ""),
     (r"^G\.", "backbone."),
     (r"^F1\.head\.8\.", "head."),
     (r"^F1\.head\.", "bottleneck."),
@@ -41,7 +39,8 @@ RENAMED = (
     (r"^head\.weight_g$", "head.parametrizations.weight.original0"),
     (r"^head\.weight_v$", "head.parametrizations.weight.original1"),
 )
-"""What TLLib's mcd.py and the authors' code call the parts that other checkpoints call by these names."""
+"""What DataParallel, torch.compile and training programs put before every name, and what TLLib's mcd.py and the
+authors' code call the parts that other checkpoints call by these names."""
 
 UNUSED = ("adv_head", "F2")
 """Adversarial classifiers."""
@@ -137,10 +136,9 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
 
 def recognize(state: Mapping[str, Tensor]) -> Layout | None:
     """The content of a checkpoint by the names of its tensors; None if its layout is not known."""
-    wrapper = str(WRAPPERS.match(next(iter(state), ""))[0])  # type: ignore[index]
     tensors: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}}
     for name, tensor in state.items():
-        part, _, rest = _canonical(name.removeprefix(wrapper)).partition(".")
+        part, _, rest = _canonical(name).partition(".")
         if part in tensors:
             tensors[part][rest] = tensor
         elif part not in UNUSED:
@@ -148,8 +146,8 @@ def recognize(state: Mapping[str, Tensor]) -> Layout | None:
     if not tensors["backbone"]:
         return None
     places = [{name.rpartition(".")[0] for name in tensors[part]} for part in ("bottleneck", "head")]
-    blocks = {"afn": (BLOCK * max(1, len(places[0]) // 2), LINEAR_HEAD)}
-    for bottleneck, head in {**LAYOUTS, **blocks}.values():
+    afn = BLOCK * max(1, len(places[0]) // 2), LINEAR_HEAD
+    for bottleneck, head in (*LAYOUTS.values(), afn):
         if places == [{str(i) for i, layer in enumerate(bottleneck) if layer in BLOCK[:2]}, head]:
             return Layout(bottleneck, head, tensors)
     return None
@@ -168,30 +166,30 @@ def rebuild_model(
             raise UserError(f"the checkpoint's {name} should be a matrix and is {found}")
         return nn.Linear(inputs or weight.shape[1], len(weight))
 
-    layers: list[nn.Module] = []
+    layers: list[Any] = []
     width = 0  # of the bottleneck
     for index, layer in enumerate(layout.bottleneck):
         if layer is nn.Linear:
             layers.append(linear("bottleneck", f"{index}.weight"))
-            width = len(tensors["bottleneck"][f"{index}.weight"])
+            width = layers[-1].out_features
         else:
             layers.append(layer(width) if layer is nn.BatchNorm1d else layer())
     bottleneck = nn.Sequential(*layers) if layers else nn.Identity()
     head: nn.Module
     if layout.head == TWO_LAYER_HEAD:
-        first, last = linear("head", "0.weight", width), "3.weight"
-        head = nn.Sequential(first, nn.ReLU(), nn.Dropout(), linear("head", last, first.out_features))
+        first = linear("head", "0.weight", width)
+        last = linear("head", "3.weight", first.out_features)
+        head = nn.Sequential(first, nn.ReLU(), nn.Dropout(), last)
     else:
-        last = "parametrizations.weight.original1" if layout.head == WEIGHT_NORM_HEAD else "weight"
-        head = first = linear("head", last, width)
+        weights = "parametrizations.weight.original1" if layout.head == WEIGHT_NORM_HEAD else "weight"
+        head = first = last = linear("head", weights, width)
         head = weight_norm(head) if layout.head == WEIGHT_NORM_HEAD else head
     own = {name: tensor for name, tensor in backbone.state_dict().items() if name.startswith("fc.")}
-    theirs = {name: tensor for name, tensor in tensors["backbone"].items() if not name.startswith("fc.")}
-    tensors["backbone"] = theirs | own  # TLLib's keep an unused ImageNet classifier, dalib's and ours do not
+    tensors["backbone"] = {**tensors["backbone"], **own}
+    unused = ("fc.",)  # TLLib's keep an unused ImageNet classifier, dalib's and ours do not
     for part, name in ((backbone, "backbone"), (bottleneck, "bottleneck"), (head, "head")):
-        load_into(part, tensors[name], f"the checkpoint's {name}")
-    classes = len(tensors["head"][last])
-    return BottleneckClassifier(backbone, classes, bottleneck, head, first.in_features, pool, finetune)
+        load_into(part, tensors[name], f"the checkpoint's {name}", unused)
+    return BottleneckClassifier(backbone, last.out_features, bottleneck, head, first.in_features, pool, finetune)
 
 
 def _canonical(name: str) -> str:

@@ -31,10 +31,11 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
         return own
     for part in network.modules():
         if metadata := getattr(part, "pretrained_cfg", None):
-            mean, std, crop_fraction = tuple(metadata["mean"]), tuple(metadata["std"]), metadata.get("crop_pct")
             built_for = (getattr(module, "img_size", None) for module in part.modules())
             side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
-            return Preprocessing(mean, std, side, crop_fraction or 0.875)
+            return Preprocessing(
+                tuple(metadata["mean"]), tuple(metadata["std"]), side, metadata.get("crop_pct") or 0.875
+            )
         if settings := getattr(part, "preprocess_cfg", None):
             return preprocessing_of_open_clip(settings)
         if takes_pixel_values(part) and (known := preprocessing_of_transformers(part)):
@@ -71,12 +72,12 @@ class Classifier(nn.Module):
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
         """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, else 1."""
-        new = [list(part.parameters()) for part in (getattr(self, "bottleneck", None), self.head) if part is not None]
-        known = {id(parameter) for part in new for parameter in part}
-        backbone = [parameter for parameter in self.parameters() if id(parameter) not in known]
+        parts = [part for part in (getattr(self, "bottleneck", None), self.head) if part is not None]
+        new = [[parameter for parameter in part.parameters() if parameter.requires_grad] for part in parts]
+        known = set(chain(*new))
+        backbone = [parameter for parameter in self.parameters() if parameter.requires_grad and parameter not in known]
         groups = [(backbone, 0.1 if self.finetune else 1.0), *((part, 1.0) for part in new)]
-        learning = (([parameter for parameter in part if parameter.requires_grad], rate) for part, rate in groups)
-        return [{"params": part, "lr": rate * base_lr} for part, rate in learning if part]
+        return [{"params": part, "lr": rate * base_lr} for part, rate in groups if part]
 
     def drop_features(self, probability: float) -> None:
         """Add dropout with this probability after the bottleneck; the state dict stays the same."""
@@ -121,7 +122,7 @@ class NetworkClassifier(Classifier):
 
     head_name: str | None
 
-    def __init__(self, network: nn.Module, num_classes: int, head: tuple[str, int] | None, finetune: bool = True):
+    def __init__(self, network: nn.Module, num_classes: int, head: tuple[str, int] | None, finetune: bool):
         super().__init__()
         self.network, self.num_classes, self.finetune = network, num_classes, finetune
         self.head_name, self.features_dim = head or (None, None)
@@ -194,31 +195,30 @@ def as_classifier(
         raise unknown_name("module of the model", head, modules)
     images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
     tried = [name for name, part in modules.items() if name and [*part.parameters()]] if head is None else [head]
-    calls: dict[str, tuple[int, Tensor] | None] = {}  # D and output, of those that are given (B, D) or (B, D, 1, 1)
+    calls: dict[str, tuple[int, Tensor]] = {}  # D and output, of those that are given (B, D) or (B, D, 1, 1)
 
     def remember(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         shape = inputs[0].shape if inputs and isinstance(inputs[0], Tensor) else torch.Size()
         flat = len(shape) == (4 if isinstance(module, nn.Conv2d) else 2) and shape[1:].numel() == shape[1]
         calls.pop(name, None)
-        whole = flat and shape[0] == len(images) and isinstance(output, Tensor)
-        calls[name] = (shape[1], two_logits(output.flatten(1))) if whole else None
+        if flat and shape[0] == len(images) and isinstance(output, Tensor):
+            calls[name] = shape[1], two_logits(output.flatten(1))
 
     with ExitStack() as hooks:
         for name in tried:
             hooks.enter_context(modules[name].register_forward_hook(partial(remember, name)))
         logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
-    if not fits or not logits.is_floating_point():
+    if not (fits and logits.is_floating_point()):
         raise OtherOutput(
             f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
             "expected; wrap it in a module that returns these, of one logit (B, 1). In Python `method=adabn` takes any "
             "output, and `method=tent` logits (B, K, H, W), without `log`"
         )
-    if head is not None and not calls.get(head):
+    if head is not None and head not in calls:
         raise UserError(f"the model does not call its module {head} on (B, D); `head` must name one after pooling")
-    known = ((name, *call) for name, call in calls.items() if call is not None)
-    chosen_head = next(((name, width) for name, width, output in known if head or _same_classes(output, logits)), None)
-    return NetworkClassifier(model, logits.shape[1], chosen_head, finetune)
+    heads = ((name, width) for name, (width, output) in calls.items() if head or _same_classes(output, logits))
+    return NetworkClassifier(model, logits.shape[1], next(heads, None), finetune)
 
 
 def _same_classes(one: Tensor, other: Tensor) -> bool:
@@ -337,8 +337,8 @@ def shot_classifier(
     Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1; the paper's Section
     4.1.
     """
-    width: int = backbone.out_features  # type: ignore[assignment]
-    linear, batch_norm = nn.Linear(width, bottleneck_dim), nn.BatchNorm1d(bottleneck_dim)
+    linear = nn.Linear(backbone.out_features, bottleneck_dim)  # type: ignore[arg-type]
+    batch_norm = nn.BatchNorm1d(bottleneck_dim)
     nn.init.xavier_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
     nn.init.normal_(batch_norm.weight, 1.0, 0.02)
@@ -359,7 +359,7 @@ def normalises_by_layer_alone(model: nn.Module) -> bool:
     return by_layer and not by_batch
 
 
-def choose_adapted_parameters(model: Classifier, which: str = "all-but-head") -> int:
+def choose_adapted_parameters(model: Classifier, which: str) -> int:
     """Choose the parameters to train; returns how many of them were frozen. ``all-but-head`` is SHOT's and AnCon's
     choice, ``norm-affine`` scale and shift of the normalisation layers (Rusak et al., 2022)."""
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]

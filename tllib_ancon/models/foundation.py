@@ -47,7 +47,7 @@ class CosineHead(nn.Module):
         if text_embeddings.ndim != 2:
             raise UserError(f"`text_embeddings` has shape {tuple(text_embeddings.shape)}; it must be (K, D)")
         self.out_features, self.in_features = text_embeddings.shape
-        self.weight = nn.Parameter(functional.normalize(text_embeddings.detach().clone(), dim=1))
+        self.weight = nn.Parameter(functional.normalize(text_embeddings.detach(), dim=1))
         self.register_buffer("logit_scale", torch.as_tensor(logit_scale).detach().to(self.weight, copy=True))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -73,14 +73,13 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
         expected = processor(noise, return_tensors="pt")["pixel_values"][0]
     except Exception as error:  # of a library's own code
         raise UserError(f"{kind} cannot be applied to an RGB image ({one_line(error)}); {advice}") from error
+    size, resample = expected.shape[-1], int(processor.resample)
     scale = 255 * processor.rescale_factor if processor.do_rescale else 255.0  # of [0, 1] to what is normalised
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     mean, std = (tuple(value / scale for value in values) for values in (mean, std))
     for resized in (side, int(side / (getattr(processor, "crop_pct", None) or 224 / 256))):
         for name in (KEEP_RATIO, "default"):
-            sizes = {"image_size": expected.shape[-1], "crop_fraction": expected.shape[-1] / resized}
-            shared = {**sizes, "val_resizing": name, "resample": int(processor.resample), "floor_crop": True}
-            known = Preprocessing(mean, std, **shared)
+            known = Preprocessing(mean, std, size, size / resized, name, resample=resample, floor_crop=True)
             prepared = evaluation_transform(known)(noise)
             if prepared.shape == expected.shape and float((prepared - expected).abs().mean()) * min(std) * 255 < LEVELS:
                 return known
@@ -93,8 +92,9 @@ def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
 
     config = model.config
     try:
-        options = {"local_files_only": True, "trust_remote_code": False}
-        return preprocessing_of_processor(AutoImageProcessor.from_pretrained(config._name_or_path, **options))
+        return preprocessing_of_processor(
+            AutoImageProcessor.from_pretrained(config._name_or_path, local_files_only=True, trust_remote_code=False)
+        )
     except UserError:
         return None
     except (OSError, ValueError):
@@ -136,7 +136,7 @@ class ZeroShotClassifier(nn.Sequential):
 
 
 def load_named(
-    arch: str, classes: list[str] | None = None, prompts: int | None = None, allow_download: bool = False
+    arch: str, classes: list[str] | None, prompts: int | None = None, allow_download: bool = False
 ) -> tuple[nn.Module, list[str] | None]:
     """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
     classes, if known. NAME is a folder, a name on the hub or a model with a tag or file of weights."""
@@ -166,15 +166,19 @@ def load_named(
 @contextmanager
 def _hub(allow_download: bool) -> Iterator[None]:
     """In this context nothing is downloaded unless it is allowed, and no code of a model's folder runs."""
-    before = constants.HF_HUB_OFFLINE, logging.root.manager.disable
-    constants.HF_HUB_OFFLINE = before[0] or not allow_download
+    offline, silenced = constants.HF_HUB_OFFLINE or not allow_download, logging.root.manager.disable
     logging.disable()
-    no_code: dict[str, Any] = {"TIME_OUT_REMOTE_CODE": 0, "get_cached_module_file": _no_code}  # 0: never ask the user
     try:
-        with patch.multiple("transformers.dynamic_module_utils", **no_code):  # open_clip has no trust_remote_code
+        with (
+            patch.object(constants, "HF_HUB_OFFLINE", offline),
+            # 0: never ask the user; open_clip has no trust_remote_code
+            patch.multiple(
+                "transformers.dynamic_module_utils", TIME_OUT_REMOTE_CODE=0, get_cached_module_file=_no_code
+            ),
+        ):
             yield
     finally:
-        constants.HF_HUB_OFFLINE, logging.root.manager.disable = before
+        logging.disable(silenced)
 
 
 def _no_code(folder: str, file: str, **_: object) -> NoReturn:
@@ -189,9 +193,9 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     )
     if missing := sorted(loaded["missing_keys"]):
         raise UserError(f"hf:{name} holds no image classifier: it has no {missing[0]}")
-    processors: Any = AutoImageProcessor
     try:
-        model.preprocessing = preprocessing_of_processor(processors.from_pretrained(name, trust_remote_code=False))
+        processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+        model.preprocessing = preprocessing_of_processor(processor)
     except UserError as error:
         why = str(error).partition(";")[0].replace("`", "")
         raise UserError(f"hf:{name}: {why}; adapt it in Python, with transforms of your own") from error

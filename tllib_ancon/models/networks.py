@@ -47,13 +47,14 @@ OWN = "python"
 
 Recipe = dict[str, Any]
 
-HEADLESS: dict[str, tuple[int, int | None]] = {
-    "small_cnn": (3, None),
+HEADLESS = {
+    "small_cnn": (3, 0),
     "shot_lenet": (1, 28),
     "lenet": (1, 28),
     "dtn": (3, 32),
 }
-"""Networks that are a backbone alone, channels and side of their images, whose values are brought to [-1, 1]."""
+"""Networks that are a backbone alone: channels and side of their images, 0 if any will do. Values are brought to
+[-1, 1]."""
 
 RESNETS = [name for name in resnet.__all__ if name.islower()]
 TIMM, TORCHVISION = "timm/", "torchvision/"
@@ -244,7 +245,7 @@ def _headless(name: str) -> Any:
 
         network = find("tllib").create_backbone(name)
     channels, side = HEADLESS[name]
-    network.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side or 0)
+    network.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
     network.pretrained = False
     return network
 
@@ -298,9 +299,8 @@ def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
     network = classifier.network
     images = images.to(next(network.parameters(), images).device)
     logits, state = output_of(classifier, images), network.state_dict()
-    shapes = {name: tensor.shape for name, tensor in state.items()}
     with torch.random.fork_rng(devices=()):
-        for recipe in _candidates(network, classifier.num_classes, shapes, images.shape[1]):
+        for recipe in _candidates(network, classifier.num_classes, images.shape[1]):
             with suppress(UserError, TypeError):  # what is no JSON; what the library does not take
                 kept: Recipe = json.loads(json.dumps(recipe))
                 twin = build(kept).to(logits.device)
@@ -342,7 +342,7 @@ def imported(function: str) -> nn.Module:
         raise UserError(f"`model={function}` gave no network ({one_line(error)})") from error
 
 
-def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size], channels: int) -> Iterator[Recipe]:
+def _candidates(network: Any, num_classes: int, channels: int) -> Iterator[Recipe]:
     library = type(network).__module__.partition(".")[0]
     options: dict[str, Any] = {"num_classes": num_classes}
     if isinstance(network, ZeroShotClassifier):
@@ -350,7 +350,8 @@ def _candidates(network: Any, num_classes: int, shapes: Mapping[str, torch.Size]
     elif library == "transformers":
         yield {"library": library, "name": type(network).__name__, "options": network.config.to_dict()}
     elif library == "torchvision":
-        for name in models.list_models(module=models):
+        shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
+        for name in _names_in(TORCHVISION):
             builder: Callable[..., nn.Module] = models.get_model_builder(name)
             if builder.__module__ == type(network).__module__:
                 with torch.device("meta"):
