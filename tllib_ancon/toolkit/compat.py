@@ -72,8 +72,7 @@ def _names_back(module: ModuleType) -> Iterator[None]:
         models.utils = sys.modules[utilities] = ModuleType(utilities)
         models.utils.load_state_dict_from_url = load_state_dict_from_url
     for name in ("float", "int", "str"):  # gradient reversal, other tasks
-        if name not in vars(numpy):
-            setattr(numpy, name, getattr(builtins, name))
+        vars(numpy).setdefault(name, getattr(builtins, name))
     for kind in (context.Process, context.SpawnProcess, context.ForkServerProcess):
         # a spawned or fork-served process has no shims: unpickling it gives it them first of all
         ForkingPickler.register(kind, lambda process: (_blank_process, (type(process),), process.__dict__))
@@ -146,8 +145,8 @@ class _Finder:
         if name.partition(".")[0] not in ("tllib", "dalib"):
             return None
         specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and spec.loader is not None:
+        spec = next(filter(None, specs), None)
+        if spec and spec.loader:
             spec.loader.exec_module = partial(_execute, spec.loader.exec_module)
         return spec
 

@@ -67,11 +67,10 @@ def _run() -> tuple[int, str | None]:
 
 def _failed_download(trace: TracebackType | None) -> str | None:
     """The folder that TLLib's ``download`` exits about, with status 0."""
-    while trace is not None:
-        code, values = trace.tb_frame.f_code, trace.tb_frame.f_locals
+    for frame, _ in traceback.walk_tb(trace):
+        code, values = frame.f_code, frame.f_locals
         if code.co_name == "download" and code.co_filename.endswith(os.path.join("datasets", "_util.py")):
             return os.path.join(values["root"], values["file_name"])
-        trace = trace.tb_next
     return None
 
 

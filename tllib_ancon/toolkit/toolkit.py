@@ -97,11 +97,10 @@ class Toolkit:
         if randomized:
             loss.map = self._random_map(features_dim, num_classes, randomized_dim)
             for name in ("Rf", "Rg"):  # a part of the state: a resumed run needs them
-                matrix = vars(loss.map).pop(name)
-                loss.map.register_buffer(name, matrix)
+                loss.map.register_buffer(name, vars(loss.map).pop(name))
         return AdversarialLoss(loss)
 
-    def mdd(self, margin: float = 4.0) -> AdversarialLoss:
+    def mdd(self, margin: float) -> AdversarialLoss:
         """The margin disparity discrepancy, to be minimised (Zhang et al., ICML 2019)."""
         return AdversarialLoss(self._mdd.ClassificationMarginDisparityDiscrepancy(margin), sign=-1.0)
 
@@ -115,7 +114,7 @@ class Toolkit:
 class Dalib(Toolkit):
     name, losses = "dalib", "dalib.adaptation"
 
-    def mdd(self, margin: float = 4.0) -> AdversarialLoss:
+    def mdd(self, margin: float) -> AdversarialLoss:
         return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
 
     def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
@@ -161,7 +160,7 @@ TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
 def find(name: str | None = None) -> Toolkit:
     """The toolkit of this name, or ``tllib`` if it is there, else ``dalib``."""
     wanted = list(TOOLKITS) if name is None else [name]
-    installed = next((candidate for candidate in wanted if is_installed(candidate)), None)
+    installed = next(filter(is_installed, wanted), None)
     if installed is None:
         ways = "; or ".join(INSTALL[candidate] for candidate in wanted)
         raise UserError(f"{' and '.join(wanted)} cannot be found. Install it: {ways}")
