@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,11 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
         for key, (told, form) in shown.items()
         if key in start and key in selected
     ]
-    result = partial(huggingface_hub.EvalResult, "image-classification", dataset, dataset)
-    results = [result(key, selected[key]) for key in MEASURES if key in selected]
+    results = [
+        huggingface_hub.EvalResult("image-classification", dataset, dataset, key, selected[key])
+        for key in MEASURES
+        if key in selected
+    ]
     data = huggingface_hub.ModelCardData(
         library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
         pipeline_tag="image-classification",

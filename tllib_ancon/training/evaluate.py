@@ -49,8 +49,9 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
         first = str(kept) if kept.is_file() else start.recorded.get("checkpoint")
         if first is not None:
             predictors = {"before": Predictor(config, start=replace(start, checkpoint=first)), **predictors}
-    correct = {name: each.logits(source).argmax(1) == source.labels for name, each in predictors.items()}
-    return {name: 100 * float(right.mean()) for name, right in correct.items()}
+    return {
+        name: 100 * float((each.logits(source).argmax(1) == source.labels).mean()) for name, each in predictors.items()
+    }
 
 
 def source_line(accuracy: Mapping[str, float]) -> str:

@@ -59,8 +59,7 @@ def content_of(
 
     A program takes normalised images (B, C, S, S) and gives logits (B, K). All but ``state-dict`` hold ``classes``,
     ``mean``, ``std`` and ``image_size`` as JSON."""
-    numbers = {"mean": [*map(float, mean)], "std": [*map(float, std)], "image_size": int(image_size)}
-    metadata = {"classes": list(map(str, classes)), **numbers}
+    metadata = {"classes": classes, "mean": mean, "std": std, "image_size": image_size}
     images = torch.zeros(2, len(mean), image_size, image_size)
     texts, file = {name: json.dumps(value) for name, value in metadata.items()}, io.BytesIO()
     any_batch: Any = ({0: torch.export.Dim("batch", min=1)},)
@@ -78,9 +77,15 @@ def content_of(
                 import onnx  # noqa: F401
                 import onnxscript  # noqa: F401
 
-                network = _Logits(classifier, images)
-                names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"], "verbose": False}
-                exported = torch.onnx.export(network, (images,), **names, dynamic_shapes=any_batch, dynamo=True)
+                exported = torch.onnx.export(
+                    _Logits(classifier, images),
+                    (images,),
+                    input_names=["images"],
+                    output_names=["logits"],
+                    verbose=False,
+                    dynamic_shapes=any_batch,
+                    dynamo=True,
+                )
                 assert exported is not None
                 exported.model.metadata_props.update(texts)
                 file.write(exported.model_proto.SerializeToString())

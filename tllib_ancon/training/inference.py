@@ -97,7 +97,7 @@ def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> di
     """AETTA of a model (:func:`tllib_ancon.selection.aetta`), by :func:`dropout_passes`; nothing without a head."""
     if head is None:
         return {}
-    features, logits = predictions.features, predictions.logits
+    _, features, logits = predictions
     if len(features) > MOST_SAMPLES:
         order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
         features, logits = features[order.to(features.device)], logits[order.to(logits.device)]

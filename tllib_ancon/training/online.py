@@ -2,15 +2,16 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BATCH_NORMS, logits_of, output_for, own_logits_of, require_network, two_logits
+from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.roid import (
     certainty_and_diversity,
@@ -21,6 +22,7 @@ from tllib_ancon.self_training.roid import (
 from tllib_ancon.self_training.tent import softmax_entropy
 
 OnlineMethod = Literal["tent", "adabn", "eta", "roid", "ancon-auto"]
+Optimizer = Literal["adam", "sgd", "adamw"]
 OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 SOURCE_WEIGHT = 0.01
@@ -40,25 +42,22 @@ class Online(nn.Module):
     ``state_dict`` holds the model, the moving average and the optimiser. ``reset`` restores the source model.
     """
 
+    @validated
     def __init__(
         self,
         model: nn.Module,
-        method: str,
-        optimizer: str,
+        method: OnlineMethod,
+        optimizer: Optimizer,
         lr: float,
         augment: Callable[[Tensor], Tensor],
         settings: Mapping[str, Any],
     ):
         super().__init__()
-        if method not in get_args(OnlineMethod):
-            raise unknown_name("online method", method, get_args(OnlineMethod))
-        if optimizer not in OPTIMIZERS:
-            raise unknown_name("optimizer", optimizer, OPTIMIZERS)
         self.model = copy.deepcopy(require_network(model, learns=True)).eval().requires_grad_(False)
         self.method, self.augment = method, augment
-        self.layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
-        self.batch_norms = [layer for layer in self.layers if isinstance(layer, BATCH_NORMS)]
-        self.parameters_adapted = [one for layer in self.layers for one in layer.parameters()]
+        layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
+        self.batch_norms = [layer for layer in layers if isinstance(layer, BATCH_NORMS)]
+        self.parameters_adapted = [one for layer in layers for one in layer.parameters()]
         if not (self.batch_norms if method == "adabn" else self.parameters_adapted):
             kind = "batch-norm" if method == "adabn" else "normalisation"
             raise UserError(f"`method={method}` needs {kind} layers, and this model has none; pass a model with them")
@@ -69,7 +68,7 @@ class Online(nn.Module):
         self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
         self.average: Tensor | None = None  # of the predictions, (K,)
         self.source = copy.deepcopy(self.state_dict())
-        self.anchors = [one.detach().clone() for one in self.parameters_adapted]
+        self.anchors = copy.deepcopy(self.parameters_adapted)
 
     def forward(self, batch: Tensor) -> Any:
         """Predict this batch with its own batch-norm statistics, then learn from it."""
@@ -137,7 +136,7 @@ class Online(nn.Module):
 def online(
     model: nn.Module,
     method: OnlineMethod = "roid",
-    optimizer: Literal["adam", "sgd", "adamw"] = "adam",
+    optimizer: Optimizer = "adam",
     lr: float = 1e-3,
     augment: Callable[[Tensor], Tensor] = mirrored,
     **settings: Any,

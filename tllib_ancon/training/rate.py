@@ -43,14 +43,17 @@ def fitted_rate(
     changes = []
     for batch, other in zip(batches, [*batches[1:], *batches[: len(batches) == 1]], strict=False):
         gradients = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
-        learning = [(one, step) for one, step in zip(parameters, gradients, strict=True) if step is not None]  # type: ignore[redundant-expr]
+        steps = [
+            (one, gradient, one.detach().clone())
+            for one, gradient in zip(parameters, gradients, strict=True)
+            if gradient is not None  # type: ignore[redundant-expr]
+        ]
         with torch.no_grad():
             before = predict(other)
-            original = [one.clone() for one, _ in learning]
-            for one, gradient in learning:
+            for one, gradient, _ in steps:
                 one.sub_(gradient, alpha=TRIAL)
             changes.append((predict(other) - before).abs().sum(1).mean() / 2)
-            for (one, _), value in zip(learning, original, strict=True):
-                one.copy_(value)
+            for one, _, original in steps:
+                one.copy_(original)
     change = float(processes.mean(torch.stack(changes).mean()))
     return TRIAL * step_change / change if change else float("inf")
