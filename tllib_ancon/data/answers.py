@@ -48,7 +48,7 @@ def read_answers(
         try:
             if len(row) != 2:
                 raise UserError(f"expected a path and a class, got {len(row)} columns")
-            name, answer = row[0].strip(), row[1].strip()
+            name, answer = map(str.strip, row)
             key = cell(name) if cell(name) in positions else name[-len(opaque("")) :]
             if key not in positions and name in names:
                 raise UserError(f"{name!r} is not in question: both models predict the same class. Remove the line")

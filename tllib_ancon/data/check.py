@@ -65,13 +65,14 @@ def _parts(tree: Tree, dataset: str, codes: Sequence[str]) -> Checked:
         where = "image_list/{}.txt" if dataset == IMAGE_LIST else "{}"
         return Checked([Part(code, where.format(code)) for code in codes or domains_in(tree, dataset)])
     table = TLLIB[dataset]
+    codes = codes or sorted(table.lists)
     parts: dict[str, Part] = {}
-    for code in codes or sorted(table.lists):
+    for code in codes:
         if code not in table.lists:
             raise unknown_name(f"domain of {dataset}:", code, table.lists)
         for split, file in table.lists[code].items():
             place, expected = str(Path(table.root_of.get(code, ""), file)), table.images.get(Path(file).stem)
             name = f"{code} {split}".removesuffix(" all")
             parts.setdefault(place, Part(name, place, expected))  # VisDA-2017's domains have two names
-    folders = [folder for part in parts.values() for folder in table.folders[part.domain.partition(" ")[0]]]
+    folders = [folder for code in codes for folder in table.folders[code]]
     return Checked(list(parts.values()), needed=[*parts, *dict.fromkeys(folders)])

@@ -49,8 +49,7 @@ def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[
     fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
     for label in range(10):
         for _ in range(images_per_class):
-            file = generator.choice(fonts)
-            font = ImageFont.truetype(str(file), generator.randint(20, 44))
+            font = ImageFont.truetype(str(generator.choice(fonts)), generator.randint(20, 44))
             canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
             ImageDraw.Draw(canvas).text((SIDE, SIDE), str(label), fill=255, font=font, anchor="mm")
             turned = canvas.rotate(generator.uniform(-20, 20), Image.Resampling.BICUBIC)

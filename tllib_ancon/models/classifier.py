@@ -345,8 +345,7 @@ def shot_classifier(
     bottleneck, head = nn.Sequential(linear, batch_norm), nn.Linear(bottleneck_dim, num_classes)
     nn.init.xavier_normal_(head.weight)
     nn.init.zeros_(head.bias)
-    head = weight_norm(head)
-    model = BottleneckClassifier(backbone, num_classes, bottleneck, head, bottleneck_dim, pool, finetune)
+    model = BottleneckClassifier(backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool, finetune)
     if dropout:
         model.drop_features(dropout)
     return model
