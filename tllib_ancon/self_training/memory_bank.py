@@ -101,7 +101,7 @@ class Neighborhood(WholePass):
         expected = len(rows), scores.shape[2]
         if anchors.shape != expected:
             raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {expected}, votes per sample")
-        weight, votes = self.anchor_weight, anchors.float().unsqueeze(1)
+        weight, votes = self.anchor_weight, anchors.detach().float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)
         if self.mixing == "adaptive":
             return (votes + scores) / (1 + mass)
