@@ -184,7 +184,7 @@ def test_certifying_without_a_directory(made: tuple[str, nn.Module, Any], folder
     if len(sessions[0].answers) == len(sessions[0]):
         gain = np.mean(right[1]) - np.mean(right[0])
         assert sessions[0].certificate["difference"] == pytest.approx(gain)
-    with pytest.raises(UserError, match=r"`labels` have shape \(23,\); give an integer for each of 24 images"):
+    with pytest.raises(UserError, match=r"`labels` are int64 of shape \(23,\); expected for each of 24 images"):
         tllib_ancon.certify(model, result.model, folder / "photos", labels=LABELS[1:], **settings)
 
 

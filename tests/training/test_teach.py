@@ -72,7 +72,7 @@ def test_only_images_that_did_not_teach_certify(log: bool, tmp_path: Path) -> No
         ({"answers": None}, "go together"),
         ({"answers": np.full(IMAGES, -1)}, "the class of 0 images"),
         ({"answers": np.where(np.arange(IMAGES) == 3, 1, -1)}, "the class of 1 images"),
-        ({"answers": LABELS[:-1]}, "have shape"),
+        ({"answers": LABELS[:-1]}, "of shape"),
         ({"answers": LABELS + 3}, "from 0 to 2"),
         ({"method": "adabn", "epochs": 1}, "`teach=0.5` has no effect"),
     ],

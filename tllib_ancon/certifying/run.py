@@ -16,7 +16,7 @@ from tllib_ancon.certification import Side
 from tllib_ancon.certifying.session import Certificate, Classes, Comparison, Session, in_words
 from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
-from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
@@ -134,10 +134,10 @@ def certify(
 
 
 def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
-    labels = np.full(len(comparison), -1) if given is None else np.asarray(given)
-    if labels.shape != (len(comparison),) or labels.dtype.kind not in "iu":
-        raise UserError(f"`labels` have shape {labels.shape}; give an integer for each of {len(comparison):,} images")
-    return {position: int(label) for position, label in enumerate(labels) if label >= 0}
+    if given is None:
+        return {}
+    labels = checked_classes("`labels`", given, len(comparison), len(comparison.classes), unknown=True)
+    return {position: label for position, label in enumerate(labels.tolist()) if label >= 0}
 
 
 class ModelPair:

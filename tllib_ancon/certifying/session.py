@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tllib_ancon.certification import DisagreementTest, Side, labels_needed
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
+from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.text import Shown, showable
@@ -46,7 +47,8 @@ class Comparison:
     def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
         self.names, self.classes = names, [showable(name) for name in classes]
         self.start, self.adapted = (
-            self._checked(model, np.asarray(given)) for model, given in (("source", start), ("adapted", adapted))
+            checked_classes(f"the {model} model's predictions", given, len(names), len(classes))
+            for model, given in (("source", start), ("adapted", adapted))
         )
         self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
         if not len(self.disagreements):
@@ -54,16 +56,6 @@ class Comparison:
                 f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images; "
                 "adapt again"
             )
-
-    def _checked(self, model: str, given: npt.NDArray[Any]) -> Classes:
-        if given.shape != (len(self.names),) or given.dtype.kind not in "iu":
-            raise UserError(
-                f"the {model} model's predictions have shape {given.shape} and type {given.dtype}; give an integer "
-                f"class for each of {len(self.names):,} images"
-            )
-        if not np.isin(given, range(len(self.classes))).all() or not len(given):
-            raise UserError(f"the {model} model's predictions are not all classes from 0 to {len(self.classes) - 1}")
-        return given.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.names)

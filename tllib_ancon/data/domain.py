@@ -50,20 +50,9 @@ class Domain:
     def __post_init__(self) -> None:
         if self.positions is None:
             object.__setattr__(self, "positions", np.arange(len(self.images)))
-        if self.labels is None:
-            return
-        labels, count, num_classes = np.asarray(self.labels), len(self), len(self.classes)
-        if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
-            raise UserError(
-                f"domain {self.name}: labels are {labels.dtype} {labels.shape}; expected a whole number for each of "
-                f"{count} images"
-            )
-        if count and not 0 <= labels.min() <= labels.max() < num_classes:
-            raise UserError(
-                f"domain {self.name}: labels from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}: "
-                f"it has {num_classes} classes"
-            )
-        object.__setattr__(self, "labels", labels.astype(np.int64))
+        if self.labels is not None:
+            labels = checked_classes(f"domain {self.name}: labels", self.labels, len(self), len(self.classes))
+            object.__setattr__(self, "labels", labels)
 
     @classmethod
     def of_files(
@@ -123,6 +112,19 @@ class Domain:
         for name, label in zip(self.images.names(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (name, label))
         return digest.hexdigest()
+
+
+def checked_classes(
+    what: str, given: ArrayLike, count: int, num_classes: int, unknown: bool = False
+) -> NDArray[np.int64]:
+    """These classes of ``count`` images; a negative one counts as ``unknown`` or is an error."""
+    classes = np.asarray(given)
+    expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}{', or -1' * unknown}"
+    if classes.shape != (count,) or classes.dtype.kind not in "iu":
+        raise UserError(f"{what} are {classes.dtype} of shape {classes.shape}; {expected}")
+    if ((classes >= num_classes) | ((classes < 0) & (not unknown))).any():
+        raise UserError(f"{what} range from {classes.min()} to {classes.max()}; {expected}")
+    return classes.astype(np.int64)
 
 
 def numbered(num_classes: int) -> list[str]:

@@ -23,7 +23,6 @@ from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import PREDICTIONS, copy_to_cpu, write_predictions
 from tllib_ancon.training.inference import Predictions, evaluation_loader, recorder, scores_under_dropout
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
@@ -139,9 +138,9 @@ class Adaptation(TrainingLoop):
         if options.adapted == "all-but-head" and model.head is None:
             progress.line("the model ends in no Linear layer that could be its head; all of it learns")
         if options.sync_batch_norm:
-            if (kind := devices.create_accelerator(options.mixed_precision).device.type) != "cuda":
+            if not torch.cuda.is_available():
                 raise UserError(
-                    f"`sync_batch_norm` needs GPUs, and this run is on a {kind.upper()}; leave it out: each process "
+                    "`sync_batch_norm` needs GPUs, and this machine has none; leave it out: each process "
                     "then normalises by its own batch"
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]

@@ -123,15 +123,16 @@ def _write(
 ) -> None:
     """Write a row for each image in the format of the file's ending. An image with an error has no class."""
     suffix, predicted = "" if out is None else out.suffix.lower(), probabilities.argmax(1)
+    is_read = np.array(errors) == ""
     if out is not None and suffix == ".npz":
-        labels = np.where(np.array(errors) == "", predicted, -1)
+        labels = np.where(is_read, predicted, -1)
         arrays: dict[str, Any] = {"paths": np.array(names), "labels": labels, "probabilities": probabilities}
         arrays |= {"errors": np.array(errors, dtype=str), "classes": np.array(classes)}
         return write_whole(out, lambda file: np.savez_compressed(file, **arrays))
     shown = np.array([*map(showable, classes)], dtype=object)
     columns: dict[str, Any] = {
         "path": [*map(showable, names)],
-        "class": np.where(np.array(errors) == "", shown[predicted], None),
+        "class": np.where(is_read, shown[predicted], None),
         "confidence": probabilities.max(1),
     }
     if every_class:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.answers import read_answers
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.errors import UserError
 
 DRAW = 29
@@ -47,13 +47,7 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
         for position, answer in read_answers(Path(given), names, images.classes).items():
             answers[position] = answer if isinstance(answer, int) else images.num_classes
         return answers
-    answers = np.asarray(given)
-    if answers.shape != (len(images),) or answers.dtype.kind not in "iu" or answers.max() >= images.num_classes:
-        raise UserError(
-            f"`answers` have shape {answers.shape}; give for each of {len(images):,} images a class from 0 to "
-            f"{images.num_classes - 1}, or -1"
-        )
-    return answers
+    return checked_classes("`answers`", given, len(images), images.num_classes, unknown=True)
 
 
 def taught_labels(
