@@ -229,7 +229,7 @@ class ModelPair:
     def classes(self) -> list[Classes]:
         """The classes that both models predict, each (N,); the run directory caches them."""
         names = "\n".join(self.names).encode(errors="surrogateescape")
-        files = (file if file == IMAGENET else sha256(Path(file).resolve()) for file in self.checkpoints.values())
+        files = (file if file == IMAGENET else sha256(Path(file)) for file in self.checkpoints.values())
         origin = np.array([*files, hashlib.sha256(names).hexdigest()])
         path = self.directory.path / FILE
         cached = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}

@@ -20,8 +20,17 @@ from tllib_ancon.training.resolve import INHERITED
 from tllib_ancon.training.run import CONFIG, NOT_SETTINGS, RESULT, RunDirectory
 
 IDENTITY = (
-    *("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights", "record_every"),
-    *("save_predictions", "inputs"),
+    "command",
+    "root",
+    "source",
+    "target",
+    "method",
+    "seed",
+    "checkpoint",
+    "pretrained_weights",
+    "record_every",
+    "save_predictions",
+    "inputs",
 )
 """What tells runs of one table apart, where their files lie, or what of them is kept."""
 

@@ -194,8 +194,8 @@ def adapt(
         target = inputs.images_of(given, images, labels, start.classes)
         devices.make_reproducible(given.seed, given.deterministic)
         known = known_domains(given.root, given.data) if start.checkpoint and given.root and given.data else ()
-        for code in given.source if known else ():  # it is only written down, and names a domain all the same
-            if code not in known:
+        for code in given.source:  # it is only written down, and names a domain all the same
+            if known and code not in known:
                 raise unknown_name(f"source domain of {given.data}:", code, known)
         network = start.load(given)
         if not start.checkpoint:
@@ -220,7 +220,7 @@ def adapt(
             weights = sha256_of_tensors(network.state_dict())
             recorded["inputs"] |= {"model": type(network).__qualname__, "weights_sha256": weights}
         elif Path(str(config.checkpoint)).is_file():
-            recorded["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)).resolve())
+            recorded["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)))
         if "taught" in start.recorded:
             recorded["taught"] = start.recorded["taught"]
         if run is not None and probe is not None:

@@ -103,7 +103,7 @@ def prepared(
         evaluation = evaluation_transform(preprocessing)
         train = evaluation if isinstance(config, PredictConfig) else build(preprocessing)
         transforms = Transforms(train, evaluation, preprocessing, second_view(preprocessing))
-    both = (transforms.train, transforms.evaluation)
+    both = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     if config.cache is not None:
         images = cache.cached(images, config.cache, resizings)

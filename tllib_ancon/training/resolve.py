@@ -54,8 +54,15 @@ FOLLOWED = ("train_resizing", "no_hflip")
 """Settings that a later stage takes from that run and may change."""
 
 OF_IMAGES = (
-    *("image_size", "crop_fraction", "val_resizing", "resize_size"),
-    *("train_resizing", "scale", "ratio", "padding", "rotation"),
+    "image_size",
+    "crop_fraction",
+    "val_resizing",
+    "resize_size",
+    "train_resizing",
+    "scale",
+    "ratio",
+    "padding",
+    "rotation",
 )
 """Settings of a :class:`~tllib_ancon.data.transforms.Preprocessing` by the same names."""
 
@@ -110,7 +117,7 @@ def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:
         decided_later = name in OF_THE_NETWORK and not isinstance(config, PretrainConfig)
         usual = None if decided_later else ASSUMED.get(name)
         settings[name] = next((value for value in (given, there, usual) if value is not None), None)
-    return {**{name: start.recorded.get(name) for name in FOLLOWED}, **settings}
+    return {name: start.recorded.get(name) for name in FOLLOWED} | settings
 
 
 def resolve(
