@@ -145,7 +145,7 @@ def table(rows: pandas.DataFrame) -> str:
     found = groups.agg(["mean", "sem", "count"])
     cells = {key: f"{row['mean']:.1f} ± {row['sem']:.1f}" for key, row in found.iterrows() if row["count"] == 15}
     made = []
-    for network, images, mode in dict.fromkeys((one[0], one[1], mode) for one in cells for mode in MODES):
+    for network, images, mode in dict.fromkeys(key[:3] for key in cells):
         of_mode = {method: "continual" if method in STATELESS else mode for method in METHODS}
         values = [cells.get((network, images, of_mode[method], method), "–") for method in METHODS]
         made.append([f"{network}, {images:,} images, {mode}", *values])

@@ -17,6 +17,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import online  # noqa: E402
 from benchmarks.left_out import ablation, table  # noqa: E402
 from benchmarks.tables import markdown  # noqa: E402
 from tllib_ancon.paper import demo  # noqa: E402
@@ -63,6 +64,7 @@ def sentences() -> dict[str, list[str]]:
         beside(networks, "ancon-auto", "self-training"),
         beside(now, "ancon-auto", "shot"),
         *(beside(runs(f"ablation_office31{end}"), "ancon-auto", "shot") for end in ("", "_128")),
+        beside(runs("ablation_office31_128_equal"), "shot+ancon-auto, equal classes", "shot"),
         beside(now, "ancon-auto", "ancon-auto, no votes"),
     ]
     return {
@@ -133,6 +135,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation": lambda: ablation.accuracies(runs("ablation")),
     "ablation_office31": lambda: table.over_pairs(runs("ablation_office31"), "shot"),
     "ablation_office31_128": lambda: table.over_pairs(runs("ablation_office31_128"), "shot"),
+    "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation_office31_128_equal"), "shot"),
+    "online": lambda: online.table(pd.read_csv(RESULTS / "online.csv")),
     "ablation_parts": lambda: ablation.parts(runs("ablation")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
