@@ -196,7 +196,7 @@ def test_labels_that_do_not_fit(labels: list[Any], message: str) -> None:
 def test_a_domain_stays_what_it_is() -> None:
     counted = as_domain(Items(RED, RED), labels=torch.tensor([2, 0]))  # classes, where nothing names them
     assert (counted.labels.tolist(), list(counted.classes)) == ([2, 0], ["0", "1", "2"])
-    with pytest.raises(UserError, match="labels range from -1 to -1; expected for each of 2 images a class"):
+    with pytest.raises(UserError, match="range from -1 to -1; expected for each of 2 images a class from 0 to 0"):
         as_domain(Items(RED, RED), labels=[-1, -1])
     domain = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"]).subset([1])
     assert isinstance(as_domain(domain), Domain)
