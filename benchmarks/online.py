@@ -36,7 +36,7 @@ STACK = v2.Compose(
         v2.GaussianNoise(0, 0.005),
     ]
 )
-"""The second view of ROID's authors, who take it from CoTTA: one draw for each batch of pixels in [0, 1]."""
+"""The augmentations of CoTTA without its last clipping: one draw for each batch of pixels in [0, 1]."""
 MODES = ("continual", "episodic")
 STATELESS = METHODS[:2]
 """Methods to which a reset changes nothing: measured once."""

@@ -87,7 +87,7 @@ def sentences() -> dict[str, list[str]]:
             f"{in_streams('ancon-auto', 'roid', 2000)} beside `roid`",
             f"With ResNet-56 it is {in_streams('ancon-auto', 'eta', 2000, 'resnet56')} beside `eta`",
             f"`ancon-auto` is {in_streams('roid', 'ancon-auto', mode='episodic').lstrip('+')} points behind `roid`",
-            f"changes it by {in_streams('roid, stack', 'roid', 2000).lstrip('+')} points",
+            f"It changes ROID by {in_streams('roid, stack', 'roid', 2000).lstrip('+')} points",
         ],
         "docs/claims.md": [f"| {number.replace('-', '−')} points |" for number in claimed],
         "benchmarks/results/left_out.md": [
