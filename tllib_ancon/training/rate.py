@@ -40,7 +40,7 @@ def fitted_rate(
 
     Returns: η; infinity if no step changes any prediction
     """
-    changes = []
+    measured = []
     for batch, other in zip(batches, [*batches[1:], *batches[: len(batches) == 1]], strict=False):
         gradients = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
         steps = [
@@ -52,8 +52,9 @@ def fitted_rate(
             before = predict(other)
             for one, gradient, _ in steps:
                 one.sub_(gradient, alpha=TRIAL)
-            changes.append((predict(other) - before).abs().sum(1).mean() / 2)
+            change = (predict(other) - before).abs().sum(1).mean() / 2
+            measured.append(torch.stack([change, 1 - before.square().sum(1).mean()]))
             for one, _, original in steps:
                 one.copy_(original)
-    change = float(processes.mean(torch.stack(changes).mean()))
-    return TRIAL * step_change / change if change else float("inf")
+    change, uncertainty = processes.mean(torch.stack(measured).mean(0)).tolist()
+    return TRIAL * step_change * uncertainty / change if change else float("inf")
