@@ -136,7 +136,7 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
     for _ in range(2):
         register(build)
     assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
-    of_the_rule = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.02}
+    of_the_rule = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
     assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all", **of_the_rule}
     assert methods.training_defaults("ancon") == {}
     assert methods.training_defaults("ancon-auto") == of_the_rule

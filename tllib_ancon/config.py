@@ -148,8 +148,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
     Default: by the method, all-but-head for most."""
     step_change: Annotated[float, Flag(group="optimization")] = Field(UNREAD, gt=0, lt=1)
-    """Fit the learning rate so that one step changes the predictions on other images by this total variation, 0 to 1.
-    `lr` limits the rate. Default: 0.02 for ancon-auto with SGD if `lr` is not given."""
+    """Fit the learning rate so that one step changes the predictions on other images by this part of the difference
+    between two views, 0 to 1. `lr` limits the rate. Default: 0.05 for ancon-auto with SGD if `lr` is not given."""
     dropout: bool = False
     """Keep the network's dropout active while pseudo-labels are made."""
     record_every: int = Field(1, ge=1)

@@ -36,8 +36,8 @@ MIXED = {"method": "self-training", **LAST, "batch_norm": "mixed"}
 ABLATION: Mapping[str, Mapping[str, Any]] = {
     "self-training + mixed statistics": MIXED,
     "+ two views": {**MIXED, "views": 2},
-    "+ fitted rate": {**MIXED, "views": 2, "step_change": 0.04},
-    "+ votes": {**MIXED, "views": 2, "step_change": 0.04, "method": "ancon"},
+    "+ fitted rate": {**MIXED, "views": 2, "step_change": 0.05},
+    "+ votes": {**MIXED, "views": 2, "step_change": 0.05, "method": "ancon"},
     "ancon-auto, one view": {**RULE, "views": 1},
     "ancon-auto, fixed rate": {**RULE, "lr": 0.01},
     "ancon-auto, no votes": {**RULE, "weighting": "fixed", "fixed_threshold": 1.0},

@@ -199,7 +199,7 @@ class ClassPrior(Options):
 @register(
     "+ancon-auto",
     options=options_of(AdaptiveSmoothing, *VOTES, ClassPrior, without=OF_A_WEIGHT),
-    training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.04},
+    training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05},
 )
 def ancon_auto(method: Method, task: Task, options: Any) -> None:
     """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""

@@ -208,7 +208,9 @@ class Adaptation(TrainingLoop):
         parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
 
         def predict(batch: tuple[Any, ...]) -> Tensor:
-            return self._outputs(batch[0][1])[0].float().softmax(1)
+            images = batch[0][1]
+            views = [images] if self.second_view is None else [images, self.second_view(images)]
+            return torch.stack([self._outputs(view)[0].float().softmax(1) for view in views])
 
         rate = fitted_rate(step_change, first, parameters, lambda batch: self._loss(*batch)[0], predict)
         self.network.load_state_dict(state)

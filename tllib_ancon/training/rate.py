@@ -1,4 +1,4 @@
-"""The learning rate at which one step changes predictions by a given amount."""
+"""The learning rate at which one step changes predictions by a given part of the difference between two views."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -12,6 +12,8 @@ Batch = TypeVar("Batch")
 TRIAL = 1e-3
 """Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""
 PAIRS = 2
+ONE_VIEW = 0.4
+"""Difference between the views of an image, about that of a hard target, where there is no second view."""
 
 
 def fitted_rate(
@@ -21,40 +23,40 @@ def fitted_rate(
     loss: Callable[[Batch], Tensor],
     predict: Callable[[Batch], Tensor],
 ) -> float:
-    r"""Fit the learning rate so that a step on one batch changes the predictions on another by τ.
+    r"""Fit the learning rate so that a step changes predictions on another batch by τ of the difference of two views.
 
     .. math::
-        η = η_0 τ / \hat E\Big[\tfrac12 \sum_k \big| f_k(x'; θ - η_0 ∇L(x)) - f_k(x'; θ) \big|\Big],  η_0 = 0.001
+        η = η_0 τ \, \frac{\hat E\, d(f(x'; θ), f(x''; θ))}{\hat E\, d(f(x'; θ - η_0 ∇L(x)), f(x'; θ))},
+        η_0 = 0.001,  d(p, q) = \tfrac12 \sum_k |p_k - q_k|
 
-    with the mean over pairs of consecutive batches x, x' and all their images. A step that memorises its own batch
+    with x' and x'' two views of the batch after x, and means over pairs of batches. A step that memorises its own batch
     hardly changes the predictions on others; a step that changes them much spreads the errors of its pseudo-labels.
-    The parameters end unchanged; the caller restores other state, such as votes. Not in the paper; see
-    ``benchmarks/results/ablation.md``.
+    Where views agree, predictions are mostly right, and change little at any rate. The parameters end unchanged; the
+    caller restores other state, such as votes. Not in the paper; see ``benchmarks/results/ablation.md``.
 
     Args:
-        step_change: τ, the total variation between predictions before and after a step, in (0, 1)
+        step_change: τ in (0, 1)
         batches: one or more; of one batch the change on itself counts
         parameters: the trained ones
         loss: batch -> scalar with gradient
-        predict: batch -> probabilities (B, K)
+        predict: batch -> probabilities (V, B, K) of its views
 
     Returns: η; infinity if no step changes any prediction
     """
     measured = []
     for batch, other in zip(batches, [*batches[1:], *batches[: len(batches) == 1]], strict=False):
-        gradients = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
-        steps = [
-            (one, gradient, one.detach().clone())
-            for one, gradient in zip(parameters, gradients, strict=True)
-            if gradient is not None  # type: ignore[redundant-expr]
-        ]
+        gradients = torch.autograd.grad(loss(batch), parameters, materialize_grads=True)
         with torch.no_grad():
-            before = predict(other)
-            for one, gradient, _ in steps:
+            originals, before = [one.clone() for one in parameters], predict(other)
+            for one, gradient in zip(parameters, gradients, strict=True):
                 one.sub_(gradient, alpha=TRIAL)
-            change = (predict(other) - before).abs().sum(1).mean() / 2
-            measured.append(torch.stack([change, 1 - before.square().sum(1).mean()]))
-            for one, _, original in steps:
+            measured.append(torch.stack([distance(predict(other), before), distance(before[0], before[-1])]))
+            for one, original in zip(parameters, originals, strict=True):
                 one.copy_(original)
-    change, uncertainty = processes.mean(torch.stack(measured).mean(0)).tolist()
-    return TRIAL * step_change * uncertainty / change if change else float("inf")
+    change, between_views = processes.mean(torch.stack(measured).mean(0)).tolist()
+    return TRIAL * step_change * (between_views or ONE_VIEW) / change if change else float("inf")
+
+
+def distance(some: Tensor, others: Tensor) -> Tensor:
+    """Mean total variation."""
+    return (some - others).abs().sum(-1).mean() / 2
