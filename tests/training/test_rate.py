@@ -9,7 +9,7 @@ from tllib_ancon.training.rate import fitted_rate
 
 def test_a_step_at_the_fitted_rate_changes_predictions_by_this_part_of_the_difference_of_two_views() -> None:
     torch.manual_seed(0)
-    layer, batches = nn.Linear(4, 3), torch.randn(2, 8, 4)
+    layer, batches = nn.Linear(4, 3), [*torch.randn(2, 8, 4)]
 
     def loss(batch: Tensor) -> Tensor:
         return nn.functional.cross_entropy(layer(batch), layer(batch).argmax(1))

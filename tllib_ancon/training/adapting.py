@@ -208,9 +208,7 @@ class Adaptation(TrainingLoop):
         parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
 
         def predict(batch: tuple[Any, ...]) -> Tensor:
-            images = batch[0][1]
-            views = [images] if self.second_view is None else [images, self.second_view(images)]
-            return torch.stack([self._outputs(view)[0].float().softmax(1) for view in views])
+            return torch.stack([self._outputs(view)[0].float().softmax(1) for view in self._views(batch[0][1])])
 
         rate = fitted_rate(step_change, first, parameters, lambda batch: self._loss(*batch)[0], predict)
         self.network.load_state_dict(state)
@@ -244,6 +242,9 @@ class Adaptation(TrainingLoop):
     def _mixes_statistics(self) -> bool:
         return self.options.batch_norm == "mixed" and has_statistics(self.network)
 
+    def _views(self, images: Tensor) -> list[Tensor]:
+        return [images] if self.second_view is None else [images, self.second_view(images)]
+
     def _train_mode(self) -> None:
         self.batch_norm.set_mode(self.network, self.options.dropout)
 
@@ -251,7 +252,7 @@ class Adaptation(TrainingLoop):
         (indices, images), count = batch, len(batch[0])
         images = images.to(self.device, non_blocking=True)
         images = images if self.augment is None else self.augment(images)
-        views = [images] if self.second_view is None else [images, self.second_view(images)]
+        views = self._views(images)
         logits, features = self._outputs(torch.cat([*views, *([] if labelled is None else labelled[:1])]))
         rows = [slice(start, start + count) for start in range(0, len(views) * count, count)]
         others = [(logits[view], features[view]) for view in rows[1:]]

@@ -44,13 +44,13 @@ def fitted_rate(
     Returns: η; infinity if no step changes any prediction
     """
     measured = []
-    for batch, other in zip(batches, [*batches[1:], *batches[: len(batches) == 1]], strict=False):
+    for batch, other in zip(batches, batches[1:] or batches, strict=False):
         gradients = torch.autograd.grad(loss(batch), parameters, materialize_grads=True)
         with torch.no_grad():
             originals, before = [one.clone() for one in parameters], predict(other)
             for one, gradient in zip(parameters, gradients, strict=True):
                 one.sub_(gradient, alpha=TRIAL)
-            measured.append(torch.stack([distance(predict(other), before), distance(before[0], before[-1])]))
+            measured.append(torch.stack([distance(predict(other)[0], before[0]), distance(before[0], before[-1])]))
             for one, original in zip(parameters, originals, strict=True):
                 one.copy_(original)
     change, between_views = processes.mean(torch.stack(measured).mean(0)).tolist()
