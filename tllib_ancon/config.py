@@ -311,8 +311,7 @@ class ExportConfig(NetworkConfig):
 def read_file(path: str | Path) -> dict[str, Any]:
     """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line."""
     with reading(path, "TOML"), open(path, "rb") as file:
-        settings: dict[str, Any] = _underscored(tomllib.load(file))
-    return settings
+        return dict(_underscored(tomllib.load(file)))
 
 
 def _underscored(content: Any) -> Any:

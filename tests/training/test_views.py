@@ -10,6 +10,7 @@ from torch import nn
 import tllib_ancon
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
+from tllib_ancon.training.rate import fitted_rate
 
 CLASSES, SIDE = 3, 8
 
@@ -93,3 +94,18 @@ def test_labels_come_from_both_views_and_both_learn() -> None:
     loss.backward()
     assert first.grad is not None
     assert bool(second.grad.any())
+
+
+def test_a_step_at_the_fitted_rate_changes_predictions_by_a_part_of_what_two_views_differ() -> None:
+    torch.manual_seed(0)
+    layer, batches = nn.Linear(4, CLASSES), [*torch.randn(2, 8, 4)]
+
+    def predict(batch: torch.Tensor) -> torch.Tensor:
+        return torch.stack([layer(batch), layer(batch.flip(1))]).softmax(2)
+
+    rate = fitted_rate(1e-3, batches, [*layer.parameters()], lambda batch: layer(batch).square().sum(), predict)
+    before = predict(batches[1]).detach()
+    layer(batches[0]).square().sum().backward()
+    torch.optim.SGD(layer.parameters(), rate).step()
+    change, views = [(some - before[0]).abs().mean() for some in (predict(batches[1])[0], before[1])]
+    assert (change / views).item() == pytest.approx(1e-3, rel=0.02)

@@ -13,19 +13,21 @@ from tllib_ancon.self_training.memory_bank import WholePass
 from tllib_ancon.self_training.method import Method, Options, Task, Visit, no_targets
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 
+EPSILON = 1e-5
+"""Inside each logarithm, as in the official code."""
 
-def information_maximization(logits: Tensor, epsilon: float = 1e-5, prior: Tensor | None = None) -> Tensor:
+
+def information_maximization(logits: Tensor, prior: Tensor | None = None) -> Tensor:
     r"""SHOT-IM: each prediction certain, all of them together diverse, or as frequent as a class prior says.
 
     .. math::
-        L = E[H(f)] - H(E[f]) - Σ_k E[f_k] log(K (ρ_k + ε)),  H(p) = - Σ_k p_k log(p_k + ε)
+        L = E[H(f)] - H(E[f]) - Σ_k E[f_k] log(K (ρ_k + ε)),  H(p) = - Σ_k p_k log(p_k + ε),  ε = 0.00001
 
     whose second and third terms are log K less than the divergence of the mean prediction from ρ. With SHOT's equal
     classes, the default, the third is 0.
 
     Args:
         logits: (B, K) of any floating type
-        epsilon (float): ε, as in the official code. Default: 1e-5
         prior: ρ, (K,) of sum 1. Default: equal classes. Not in SHOT
 
     Returns: float32 scalar, of equal classes in [-log K, 0] up to ε
@@ -36,12 +38,12 @@ def information_maximization(logits: Tensor, epsilon: float = 1e-5, prior: Tenso
     check_logits(logits)
     probabilities = logits.float().softmax(1)
     mean = processes.mean(probabilities.mean(0))
-    loss = _entropy(probabilities, epsilon).mean() - _entropy(mean, epsilon)
-    return loss if prior is None else loss - (mean * (len(prior) * (prior + epsilon)).log()).sum()
+    loss = _entropy(probabilities).mean() - _entropy(mean)
+    return loss if prior is None else loss - (mean * (len(prior) * (prior + EPSILON)).log()).sum()
 
 
-def _entropy(probabilities: Tensor, epsilon: float) -> Tensor:
-    return -(probabilities * (probabilities + epsilon).log()).sum(-1)
+def _entropy(probabilities: Tensor) -> Tensor:
+    return -(probabilities * (probabilities + EPSILON).log()).sum(-1)
 
 
 class CentroidPseudoLabels(WholePass):

@@ -121,10 +121,9 @@ class Adaptation(TrainingLoop):
         most = SAMPLE if self.method.trains and not options.held_out_share else len(target)
         adapted, batch_size = images.adapted.dataset.domain, max(images.training.batch_size, USUAL_BATCH)
         self.sampled = torch.randperm(len(adapted), generator=torch.Generator().manual_seed(options.seed))[:most]
-        few = self.sampled[:AGREEMENT_SAMPLE]
         self.sample, self.few = (
             evaluation_loader(adapted.subset(chosen), transforms.evaluation, batch_size, images.training.pool)
-            for chosen in (self.sampled, few)
+            for chosen in (self.sampled, self.sampled[:AGREEMENT_SAMPLE])
         )
         _refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, images.training.batch_size)
@@ -207,10 +206,13 @@ class Adaptation(TrainingLoop):
         first = [*islice(zip(*self.loaders, strict=False), PAIRS + 1)]
         parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
 
-        def predict(batch: tuple[Any, ...]) -> Tensor:
-            return torch.stack([self._outputs(view)[0].float().softmax(1) for view in self._views(batch[0][1])])
-
-        rate = fitted_rate(step_change, first, parameters, lambda batch: self._loss(*batch)[0], predict)
+        rate = fitted_rate(
+            step_change,
+            first,
+            parameters,
+            lambda batch: self._loss(*batch)[0],
+            lambda batch: torch.stack([self._outputs(view)[0].float().softmax(1) for view in self._views(batch[0][1])]),
+        )
         self.network.load_state_dict(state)
         self.method.load_state_dict(method)
         rate = min(rate, self.options.lr)

@@ -171,8 +171,7 @@ class Passes:
     transform: Transform
 
     def order(self, domain: Domain) -> list[int]:
-        order: list[int] = np.random.default_rng(self.config.seed).permutation(len(domain)).tolist()
-        return order
+        return [*map(int, np.random.default_rng(self.config.seed).permutation(len(domain)))]
 
     def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Predictions:
         images = UnlabelledImages(domain, self.transform)

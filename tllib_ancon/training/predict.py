@@ -42,15 +42,13 @@ class Predictions(Shown):
     @property
     def labels(self) -> NDArray[np.int64]:
         """(N,) int64, the class of the largest probability."""
-        labels: NDArray[np.int64] = self.probabilities.argmax(1).astype(np.int64)
-        return labels
+        return np.asarray(self.probabilities.argmax(1), np.int64)
 
     @property
     def class_prior(self) -> NDArray[np.float32]:
         """(K,) float32, estimated frequency of each class: its fraction of the predicted classes."""
         count, num_classes = self.probabilities.shape
-        prior: NDArray[np.float32] = (np.bincount(self.labels, minlength=num_classes) / count).astype(np.float32)
-        return prior
+        return np.asarray(np.bincount(self.labels, minlength=num_classes) / count, np.float32)
 
     def __repr__(self) -> str:
         count, num_classes = self.probabilities.shape

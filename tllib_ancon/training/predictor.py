@@ -66,12 +66,10 @@ class Predictor:
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
         with inputs.unpacking(self.network, images):
             (rows,) = joined(self._batches(loader), len(order))
-        gathered: NDArray[np.float32] = processes.interleave(rows)[: len(images)].numpy()
-        return gathered
+        return np.asarray(processes.interleave(rows)[: len(images)])
 
     def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
-        softmax: NDArray[np.float32] = torch.from_numpy(self.logits(images, dataset)).softmax(1).numpy()
-        return softmax
+        return np.asarray(torch.from_numpy(self.logits(images, dataset)).softmax(1))
 
     @torch.inference_mode()
     def _batches(self, loader: ImageLoader) -> Iterator[tuple[Tensor]]:

@@ -1,14 +1,13 @@
 """The learning rate at which one step changes predictions by a given part of the difference between two views."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tllib_ancon import processes
 
-Batch = TypeVar("Batch")
 TRIAL = 1e-3
 """Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""
 PAIRS = 2
@@ -18,10 +17,10 @@ ONE_VIEW = 0.4
 
 def fitted_rate(
     step_change: float,
-    batches: Sequence[Batch],
+    batches: Sequence[Any],
     parameters: Sequence[nn.Parameter],
-    loss: Callable[[Batch], Tensor],
-    predict: Callable[[Batch], Tensor],
+    loss: Callable[[Any], Tensor],
+    predict: Callable[[Any], Tensor],
 ) -> float:
     r"""Fit the learning rate so that a step changes predictions on another batch by τ of the difference of two views.
 
@@ -39,7 +38,7 @@ def fitted_rate(
         batches: one or more; of one batch the change on itself counts
         parameters: the trained ones
         loss: batch -> scalar with gradient
-        predict: batch -> probabilities (V, B, K) of its views
+        predict: batch -> probabilities (V, B, K) of its views; with one, their difference counts as 0.4
 
     Returns: η; infinity if no step changes any prediction
     """
