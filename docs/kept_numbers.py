@@ -21,9 +21,9 @@ from benchmarks import online  # noqa: E402
 from benchmarks.evidence.beside import read  # noqa: E402
 from benchmarks.left_out import ablation, table  # noqa: E402
 from benchmarks.tables import markdown  # noqa: E402
-from tllib_ancon.paper import demo  # noqa: E402
-from tllib_ancon.report.formats import rendered  # noqa: E402
-from tllib_ancon.report.paired import paired_table  # noqa: E402
+from tllib_ancon.laboratory import demo  # noqa: E402
+from tllib_ancon.laboratory.formats import rendered  # noqa: E402
+from tllib_ancon.laboratory.paired import paired_table  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from tllib_ancon.cli.main import main
-from tllib_ancon.paper import local
+from tllib_ancon.laboratory import local
 
 
 class Ended:

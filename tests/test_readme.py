@@ -16,7 +16,7 @@ from tllib_ancon import pretrain
 from tllib_ancon.cli.main import main
 from tllib_ancon.config import PretrainConfig
 from tllib_ancon.data.demo import write_demo_domains
-from tllib_ancon.paper.demo import Demo
+from tllib_ancon.laboratory.demo import Demo
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

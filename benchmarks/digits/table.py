@@ -16,7 +16,7 @@ import pandas as pd
 from benchmarks import parser, run
 from benchmarks.tables import markdown
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper.numbers import other
+from tllib_ancon.laboratory.published import other
 
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
 METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon")

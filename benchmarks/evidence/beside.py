@@ -15,10 +15,10 @@ import pandas as pd
 
 from benchmarks import parser, run
 from tllib_ancon.errors import UserError
-from tllib_ancon.report.formats import rendered
-from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.runs import PLACE, ROW
-from tllib_ancon.report.tables import ACCURACY, RowKey, measured
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW
+from tllib_ancon.laboratory.formats import rendered
+from tllib_ancon.laboratory.paired import paired_table
+from tllib_ancon.laboratory.tables import ACCURACY, RowKey, measured
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.benchmarks.recorded import BENCHMARKS, commands
 from tllib_ancon.cli.main import parse
-from tllib_ancon.paper import plan
+from tllib_ancon.laboratory import plan
 
 SCRIPTS = {f"{table}.sh": table for table in set(plan.tables()) - {"selection"}}
 PLANS = sorted((BENCHMARKS / "evidence").glob("*.toml"))

@@ -11,7 +11,7 @@ import pytest
 from tests.in_this_process import runs_here
 from tests.layouts import write_classes, write_list
 from tllib_ancon.cli.main import main
-from tllib_ancon.paper import local
+from tllib_ancon.laboratory import local
 from tllib_ancon.training.files import lock_folder
 
 TINY = """

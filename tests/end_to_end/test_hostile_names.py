@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.certify.serving import served
 from tests.conftest import REFUSED
-from tests.report.fabricated import write_run
+from tests.laboratory.fabricated import write_run
 from tllib_ancon.certifying.session import Comparison, Session
 from tllib_ancon.cli.main import main
 from tllib_ancon.text import LONGEST

@@ -1,15 +1,12 @@
 """The commands of one configuration each: flags and a file make it, a function takes it."""
 
 import argparse
-import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
@@ -27,10 +24,8 @@ from tllib_ancon.config import (
     read_file,
 )
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper import plan
-from tllib_ancon.report.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.shared_settings import Count, DataConfig, JsonConfig, Seed
+from tllib_ancon.shared_settings import Count, DataConfig, JsonConfig
 from tllib_ancon.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
@@ -94,6 +89,8 @@ def adapt(config: AdaptConfig) -> None:
     if not devices.is_main():
         return
     if not config.quiet:
+        from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
+
         measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
         runs, picture = [(config.method, 0, result.metrics)], Path(str(config.log), "visualize", "epochs.png")
         picture.parent.mkdir(exist_ok=True)
@@ -241,83 +238,8 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
         write_json(Path(file), scores)
 
 
-class ReportConfig(Settings):
-    """Which runs stand in the report."""
-
-    FLAG = Flag(group="options", common=True)
-
-    folders: Annotated[tuple[str, ...], Flag(metavar="DIR", group="positional arguments")]
-    """run directories, or folders that hold them"""
-    paper: Annotated[str | None, Flag(metavar="TABLE")] = Field(
-        None,
-        description=f"table of the paper to set beside: {', '.join(plan.tables())}; by default that of the runs' "
-        "benchmark",
-    )
-    out: Annotated[str, Flag(metavar="DIR")] = "report"
-    """folder of report.html, report.md, runs.csv and *.png"""
-
-
-def report(config: ReportConfig) -> None:
-    from tllib_ancon.report.report import write_report
-
-    print(write_report(config.folders, config.paper, config.out))
-
-
-class DemoConfig(Settings):
-    """Which runs the demo makes."""
-
-    FLAG = Flag(group="options", common=True)
-
-    out: Annotated[str, Flag(metavar="DIR")] = "ancon-demo"
-    """folder of the data, the runs and the results"""
-    seeds: tuple[Seed, ...] = ()
-    """seeds, each with a source model of its own; by default 0, with --full 0 1 2 3 4"""
-    source_epochs: int = Field(10, ge=1)
-    """passes over the images for each source model"""
-    epochs: int = Field(12, ge=1)
-    """passes over the images for each adaptation"""
-    jobs: int | None = Field(None, ge=1)
-    """processes at a time, of one thread each; by default the number of cores"""
-    full: bool = False
-    """five seeds, and the same at a rate that is too high"""
-    overwrite: bool = False
-    """replace every run of an earlier demo; without it the same command continues"""
-    quiet: bool = False
-    """show only the tables"""
-
-
-def demo(config: DemoConfig) -> None:
-    from tllib_ancon.data.demo import write_demo_domains
-    from tllib_ancon.paper.demo import BLOCKS, Demo, ending, results, summarize, table
-    from tllib_ancon.training.run import RunDirectory
-
-    started, out = time.perf_counter(), Path(config.out)
-    blocks, seeds = (tuple(BLOCKS), range(5)) if config.full else (("",), range(1))
-    jobs = config.jobs or os.cpu_count() or 1
-    demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
-    for run in demo.runs() if config.overwrite else ():
-        RunDirectory(out / run.name).clear()
-    write_demo_domains(out / "data")
-    demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
-    summary: dict[str, Any] = {}
-    for block in blocks:
-        directories = demo.directories(block)
-        rows = summarize(results(directories))
-        summary |= {block: rows} if block else rows
-        seeds_of = {method: enumerate(runs) for method, runs in directories.items() if method != "adabn"}
-        trained = [(method, seed, run.metrics()) for method, runs in seeds_of.items() for seed, run in runs]
-        draw_curves(trained, out / f"curves{ending(block)}.png")
-        print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
-    summary["seconds"] = round(time.perf_counter() - started, 1)
-    write_json(out / "summary.json", summary)
-    say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
-    if len(demo.seeds) < 5:
-        print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")
-
-
 ROOT, IMAGES = ("root",), ("root", "data")
 COMMANDS = {
-    "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
     "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
     "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"),
     "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "target", "checkpoint"), hidden=("source",)),
@@ -328,5 +250,4 @@ COMMANDS = {
     ),
     "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
     "check": Command(CheckConfig, check, ROOT, IMAGES, hidden=("source", "skip_corrupt")),
-    "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
 }

@@ -34,7 +34,10 @@ COMMANDS = {
     "benchmark": "make the runs of a table of the paper",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
-"""Each is in :data:`tllib_ancon.cli.commands.COMMANDS`, or ``COMMAND`` of a module of :mod:`tllib_ancon.cli`."""
+"""Each is in :data:`tllib_ancon.cli.commands.COMMANDS`, or in ``COMMANDS`` of the module below."""
+
+MODULES = {"script": "script", "demo": "laboratory", "benchmark": "laboratory", "report": "laboratory"}
+"""Modules of :mod:`tllib_ancon.cli` that are imported for their commands alone."""
 
 EPILOGS = {
     "pretrain": "An epoch of erm is a pass over the source, unless --iters-per-epoch sets another length; cdan's and "
@@ -45,7 +48,7 @@ EPILOGS = {
     "script": "The adaptation takes other settings from the script's arguments. tllib-ancon script PATH "
     "--method METHOD --help lists the flags of the adaptation that users set first, --help-all every one.",
     "benchmark": 'To change settings, write a plan: a TOML file with extends = "TABLE" and the tables [common], '
-    "[source.erm] and [adapt] as in tllib_ancon/paper/plans.",
+    "[source.erm] and [adapt] as in tllib_ancon/laboratory/paper.",
 }
 """What stands at the end of a help text."""
 
@@ -132,9 +135,7 @@ def parser_of(name: str) -> Parser:
 
 
 def named(name: str) -> Any:
-    if name in ("script", "benchmark"):
-        return importlib.import_module(f"tllib_ancon.cli.{name}").COMMAND
-    return importlib.import_module("tllib_ancon.cli.commands").COMMANDS[name]
+    return importlib.import_module(f"tllib_ancon.cli.{MODULES.get(name, 'commands')}").COMMANDS[name]
 
 
 def _one_of_many() -> bool:

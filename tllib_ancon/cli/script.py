@@ -164,4 +164,4 @@ def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
     print(result_summary(adapt(config=config).summary))
 
 
-COMMAND = Script()
+COMMANDS = {"script": Script()}

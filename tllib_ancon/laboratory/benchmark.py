@@ -1,4 +1,4 @@
-"""``tllib-ancon benchmark``: the runs of a table of the paper."""
+"""The runs of a table of the paper: which are made, by which engine, and the record of those that failed."""
 
 import os
 import shlex
@@ -12,11 +12,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tllib_ancon import methods
-from tllib_ancon.cli.commands import Command
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.local import RECORD, EngineConfig, Local, environments, finished, visible_gpus
-from tllib_ancon.paper.plan import Plan, Run
+from tllib_ancon.laboratory import plan as plans
+from tllib_ancon.laboratory.local import RECORD, EngineConfig, Local, environments, finished, visible_gpus
+from tllib_ancon.laboratory.plan import Plan, Run
 from tllib_ancon.settings import Flag
 from tllib_ancon.shared_settings import Seed
 from tllib_ancon.text import say, showable
@@ -73,7 +72,7 @@ def started(config: EngineConfig) -> AbstractContextManager[Any]:
     if config.engine == "local":
         return nullcontext(Local(environments(config, visible_gpus(), os.cpu_count() or 1)))
     try:
-        from tllib_ancon.paper.ray import connected
+        from tllib_ancon.laboratory.ray import connected
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -111,6 +110,3 @@ def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) 
     for run, reason in failures.items():
         say(f"failed: {run}: {reason}", file=sys.stderr)
     return 1 if failures else 0
-
-
-COMMAND = Command(BenchmarkConfig, benchmark, ("table", "root"), ("table", "root"))

@@ -1,4 +1,4 @@
-"""Which runs make a table of the paper: a file of ``plans/`` expanded to configurations."""
+"""Which runs make a table of the paper: a TOML file of ``paper/`` expanded to configurations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig, read_file
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.settings import Settings, settings_of
 
-PLANS = Path(__file__).with_name("plans")
+PLANS = Path(__file__).with_name("paper")
 
 Given = Mapping[str, Any]
 
@@ -75,7 +75,7 @@ class Plan(Settings):
     source: Mapping[str, Given] = {}  # start -> settings of the source stage; empty: all start from adapt's checkpoint
     variants: Annotated[tuple[Given, ...], Several] = ({},)  # further settings of the adaptation, one run each
     extends: str | None = None  # table of the paper whose settings this plan changes
-    published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.paper.numbers`
+    published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.laboratory.published`
     groups: Mapping[str, tuple[str, ...]] = {}  # name -> pairs, for ``--pairs``
     source_domain: str | None = None  # of targets alone
     notes: tuple[str, ...] = ()  # deviations and choices that every table of this plan states

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.report.fabricated import change_metrics, frame_of, without_scores, write_predictions, write_run
-from tllib_ancon.report.curves import whole_ticks
-from tllib_ancon.report.figures import boxes, draw_confusion, figures, new_figure
+from tests.laboratory.fabricated import change_metrics, frame_of, without_scores, write_predictions, write_run
+from tllib_ancon.laboratory.curves import whole_ticks
+from tllib_ancon.laboratory.figures import boxes, draw_confusion, figures, new_figure
 
 OF_PREDICTIONS = {"votes", "reliability", "confusion"}
 
@@ -44,7 +44,7 @@ def test_a_sweep_has_a_figure_for_each_axis_that_was_run_and_a_box_holds_runs_th
     assert names(tmp_path, "smoothing", "weighting") == ["sweep-smoothing", "variants"]
     drawn = {}
     monkeypatch.setattr(
-        "tllib_ancon.report.figures.boxes", lambda name, title, values, axis: drawn.update({name: list(values)})
+        "tllib_ancon.laboratory.figures.boxes", lambda name, title, values, axis: drawn.update({name: list(values)})
     )
     figures(frame_of(tmp_path, "smoothing", "weighting"), ["smoothing", "weighting"])
     assert drawn == {
@@ -89,7 +89,7 @@ def test_classes_have_their_names_and_votes_whole_ticks(tmp_path: Path, monkeypa
     write_predictions(write_run(tmp_path, "ancon", inputs={"classes": ["mug", "$bike$", "a" * 40]}))
     drawn = []
     kept = lambda panel, one: drawn.append(panel) or draw_confusion(panel, one)  # noqa: E731
-    monkeypatch.setattr("tllib_ancon.report.figures.draw_confusion", kept)
+    monkeypatch.setattr("tllib_ancon.laboratory.figures.draw_confusion", kept)
     figures(frame_of(tmp_path), ())
     for texts in (drawn[0].get_xticklabels(), drawn[0].get_yticklabels()):
         assert [text.get_text() for text in texts] == ["mug", r"\$bike\$", "a" * 23 + "…"]
@@ -104,7 +104,7 @@ def test_methods_are_compared_where_all_of_them_were_run(tmp_path: Path, monkeyp
         for pair in pairs:
             write_run(tmp_path, method, pair, accuracies=(1.0, 2.0, 3.0) if pair == "A-D" else (90.0, 91.0, 92.0))
     seen = []
-    monkeypatch.setattr("tllib_ancon.report.figures.draw_curves", lambda runs, file, measures: seen.extend(runs))
+    monkeypatch.setattr("tllib_ancon.laboratory.figures.draw_curves", lambda runs, file, measures: seen.extend(runs))
     figures(frame_of(tmp_path), ())
     assert [(method, seed, [line["accuracy"] for line in metrics]) for method, seed, metrics in seen] == [
         ("self-training", 0, [1.0, 2.0, 3.0]),

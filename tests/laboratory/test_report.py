@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.fabricated import frame_of, write_run, write_source
+from tests.laboratory.fabricated import frame_of, write_run, write_source
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import UserError
-from tllib_ancon.report.report import write_report
-from tllib_ancon.report.runs import read_runs, refuse_mixed_settings, runs_csv
+from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
+from tllib_ancon.laboratory.report import write_report
 
 
 def refuse(folder: Path, *varied: str) -> None:
@@ -186,7 +186,7 @@ def test_a_damaged_run_is_left_out_with_a_note_that_names_it(
 
 
 def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("tllib_ancon.report.report.figures", lambda *_: ([], []))
+    monkeypatch.setattr("tllib_ancon.laboratory.report.figures", lambda *_: ([], []))
     (runs[0] / "result.json").write_text("[]")
     text = reported(tmp_path)
     assert "1 adaptation, seed 0" in text

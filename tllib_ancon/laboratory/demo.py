@@ -12,8 +12,8 @@ import pandas as pd
 
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper.local import EngineConfig, Local, environments, visible_gpus
-from tllib_ancon.paper.plan import Run
+from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visible_gpus
+from tllib_ancon.laboratory.plan import Run
 from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY, REFERENCE = "source-only", "self-training"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.fabricated import frame_of, write_run
-from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import rendered
-from tllib_ancon.report.tables import ACCURACY, table
+from tests.laboratory.fabricated import frame_of, write_run
+from tllib_ancon.laboratory.figures import figures
+from tllib_ancon.laboratory.formats import rendered
+from tllib_ancon.laboratory.tables import ACCURACY, table
 from tllib_ancon.text import markdown
 
 

@@ -9,8 +9,10 @@ from tllib_ancon import text
 
 
 def rendered(template: str, **content: Any) -> str:
-    """The text of one of this folder's templates: ``report.md``, ``table.md`` or ``page.html``."""
+    """The text of one of the templates: ``report.md``, ``table.md`` or ``page.html``."""
     options: dict[str, Any] = {"autoescape": select_autoescape(["html"]), "trim_blocks": True, "lstrip_blocks": True}
-    environment = Environment(loader=PackageLoader("tllib_ancon", "report"), finalize=text.html, **options)
+    environment = Environment(
+        loader=PackageLoader("tllib_ancon", "laboratory/templates"), finalize=text.html, **options
+    )
     environment.filters |= {"md": text.markdown, "base64": lambda png: b64encode(png).decode()}
     return environment.get_template(template).render(content)

@@ -10,7 +10,8 @@ from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.data.folders import LAYERED
 from tllib_ancon.data.lists import TLLIB
 from tllib_ancon.errors import UserError
-from tllib_ancon.paper import numbers, plan
+from tllib_ancon.laboratory import plan
+from tllib_ancon.laboratory import published as numbers
 from tllib_ancon.settings import settings_of
 
 OUT = Path("out")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.report.runs import compared, read_runs
+from tllib_ancon.laboratory.finished_runs import compared, read_runs
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.trained import TrainedModel
 

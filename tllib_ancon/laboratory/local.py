@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
 from tllib_ancon.interruption import Interruption
-from tllib_ancon.paper.plan import Run
+from tllib_ancon.laboratory.plan import Run
 from tllib_ancon.settings import Flag, Settings
 
 RESULT = "result.json"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import start, wait_for
-from tllib_ancon.paper.demo import summarize, table
+from tllib_ancon.laboratory.demo import summarize, table
 
 RUNS = {
     "source-only": [(60.0, 0.2), (50.0, 0.3), (55.0, 0.1)],

@@ -9,16 +9,16 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.data.folders import IMAGENET_C
-from tllib_ancon.paper import numbers
-from tllib_ancon.paper import plan as plans
-from tllib_ancon.paper.local import RECORD
-from tllib_ancon.paper.plan import Plan
-from tllib_ancon.report import tables
-from tllib_ancon.report.figures import figures
-from tllib_ancon.report.formats import rendered
-from tllib_ancon.report.paired import paired_table
-from tllib_ancon.report.runs import compared, decided, read_runs, refuse_mixed_settings, runs_csv, some
-from tllib_ancon.report.tables import CLASS_ACCURACY, Quantity, Table, table
+from tllib_ancon.laboratory import plan as plans
+from tllib_ancon.laboratory import published as numbers
+from tllib_ancon.laboratory import tables
+from tllib_ancon.laboratory.figures import figures
+from tllib_ancon.laboratory.finished_runs import compared, decided, read_runs, refuse_mixed_settings, runs_csv, some
+from tllib_ancon.laboratory.formats import rendered
+from tllib_ancon.laboratory.local import RECORD
+from tllib_ancon.laboratory.paired import paired_table
+from tllib_ancon.laboratory.plan import Plan
+from tllib_ancon.laboratory.tables import CLASS_ACCURACY, Quantity, Table, table
 from tllib_ancon.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
 from tllib_ancon.training.resolve import ASSUMED, resolve

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
-from tests.report.fabricated import change_metrics, frame_of, without_scores, write_run, write_source
-from tllib_ancon.paper.numbers import ALEXNET_ERRORS, Row
-from tllib_ancon.report.paired import holm, paired_table, t_test
-from tllib_ancon.report.tables import (
+from tests.laboratory.fabricated import change_metrics, frame_of, without_scores, write_run, write_source
+from tllib_ancon.laboratory.paired import holm, paired_table, t_test
+from tllib_ancon.laboratory.published import ALEXNET_ERRORS, Row
+from tllib_ancon.laboratory.tables import (
     ACCURACY,
     AVERAGE,
     CLASS_ACCURACY,

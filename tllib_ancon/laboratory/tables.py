@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.evaluation import NUM_BINS
-from tllib_ancon.paper.numbers import Row, mean_corruption_error
-from tllib_ancon.report.runs import PLACE, ROW, compared_everywhere, label
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW, compared_everywhere, label
+from tllib_ancon.laboratory.published import Row, mean_corruption_error
 from tllib_ancon.selection import CRITERIA, best_epoch
 
 PAPER_SEEDS = 3

@@ -9,8 +9,8 @@ from math import nan
 import pandas as pd
 from scipy.special import stdtr
 
-from tllib_ancon.report.runs import ROW, label
-from tllib_ancon.report.tables import ACCURACY, ECE, SOURCE_ONLY, RowKey, Table, measured, shown
+from tllib_ancon.laboratory.finished_runs import ROW, label
+from tllib_ancon.laboratory.tables import ACCURACY, ECE, SOURCE_ONLY, RowKey, Table, measured, shown
 
 REFINERS = ("elr", "ancon", "ancon-auto")
 """What is added to a base method, and stands alone for self-training's."""

@@ -22,9 +22,9 @@ from tests.end_to_end.killable import wait_for
 from tests.in_this_process import Ended
 from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
-from tllib_ancon.paper import local
-from tllib_ancon.paper.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
-from tllib_ancon.paper.plan import Run
+from tllib_ancon.laboratory import local
+from tllib_ancon.laboratory.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
+from tllib_ancon.laboratory.plan import Run
 from tllib_ancon.training.files import lock_folder
 
 SOURCES = [Run("source/a", "pretrain", {"root": "a"}), Run("source/b", "pretrain", {"root": "b"})]
@@ -231,7 +231,7 @@ def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pyte
 
 
 def test_ray_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
-    monkeypatch.delitem(sys.modules, "tllib_ancon.paper.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "tllib_ancon.laboratory.ray", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["benchmark", "office31", str(tmp_path), "--engine", "ray"]) == 2
     assert "--engine ray needs Ray: pip install ray" in capsys.readouterr().err

@@ -24,8 +24,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnN
 
 from tllib_ancon._version import __version__
 from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
-from tllib_ancon.paper.local import Command, Engine, EngineConfig, Environment, runs_on
-from tllib_ancon.paper.plan import Run
+from tllib_ancon.laboratory.local import Command, Engine, EngineConfig, Environment, runs_on
+from tllib_ancon.laboratory.plan import Run
 
 LOCAL = "local"
 """The address of a Ray of this machine alone, which ends with the command."""

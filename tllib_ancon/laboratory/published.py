@@ -1,4 +1,4 @@
-"""What the paper prints, and what others printed for its settings: the CSV files of ``published/``.
+"""What the paper prints, and what others printed for its settings: the CSV files of ``paper/``.
 
 Each table of the paper has a file. ``other_<table>.csv`` holds other projects' rows, with errors as accuracies (see
 ``source``). ``alexnet_errors.csv`` holds the weights of corruptions.
@@ -45,8 +45,9 @@ def other(table: str) -> list[Row]:
 
 
 def _rows(table: str, name: str) -> list[Row]:
-    folder, rows = files(__package__) / "published", []
-    known = {file.name.removesuffix(".csv").removeprefix("other_") for file in folder.iterdir()}
+    folder, rows = files(__package__) / "paper", []
+    names = (file.name for file in folder.iterdir() if file.name.endswith(".csv"))
+    known = {name.removesuffix(".csv").removeprefix("other_") for name in names}
     if table not in known:
         raise unknown_name("table of the paper", table, sorted(known))
     file = folder / f"{name}.csv"

@@ -24,11 +24,11 @@ from tests.in_this_process import runs_here
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
 from tllib_ancon.errors import Interrupted, UserError
-from tllib_ancon.paper.local import LOG, EngineConfig, Local, finished
-from tllib_ancon.paper.plan import Run
+from tllib_ancon.laboratory.local import LOG, EngineConfig, Local, finished
+from tllib_ancon.laboratory.plan import Run
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
-ray_engine = pytest.importorskip("tllib_ancon.paper.ray")
+ray_engine = pytest.importorskip("tllib_ancon.laboratory.ray")
 METHODS = ("ancon", "gce+elr")
 pytestmark = pytest.mark.timeout(900)
 """Seconds of a test: longer than all that it waits for, for a machine that is busy with other tests."""
@@ -175,7 +175,7 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, domains:
 
 @pytest.mark.parametrize("address", ["listens", "nonsense"])
 def test_an_address_that_nobody_answers(address: str, domains: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr("tllib_ancon.paper.ray.ANSWER_WITHIN", 3.0)
+    monkeypatch.setattr("tllib_ancon.laboratory.ray.ANSWER_WITHIN", 3.0)
     monkeypatch.setattr(
         "tllib_ancon.training.inputs.open_images", lambda *_: pytest.fail("asked before the data is read")
     )

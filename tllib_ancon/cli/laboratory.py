@@ -1,0 +1,99 @@
+"""The commands of the laboratory; each imports what it needs when it runs."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tllib_ancon.cli.commands import Command
+from tllib_ancon.laboratory import plan
+from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
+from tllib_ancon.settings import Flag, Settings
+from tllib_ancon.shared_settings import Seed
+from tllib_ancon.text import say
+from tllib_ancon.training.files import write_json
+
+
+class ReportConfig(Settings):
+    """Which runs stand in the report."""
+
+    FLAG = Flag(group="options", common=True)
+
+    folders: Annotated[tuple[str, ...], Flag(metavar="DIR", group="positional arguments")]
+    """run directories, or folders that hold them"""
+    paper: Annotated[str | None, Flag(metavar="TABLE")] = Field(
+        None,
+        description=f"table of the paper to set beside: {', '.join(plan.tables())}; by default that of the runs' "
+        "benchmark",
+    )
+    out: Annotated[str, Flag(metavar="DIR")] = "report"
+    """folder of report.html, report.md, runs.csv and *.png"""
+
+
+def report(config: ReportConfig) -> None:
+    from tllib_ancon.laboratory.report import write_report
+
+    print(write_report(config.folders, config.paper, config.out))
+
+
+class DemoConfig(Settings):
+    """Which runs the demo makes."""
+
+    FLAG = Flag(group="options", common=True)
+
+    out: Annotated[str, Flag(metavar="DIR")] = "ancon-demo"
+    """folder of the data, the runs and the results"""
+    seeds: tuple[Seed, ...] = ()
+    """seeds, each with a source model of its own; by default 0, with --full 0 1 2 3 4"""
+    source_epochs: int = Field(10, ge=1)
+    """passes over the images for each source model"""
+    epochs: int = Field(12, ge=1)
+    """passes over the images for each adaptation"""
+    jobs: int | None = Field(None, ge=1)
+    """processes at a time, of one thread each; by default the number of cores"""
+    full: bool = False
+    """five seeds, and the same at a rate that is too high"""
+    overwrite: bool = False
+    """replace every run of an earlier demo; without it the same command continues"""
+    quiet: bool = False
+    """show only the tables"""
+
+
+def demo(config: DemoConfig) -> None:
+    from tllib_ancon.data.demo import write_demo_domains
+    from tllib_ancon.laboratory.curves import draw_curves
+    from tllib_ancon.laboratory.demo import BLOCKS, Demo, ending, results, summarize, table
+    from tllib_ancon.training.run import RunDirectory
+
+    started, out = time.perf_counter(), Path(config.out)
+    blocks, seeds = (tuple(BLOCKS), range(5)) if config.full else (("",), range(1))
+    jobs = config.jobs or os.cpu_count() or 1
+    demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
+    for run in demo.runs() if config.overwrite else ():
+        RunDirectory(out / run.name).clear()
+    write_demo_domains(out / "data")
+    demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
+    summary: dict[str, Any] = {}
+    for block in blocks:
+        directories = demo.directories(block)
+        rows = summarize(results(directories))
+        summary |= {block: rows} if block else rows
+        seeds_of = {method: enumerate(runs) for method, runs in directories.items() if method != "adabn"}
+        trained = [(method, seed, run.metrics()) for method, runs in seeds_of.items() for seed, run in runs]
+        draw_curves(trained, out / f"curves{ending(block)}.png")
+        print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
+    summary["seconds"] = round(time.perf_counter() - started, 1)
+    write_json(out / "summary.json", summary)
+    say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
+    if len(demo.seeds) < 5:
+        print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")
+
+
+COMMANDS = {
+    "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
+    "benchmark": Command(BenchmarkConfig, benchmark, ("table", "root"), ("table", "root")),
+    "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
+}

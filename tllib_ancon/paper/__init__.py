@@ -1,1 +1,0 @@
-"""The paper's tables: the numbers it prints and the runs that reproduce them."""
