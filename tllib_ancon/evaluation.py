@@ -49,8 +49,10 @@ def per_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) ->
 
     Shape: as of :func:`confusion_matrix`; output (K,) float64 in [0, 100] or NaN.
     """
-    counts = confusion_matrix(predictions, labels, num_classes).double()
-    return 100 * counts.diagonal() / counts.sum(dim=1)
+    _check_classes("predictions", predictions, num_classes, len(predictions))
+    _check_classes("labels", labels, num_classes, len(predictions))
+    right = labels[predictions.eq(labels)].bincount(minlength=num_classes).double()
+    return 100 * right / labels.bincount(minlength=num_classes)
 
 
 def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> float:

@@ -38,14 +38,19 @@ def corr_c(probabilities: Tensor) -> float:
     alike.
 
     Shape: probabilities (N, K) float; output in :math:`[0, \sqrt{2 - 2/\sqrt{K}}]`, 0 for one-hot predictions spread
-    evenly over the classes, the upper end for predictions that are all the same.
+    evenly over the classes, the upper end for predictions that are all the same. Memory grows with N K.
 
     Source: Tu, Deng, Gedeon and Zheng, "Assessing Model Out-of-distribution Generalization with Softmax
     Prediction Probability Baselines and A Correlation Method", 2022.
     """
     probabilities = checked_probabilities(probabilities)
+    num_samples, num_classes = probabilities.shape
+    if num_samples < num_classes:  # (N, N) in place of (K, K): both have one norm, and C is far from the identity
+        norm = (probabilities @ probabilities.T).norm()
+        cosine = probabilities.square().sum() / (norm * math.sqrt(num_classes))
+        return float((2 - 2 * cosine).sqrt())
     correlation = probabilities.T @ probabilities
-    identity = torch.eye(len(correlation), dtype=correlation.dtype, device=correlation.device)
+    identity = torch.eye(num_classes, dtype=correlation.dtype, device=correlation.device)
     return float((correlation / correlation.norm() - identity / identity.norm()).norm())
 
 

@@ -1,4 +1,5 @@
 import math
+import resource
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.selection.naive import ORACLES, naive_aetta
 from tllib_ancon.errors import UserError
+from tllib_ancon.evaluation import summarize
 from tllib_ancon.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
 
 EYE, UNIFORM = torch.eye(4), torch.full((2, 3), 1 / 3)
@@ -38,6 +40,25 @@ def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape: tuple[
     correlation = probabilities.double().T @ probabilities.double()
     cosine = float(correlation.trace() / (correlation.norm() * math.sqrt(shape[1])))
     assert scores["corr_c"] ** 2 == pytest.approx(2 - 2 * cosine, abs=1e-10)  # as Tu et al. rank
+
+
+@given(shape=st.tuples(st.integers(1, 6), st.integers(7, 12), st.integers(0, 10**6)))
+def test_few_samples_of_many_classes_have_the_scores_of_the_formula(shape: tuple[int, int, int]) -> None:
+    probabilities = random_probabilities(*shape)
+    expected = {name: oracle(probabilities.double().tolist()) for name, oracle in ORACLES.items()}
+    assert score_all(probabilities) == {name: pytest.approx(score, rel=1e-10) for name, score in expected.items()}
+
+
+@pytest.mark.posix
+def test_memory_grows_with_samples_times_classes_and_not_with_classes_squared() -> None:
+    num_samples, num_classes = 8, 20_000  # 8 bytes for each pair of classes would take 3.2 GB
+    probabilities = torch.softmax(torch.randn(num_samples, num_classes), 1)
+    labels = torch.arange(num_samples) * 2_000
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    score_all(probabilities)
+    summarize(probabilities.log(), labels, num_classes)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start
+    assert grown < 300_000  # kilobytes
 
 
 @given(problem=st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
