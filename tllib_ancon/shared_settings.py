@@ -224,7 +224,7 @@ class RunConfig(Settings):
     threads: Annotated[Threads | None, Flag(decides=False)] = None
     """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
     workers: Annotated[Count, Flag("-j", decides=False)] = 2
-    """processes that load images; training on two domains at once (CDAN, MDD) starts as many for each"""
+    """processes that load images; CDAN, MDD and `teach` read two sets of images at once and start as many for each"""
     print_freq: Annotated[int, Flag("-p", decides=False)] = Field(20, ge=1)
     """steps between two readings of the loss for the progress line"""
     track: Annotated[Literal["tensorboard", "wandb", "mlflow"] | None, Flag(decides=False)] = None

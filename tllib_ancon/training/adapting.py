@@ -342,11 +342,12 @@ class Adaptation(TrainingLoop):
 def _teaching(
     target: Domain, taught: Labels, options: AdaptConfig, transforms: Transforms, training: ImageLoader
 ) -> ImageLoader:
-    """The images whose labels teach, a quarter as many a step as the others or all, in as many steps."""
+    """The images whose labels teach, a quarter as many a step as the others or all, in as many steps. They are read at
+    the same time as the others, so that their loader has its own workers."""
     positions = np.flatnonzero(taught >= 0)
     images = LabelledImages(replace(target.subset(positions), labels=taught[positions]), transforms.train, options.seed)
     size = max(1, min(training.batch_size // 4, len(positions) // processes.world_size()))
-    return training_loader(images, size, training.pool, len(training))
+    return training_loader(images, size, options.workers, len(training))
 
 
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:

@@ -1,0 +1,180 @@
+"""Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tllib_ancon
+from tests.domains_on_disk import write_domain
+from tllib_ancon import AdaptationResult, methods
+from tllib_ancon.cli.main import main
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.training.assess import Assessment
+
+IMAGES, CLASSES, SIDE, WIDTH = 130, 3, 16, 8  # two steps of the default batch size
+LABELS = np.arange(IMAGES) % CLASSES
+PIXELS = np.random.default_rng(0).integers(0, 140, (IMAGES, SIDE, SIDE, 3), dtype=np.uint8)
+PIXELS += 5 * np.eye(CLASSES, dtype=np.uint8)[LABELS][:, None, None]
+SMALL: dict[str, Any] = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "resize_size": SIDE}
+"""A source network and the images' size, which decide how long a training takes."""
+
+
+class Network(nn.Sequential):
+    """A network whose preprocessing is known, so that nothing has to be passed about it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(3, WIDTH, 3), nn.BatchNorm2d(WIDTH), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Linear(WIDTH, CLASSES),
+        )  # fmt: skip
+        self.preprocessing = Preprocessing(image_size=SIDE)
+
+
+def network() -> nn.Module:
+    """A network that predicts every class."""
+    torch.manual_seed(0)
+    made = Network().eval()
+    normalised = torch.from_numpy(PIXELS).movedim(-1, 1) / 127.5 - 1
+    with torch.no_grad():
+        made[5].weight *= 50
+        made[5].bias -= made(normalised).mean(0)
+    return made
+
+
+@pytest.fixture(scope="module")
+def adapted() -> AdaptationResult:
+    return tllib_ancon.adapt(network(), PIXELS)
+
+
+@pytest.fixture(scope="module")
+def taught() -> AdaptationResult:
+    return tllib_ancon.adapt(network(), PIXELS, answers=LABELS, teach=0.5)
+
+
+@pytest.fixture(scope="module")
+def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("domains")
+    for seed, name in enumerate(("bright", "dark")):
+        write_domain(root, name, 24, seed=seed, side=SIDE)
+    return root
+
+
+def test_adapt(adapted: AdaptationResult) -> None:
+    config = adapted.config
+    assert (config.method, config.workers, config.views, config.batch_norm) == ("ancon-auto", 2, 2, "mixed")
+    assert len(adapted.metrics) == config.epochs + 1
+    assert "batch_norm_share" in adapted.metrics[1]
+
+
+def test_adapt_with_labels_that_teach(taught: AdaptationResult) -> None:
+    assert 0 < taught.summary["taught"] < IMAGES
+
+
+def test_predict(adapted: AdaptationResult) -> None:
+    assert tllib_ancon.predict(adapted.model, PIXELS).probabilities.shape == (IMAGES, CLASSES)
+
+
+def test_assess(adapted: AdaptationResult) -> None:
+    assessment = tllib_ancon.assess(adapted.model, PIXELS, source=PIXELS, answers=LABELS)
+    assert isinstance(assessment, Assessment)
+    assert assessment.labels == IMAGES
+
+
+def test_certify_two_models() -> None:
+    source, other = network(), network()
+    with torch.no_grad():
+        other[5].weight.neg_()
+        other[5].bias.neg_()
+    session = tllib_ancon.certify(source, other, PIXELS, labels=LABELS)
+    assert session.certificate["labels"] > 0
+
+
+@pytest.mark.parametrize("labels", [None, LABELS])
+def test_certify_a_result(taught: AdaptationResult, labels: Any) -> None:
+    assert "adapted model" in str(taught.certify(labels))
+
+
+def test_save_pretrained_and_the_run_directory(tmp_path: Path) -> None:
+    result = tllib_ancon.adapt(network(), PIXELS, log=tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "best.pth").is_file()
+    assert "adapted model" in str(result.certify())
+    assert len(tllib_ancon.predict(network(), PIXELS, checkpoint=str(tmp_path / "run")).labels) == IMAGES
+
+
+@pytest.mark.parametrize("method", ["roid", "tent", "adabn", "eta", "ancon-auto"])
+def test_online(method: Any) -> None:
+    stream = tllib_ancon.online(network(), method)
+    for batch in torch.randn(2, 8, 3, SIDE, SIDE):
+        assert stream(batch).shape == (8, CLASSES)
+    stream.reset()
+    assert isinstance(tllib_ancon.online(network()), tllib_ancon.Online)
+
+
+@pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
+def test_pretrain_then_adapt_then_evaluate(method: str, domains: Path, tmp_path: Path) -> None:
+    steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
+    where: dict[str, Any] = {"root": domains, "data": "ImageList"}
+    log, again = tmp_path / "source", tmp_path / "adapted"
+    length: dict[str, Any] = {"epochs": 1, **steps, **({"batch_size": 8} if method == "erm" else {})}
+    settings = {**SMALL, **where, **length, "method": method, "source": ["bright"], "target": ["dark"], "log": log}
+    tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**settings))
+    result = tllib_ancon.adapt(log, **where, target=["dark"], log=again, epochs=1)
+    assert result.config.workers == 2
+    for run in (log, again):
+        assert main(["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(run)]) == 0
+
+
+def own_loop(*arguments: Tensor, loss: nn.Module) -> Any:
+    indices, features, logits = arguments
+    takes_features = isinstance(loss, tllib_ancon.NeighborhoodReciprocity)
+    if takes_features:
+        loss.initialize(torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES))
+    return loss(indices, features, logits) if takes_features else loss(indices, logits)
+
+
+INDICES, FEATURES = torch.arange(8), torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
+LOGITS = torch.randn(8, CLASSES, generator=torch.Generator().manual_seed(1))
+PROBABILITIES = LOGITS.softmax(1)
+STEP = INDICES, FEATURES, LOGITS
+OWN_LOOP: dict[str, Callable[[], Any]] = {
+    "AnchoredConfidence": lambda: own_loop(*STEP, loss=tllib_ancon.AnchoredConfidence(IMAGES, CLASSES)),
+    "AdaptiveSmoothing": lambda: own_loop(*STEP, loss=tllib_ancon.AdaptiveSmoothing(IMAGES, CLASSES)),
+    "EarlyLearningRegularization": lambda: own_loop(
+        *STEP, loss=tllib_ancon.EarlyLearningRegularization(IMAGES, CLASSES)
+    ),
+    "NeighborhoodReciprocity": lambda: own_loop(
+        *STEP, loss=tllib_ancon.NeighborhoodReciprocity(IMAGES, CLASSES, WIDTH)
+    ),
+    "TemporalEnsemble": lambda: tllib_ancon.TemporalEnsemble(IMAGES, CLASSES).votes(INDICES),
+    "generalized_cross_entropy": lambda: tllib_ancon.generalized_cross_entropy(LOGITS, PROBABILITIES),
+    "infomax": lambda: tllib_ancon.infomax(PROBABILITIES),
+    "corr_c": lambda: tllib_ancon.corr_c(PROBABILITIES),
+    "mean_entropy": lambda: tllib_ancon.mean_entropy(PROBABILITIES),
+    "expected_calibration_error": lambda: tllib_ancon.expected_calibration_error(PROBABILITIES, INDICES % CLASSES),
+}
+
+
+@pytest.mark.parametrize("name", OWN_LOOP)
+def test_in_a_loop_of_ones_own(name: str) -> None:
+    assert torch.as_tensor(OWN_LOOP[name]()).isfinite().all()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_create(name: str) -> None:
+    sizes: dict[str, Any] = {"num_samples": IMAGES, "num_classes": CLASSES, "feature_dim": WIDTH}
+    method = methods.create(name, **sizes, total_steps=4)
+    everything = torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES)
+    method.initialize(0, *everything)
+    assert method(INDICES, LOGITS.clone().requires_grad_(), FEATURES).isfinite()
+
+
+def test_every_public_name_is_called_here() -> None:
+    results = {"AdaptationResult", "Assessment", "Predictions", "Online", "UserError", "__version__"}
+    configurations = {"AdaptConfig", "PretrainConfig"}
+    functions = {"adapt", "assess", "certify", "methods", "online", "predict", "pretrain"}
+    assert set(tllib_ancon.__all__) == results | configurations | functions | set(OWN_LOOP)
