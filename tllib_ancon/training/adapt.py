@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,7 @@ from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, OtherOutput, as_classifier
+from tllib_ancon.models.copies import copy_of, recording_gradients, wrapped_again
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
@@ -118,6 +119,7 @@ class AdaptationResult(Shown):
             return str(hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message))
 
 
+@recording_gradients()
 def adapt(
     model: nn.Module | str | Path | AdaptConfig | None = None,
     images: Any = None,
@@ -187,7 +189,7 @@ def adapt(
             raise UserError(f"`{name}` needs a run directory; pass `log`")
     passed = given_transforms(train_transform, evaluation_transform)
     run = None if given.log is None else RunDirectory(given.log)
-    with devices.using_processor(given.threads):
+    with devices.using_processor(given.threads), ExitStack() as hooks:
         start = find(given, None if isinstance(model, str | Path) else model)
         if run is not None and os.path.realpath(run.checkpoints) == os.path.realpath(Path(start.checkpoint).parent):
             raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
@@ -199,7 +201,7 @@ def adapt(
                 raise unknown_name(f"source domain of {given.data}:", code, known)
         network = start.load(given)
         if not start.checkpoint:
-            inputs.unpacking(network, target)
+            hooks.enter_context(inputs.unpacking(network, target))
         before = {} if run is None or given.overwrite else run.known()
         config = resolve(given, start, network, target, passed, before)
         target, transforms = inputs.prepared(config, network, target, passed)
@@ -243,6 +245,7 @@ def adapt(
     given_network = None if start.checkpoint else start.given
     if given_network is not None:
         _restore_types(adapted, given_network)
+        adapted = wrapped_again(adapted, given_network)
     origin = (given_network, target, transforms.evaluation)
     return AdaptationResult(
         adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
@@ -275,20 +278,22 @@ def _of_another_output(
 ) -> AdaptationResult:
     """Adapt a model without logits (B, K) by ``adabn`` or, of logits (B, K, H, W), by ``tent``; nothing is scored."""
     chosen = {name: value for name in ("optimizer", "lr") if (value := getattr(given, name)) is not None}
-    stream = online(copy.deepcopy(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
+    stream = online(copy_of(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
     images = UnlabelledImages(target, transforms.train, config.seed)
     assert config.batch_size is not None
     loader = training_loader(images, min(config.batch_size, len(target)), config.workers)
-    for _ in range(config.epochs if config.method == "tent" else 0):
-        for _, batch in loader:
-            stream(batch if augment is None else augment(batch))
-        loader.sampler.epoch += 1  # type: ignore[union-attr]
-    if any(isinstance(layer, BATCH_NORMS) for layer in stream.model.modules()):
-        with estimated_statistics(stream.model), torch.no_grad():
+    with inputs.unpacking(stream.model, target):
+        for _ in range(config.epochs if config.method == "tent" else 0):
             for _, batch in loader:
-                stream.model(batch)
+                stream(batch if augment is None else augment(batch))
+            loader.sampler.epoch += 1  # type: ignore[union-attr]
+        if any(isinstance(layer, BATCH_NORMS) for layer in stream.model.modules()):
+            with estimated_statistics(stream.model), torch.no_grad():
+                for _, batch in loader:
+                    stream.model(batch)
     adapted = stream.model.eval().to(next(network.parameters()).device)
     _restore_types(adapted, network)
+    adapted = wrapped_again(adapted, network)
     metrics = [{"epoch": 0}, {"epoch": config.epochs}]
     summary = {"method": config.method, "criterion": "last", "held_out": 0, "better_than_start": None}
     summary |= {"start": metrics[0], "selected": metrics[1], "last": metrics[1]}

@@ -20,6 +20,7 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_adapted_parameters
+from tllib_ancon.models.copies import without_graphs
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction
@@ -158,13 +159,15 @@ class Adaptation(TrainingLoop):
         self.accumulation_steps = options.accumulation_steps
         self.target, self.record, self.source = target, recorder(target), source
         self.method.to(self.device)
-        self.given: nn.Module = self.network.network if isinstance(self.network, NetworkClassifier) else self.network
 
     def adapted(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
-        computes what it computes when it is loaded again."""
+        computes what it computes when it is loaded again. It has no hook, patched method or graph of the training."""
         self._load_best()
-        return self.given.eval().to(memory_format=torch.contiguous_format)
+        _restore_methods(self.network)
+        adapted = self.network.release() if isinstance(self.network, NetworkClassifier) else self.network
+        without_graphs(adapted)
+        return adapted.eval().to(memory_format=torch.contiguous_format)
 
     def result(self) -> dict[str, Any]:
         criterion, epoch = self.options.criterion, self._selected_epoch()
@@ -337,6 +340,12 @@ class Adaptation(TrainingLoop):
 
     def _selected_epoch(self) -> int:
         return 1 + selection.chosen(self.metrics[1:], self.options.criterion)
+
+
+def _restore_methods(model: nn.Module) -> None:
+    """Remove what Accelerate and ``compile`` set on an object, so that its methods are those of its class."""
+    for name in ("forward", "_original_forward", "_is_accelerate_prepared", "_compiled_call_impl"):
+        vars(model).pop(name, None)
 
 
 def _teaching(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.evaluate import source_accuracy, source_line
@@ -78,6 +78,7 @@ class Assessment(Shown):
         return "\n".join([first, *assessing.in_words(self.indicators, self.labels_needed), *lost])
 
 
+@recording_gradients()
 def assess(
     model: nn.Module | str | Path | None = None,
     images: Any = None,
@@ -154,7 +155,7 @@ def passes_of(
     predictor = Predictor(config, model, transform)
     target = predictor.open(images)
     transform = predictor.prepare(target)[1]
-    network = copy.deepcopy(predictor.network)
+    network = copy_of(predictor.network)
     inputs.unpacking(network, target)
     probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
     classifier = as_classifier(network, head, probe).to(devices.device())
@@ -182,7 +183,7 @@ class Passes:
         return predictions
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:
-        network = copy.deepcopy(self.classifier).requires_grad_(True)
+        network = copy_of(self.classifier).requires_grad_(True)
         with estimated_statistics(network, HALF):
             return self.predictions(domain, network).logits.argmax(1).cpu().numpy()
 

@@ -1,6 +1,5 @@
 """The model of a run for use elsewhere: ONNX, a ``torch.export`` program, or its weights alone."""
 
-import copy
 import io
 import json
 import warnings
@@ -17,6 +16,7 @@ from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.checkpoints import export_state_dict
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, logits_of, output_of
+from tllib_ancon.models.copies import copy_of
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predictor import Predictor
 
@@ -103,7 +103,7 @@ class _Logits(nn.Module):
 
     def __init__(self, classifier: Classifier, images: Tensor):
         super().__init__()
-        twin = copy.deepcopy(classifier).float().cpu()
+        twin = copy_of(classifier).float().cpu()
         self.network = twin.release() if isinstance(twin, NetworkClassifier) else twin
         self.requires_grad_(False).eval()
         output_of(self, images)

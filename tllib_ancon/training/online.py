@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, AdamW
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BATCH_NORMS, logits_of, output_for, own_logits_of, require_network, two_logits
+from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.roid import (
@@ -43,6 +44,7 @@ class Online(nn.Module):
     """
 
     @validated
+    @recording_gradients()
     def __init__(
         self,
         model: nn.Module,
@@ -53,7 +55,7 @@ class Online(nn.Module):
         settings: Mapping[str, Any],
     ):
         super().__init__()
-        self.model = copy.deepcopy(require_network(model, learns=True)).eval().requires_grad_(False)
+        self.model = copy_of(require_network(model, learns=True)).eval().requires_grad_(False)
         self.method, self.augment = method, augment
         layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
         self.batch_norms = [layer for layer in layers if isinstance(layer, BATCH_NORMS)]
@@ -74,18 +76,22 @@ class Online(nn.Module):
         """Predict this batch with its own batch-norm statistics, then learn from it."""
         if len(batch) < 2 and self.batch_norms:
             raise UserError("a batch of one sample has no batch-norm statistics; collect at least two samples")
-        if self.method == "adabn":
-            with torch.no_grad():
-                return output_for(self.model, batch)
-        with torch.enable_grad():
-            logits, average = own_logits_of(self.model, batch), self.average
-            loss, prediction = self._loss(batch, logits)
-            if not (loss.isfinite() and prediction.isfinite().all()):
-                self.average = average
-                raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN")
-            self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
+        with recording_gradients():
+            normal_batch = batch.clone() if batch.is_inference() else batch
+            if self.method == "adabn":
+                with torch.no_grad():
+                    return output_for(self.model, normal_batch)
+            return self._learn_from(normal_batch)
+
+    def _learn_from(self, batch: Tensor) -> Tensor:
+        logits, average = own_logits_of(self.model, batch), self.average
+        loss, prediction = self._loss(batch, logits)
+        if not (loss.isfinite() and prediction.isfinite().all()):
+            self.average = average
+            raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN")
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
         if self.method == "roid":
             with torch.no_grad():
                 for parameter, anchor in zip(self.parameters_adapted, self.anchors, strict=True):
@@ -93,6 +99,7 @@ class Online(nn.Module):
         prediction = prediction.detach()
         return prediction[:, 1:] - prediction[:, :1] if logits.shape[1] == 1 else prediction
 
+    @recording_gradients()
     def reset(self) -> None:
         """Restore the source model, the moving average and the optimiser."""
         self.load_state_dict(self.source)

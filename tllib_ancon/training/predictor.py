@@ -16,6 +16,7 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import evaluating, logits_of
+from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.foundation import is_processor
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
@@ -40,7 +41,7 @@ class Predictor:
         if isinstance(model, str | Path):
             config, model = config.replace(checkpoint=str(model)), None
         self.start = start or find(config, model)
-        self.network: Any = self.start.given
+        self.network: Any = None if self.start.given is None else unwrapped(self.start.given)
         if self.start.checkpoint:
             self.network = self.start.load(config).to(devices.device())
         self._given = given_transforms(None if is_processor(transform) else transform, transform)

@@ -1,6 +1,5 @@
 """A trained model that a stage starts from: where it lies, the run that trained it, and its network."""
 
-import copy
 import hashlib
 import json
 import sys
@@ -22,6 +21,7 @@ from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
+from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
 from tllib_ancon.text import say
@@ -74,7 +74,7 @@ class TrainedModel:
         """The network with its weights: a copy of the caller's module, else a classifier."""
         if not self.is_whole:
             return self._rebuilt(config)
-        network = build(self.record) if self.given is None else copy.deepcopy(self.given).float()
+        network = build(self.record) if self.given is None else copy_of(self.given).float()
         if not self.checkpoint:
             return network
         if Path(self.checkpoint).is_file():

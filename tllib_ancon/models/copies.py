@@ -1,0 +1,137 @@
+"""Copies of a caller's model to adapt: without wrappers and graphs of past forward passes, and wrapped again."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from tllib_ancon.errors import UserError, one_line
+
+REPARAMETRIZATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
+"""Forward pre-hooks of torch that compute a weight from parameters and store it as an attribute."""
+
+COPIED_OPTIONS = ("device_ids", "output_device", "dim", "process_group", "find_unused_parameters")
+"""Options of a DistributedDataParallel that it stores under the names of its constructor."""
+
+
+@contextmanager
+def recording_gradients() -> Iterator[None]:
+    """In this context operations record gradients, also inside a caller's ``no_grad`` or ``inference_mode``."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def wrapped_module(module: nn.Module) -> nn.Module | None:
+    """The module inside a wrapper of ``torch.compile``, DataParallel or DistributedDataParallel, else None."""
+    if isinstance(module, DataParallel | DistributedDataParallel):
+        inner: nn.Module = module.module
+        return inner
+    return module._modules.get("_orig_mod")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The caller's own module inside the wrappers of a model."""
+    inner = wrapped_module(model)
+    return model if inner is None else unwrapped(inner)
+
+
+def copy_of(model: nn.Module) -> nn.Module:
+    """A deep copy of a model without its wrappers. Tensors that a forward pass stored are copied without their graph.
+
+    Hooks of this package find features and statistics. The compiled form of a module ignores them, so that no part of a
+    copy is compiled.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for tensor in _stored_results(vars(module)):
+            memo[id(tensor)] = tensor.detach().clone()
+    try:
+        for wrapper in reversed([*model.modules()]):  # the innermost first
+            inner = wrapped_module(wrapper)
+            if inner is not None:
+                memo[id(wrapper)] = copy.deepcopy(inner, memo)
+        copied: nn.Module = copy.deepcopy(model, memo)
+    except Exception as error:  # any error can come out of a user's own network
+        raise UserError(
+            f"the model cannot be copied ({one_line(error)}): `copy.deepcopy(model)` must work. Remove the attribute "
+            "that cannot be copied, such as an open file or a lock, before you pass the model"
+        ) from error
+    return copied
+
+
+def wrapped_again(copied: nn.Module, model: nn.Module) -> nn.Module:
+    """A copy by :func:`copy_of`, wrapped and compiled as the model is, in whole and in parts."""
+    inner = wrapped_module(model)
+    if inner is not None:
+        return _wrapped_as(model, wrapped_again(copied, inner))
+    for name, child in model._modules.items():
+        part = copied._modules.get(name)
+        if child is not None and part is not None:
+            copied._modules[name] = wrapped_again(part, child)
+    compiled_call = model._compiled_call_impl
+    context = None if compiled_call is None else _compile_context(compiled_call)
+    if context is not None:
+        copied._compiled_call_impl = context(copied._call_impl)
+    return copied
+
+
+def without_graphs(network: nn.Module) -> None:
+    """Compute weight-normalised weights again, and detach what forward passes stored in attributes."""
+    with torch.no_grad():
+        for module in network.modules():
+            for hook in module._forward_pre_hooks.values():
+                if isinstance(hook, REPARAMETRIZATIONS):
+                    hook(module, ())
+            for name, value in vars(module).items():
+                if any(True for _ in _stored_results(value)):
+                    vars(module)[name] = _detached(value)
+
+
+def _wrapped_as(wrapper: Any, inner: nn.Module) -> nn.Module:
+    if isinstance(wrapper, DistributedDataParallel):
+        options = {name: getattr(wrapper, name) for name in COPIED_OPTIONS}
+        parallel = DistributedDataParallel(inner, **options)
+        parallel.broadcast_buffers = wrapper.broadcast_buffers
+        return parallel
+    if isinstance(wrapper, DataParallel):
+        if not wrapper.device_ids:
+            return DataParallel(inner)
+        return DataParallel(inner, wrapper.device_ids, wrapper.output_device, wrapper.dim)
+    compiled: nn.Module = type(wrapper)(inner, wrapper.dynamo_ctx)
+    return compiled
+
+
+def _compile_context(compiled_call: Any) -> Any:
+    """The backend and options of ``module.compile()``, which torch stores in the closure of the compiled call."""
+    names = compiled_call.__code__.co_freevars
+    return compiled_call.__closure__[names.index("self")].cell_contents if "self" in names else None
+
+
+def _stored_results(value: Any) -> Iterator[Tensor]:
+    """Tensors with a graph in an attribute, and in the lists, tuples and dicts in it."""
+    if isinstance(value, Tensor):
+        if not value.is_leaf:
+            yield value
+    elif type(value) is dict:
+        for item in value.values():
+            yield from _stored_results(item)
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from _stored_results(item)
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if type(value) is dict:
+        return {key: _detached(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_detached(item) for item in value)
+    return value
