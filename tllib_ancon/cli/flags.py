@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tllib_ancon.cli.parser import Parser, flag
+from tllib_ancon.cli.parser import Parser, flag, switched_off
 from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, range_of
 
 
@@ -67,7 +67,7 @@ class Flags:
             yield words, {**options, "nargs": "*" if items else "?", "metavar": self._metavar(name)}
         elif bool in kinds:
             options |= {"dest": self._destination(name), "action": "store_const"}
-            off = [f"--no-{word[2:]}" for word in words if word.startswith("--") and not name.startswith("no_")]
+            off = [switched_off(word) for word in words if word.startswith("--")]
             for value, these in ((True, words), (False, off)):
                 hidden = {"help": argparse.SUPPRESS} if value is (setting.default is True) else {}
                 if these:

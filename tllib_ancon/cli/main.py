@@ -18,7 +18,7 @@ from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, spelled
 from tllib_ancon.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
 from tllib_ancon.interruption import sigterm_raises
-from tllib_ancon.text import say
+from tllib_ancon.text import say, spelling_settings
 
 COMMANDS = {
     "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",
@@ -60,7 +60,7 @@ AGAIN = "give the same command again"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal."""
-    with sigterm_raises(next=AGAIN) as ignore_sigterm:
+    with sigterm_raises(next=AGAIN) as ignore_sigterm, spelling_settings(spelled):
         try:
             try:
                 args = parse(list(sys.argv[1:] if argv is None else argv))

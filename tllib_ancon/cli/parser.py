@@ -16,11 +16,18 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def switched_off(word: str) -> str:
+    """``--skip-corrupt`` -> ``--no-skip-corrupt``, ``--no-hflip`` -> ``--hflip``"""
+    return f"--{word.removeprefix('--no-')}" if word.startswith("--no-") else f"--no-{word.removeprefix('--')}"
+
+
 def spelled(message: str) -> str:
     """A message with the flags of the settings that it names in backticks."""
 
     def words(match: re.Match[str]) -> str:
         name, value = match.groups()
+        if value == "False":
+            return switched_off(flag(name))
         return flag(name) if value in (None, "True") else f"{flag(name)} {value}"
 
     return SETTING.sub(words, message)

@@ -22,6 +22,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.tensors import Mapped
+from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, OtherOutput, as_classifier
@@ -32,6 +33,7 @@ from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.card import card_of, save, write_card
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.loop import training_loader
+from tllib_ancon.training.mirroring import without_mirrors
 from tllib_ancon.training.online import online
 from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
@@ -214,6 +216,8 @@ def adapt(
             if start.checkpoint or given.method not in ("adabn", "tent") or run is not None:
                 raise
             return _of_another_output(given, config, start.given, target, transforms, augment)
+        if transforms.second_view is mirror and given.no_hflip is None and "no_hflip" not in before:
+            config, transforms = without_mirrors(config, classifier, target, transforms, passed)
         transforms = replace(transforms, augment=augment and _augmenting(augment, target))
         classifier.preprocessing = transforms.preprocessing
         target = with_classes(target, classifier.num_classes, start)

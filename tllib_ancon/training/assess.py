@@ -32,6 +32,7 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, View, predict_domain, scores_under_dropout
+from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
@@ -160,7 +161,8 @@ def passes_of(
     probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
     classifier = as_classifier(network, head, probe).to(devices.device())
     target = with_classes(target, classifier.num_classes, TrainedModel())
-    return Passes(classifier, config, transform), target, predictor.start
+    other_view = shifted if predictor.config.no_hflip else mirror
+    return Passes(classifier, config, transform, other_view), target, predictor.start
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ class Passes:
     classifier: Classifier
     config: AssessConfig
     transform: Transform
+    other_view: View = mirror  # whose predictions are compared with those of the image, without batch-norm
 
     def order(self, domain: Domain) -> list[int]:
         return [*map(int, np.random.default_rng(self.config.seed).permutation(len(domain)))]
@@ -200,7 +203,7 @@ def _assessed(
     if has_statistics(classifier):
         found["agreement"] = assessing.agreement(classes, passes.mixed(target))
     elif not target.holds_tensors:  # without batch-norm by another view
-        other = passes.predictions(target, view=mirror).logits.argmax(1).cpu().numpy()
+        other = passes.predictions(target, view=passes.other_view).logits.argmax(1).cpu().numpy()
         found["agreement"] = assessing.agreement(classes, other)
     labels, accuracy, interval = 0, None, None
     prior, ends = np.bincount(classes, minlength=logits.shape[1]) / count, None

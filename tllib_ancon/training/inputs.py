@@ -89,20 +89,24 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
     return inner.register_forward_pre_hook(images.images.layout, with_kwargs=True, prepend=True)
 
 
+def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None) -> Transforms:
+    """Transforms of images: given, none for tensors, else by the network's preprocessing."""
+    preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
+    if isinstance(given, Transforms):
+        return replace(given, preprocessing=preprocessing)
+    if images.holds_tensors or preprocessing is None:
+        return Transforms(nn.Identity(), nn.Identity(), preprocessing)
+    build = device_augmentation if config.device_augmentation else train_transform
+    evaluation = evaluation_transform(preprocessing)
+    train = evaluation if isinstance(config, PredictConfig) else build(preprocessing)
+    return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
+
+
 def prepared(
     config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None
 ) -> tuple[Domain, Transforms]:
-    """The images, cached, and their transforms: given, none for tensors, else by the network's preprocessing."""
-    preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
-    if isinstance(given, Transforms):
-        transforms = replace(given, preprocessing=preprocessing)
-    elif images.holds_tensors or preprocessing is None:
-        transforms = Transforms(nn.Identity(), nn.Identity(), preprocessing)
-    else:
-        build = device_augmentation if config.device_augmentation else train_transform
-        evaluation = evaluation_transform(preprocessing)
-        train = evaluation if isinstance(config, PredictConfig) else build(preprocessing)
-        transforms = Transforms(train, evaluation, preprocessing, second_view(preprocessing))
+    """The images, cached, and their transforms."""
+    transforms = transforms_of(config, network, images, given)
     both = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     if config.cache is not None:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tllib_ancon import assessing, processes, selection
 from tllib_ancon.errors import UserError
-from tllib_ancon.text import terminal
+from tllib_ancon.text import spelled_here, terminal
 from tllib_ancon.training.devices import is_main
 
 
@@ -115,7 +115,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         if not self.quiet:
-            tqdm.write(terminal(text), file=sys.stderr)
+            tqdm.write(terminal(spelled_here(text)), file=sys.stderr)
 
 
 def _row(first: str, cells: Iterable[str]) -> str:

@@ -1,0 +1,73 @@
+"""Classes that a mirror exchanges: adaptation by default settings does not mirror their images."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tllib_ancon
+
+SIDE = 16
+LEVEL = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": SIDE}
+
+
+def network(sides: bool) -> nn.Module:
+    """Predicts which half of an image is brighter: left or right, or top or bottom."""
+    net = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), nn.Flatten(), nn.Linear(3 * SIDE**2, 2)).eval()
+    pattern = torch.ones(3, SIDE, SIDE)
+    pattern[(..., slice(SIDE // 2, None)) if sides else (slice(None), slice(SIDE // 2, None))] = -1
+    with torch.no_grad():
+        net[0].weight.fill_(1)
+        net[0].bias.zero_()
+        net[2].weight.copy_(torch.stack([pattern.flatten(), -pattern.flatten()]) / 50)
+        net[2].bias.zero_()
+    return net
+
+
+def pictures(sides: bool) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.arange(48) % 2
+    images = np.random.default_rng(0).integers(0, 60, (48, SIDE, SIDE, 3), dtype=np.uint8)
+    for image, label in zip(images if sides else images.swapaxes(1, 2), labels, strict=True):
+        image[:, SIDE // 2 * label : SIDE // 2 * (label + 1)] += 150
+    return images, labels
+
+
+def adapt(sides: bool, **settings: Any) -> Any:
+    images, labels = pictures(sides)
+    return tllib_ancon.adapt(network(sides), images, labels=labels, epochs=1, **LEVEL, **settings)
+
+
+@pytest.mark.parametrize("views", [{}, {"views": 1}])
+def test_classes_that_a_mirror_exchanges_are_not_mirrored(
+    views: dict[str, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = adapt(sides=True, **views)
+    assert result.metrics[0]["accuracy"] == result.metrics[-1]["accuracy"] == 100
+    assert result.config.no_hflip is True
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "mirror seems to change the class" in line)
+    assert "100 % of 48 mirrored images" in line
+    assert "`no_hflip`" in line
+
+
+def test_other_classes_are_mirrored_without_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    result = adapt(sides=False)
+    assert (result.config.no_hflip, result.config.views) == (False, 2)
+    assert "mirror" not in capfd.readouterr().err
+
+
+def test_who_asks_for_mirrors_gets_them() -> None:
+    assert adapt(sides=True, no_hflip=False).config.no_hflip is False
+
+
+def test_a_run_is_resumed_and_certified_as_it_began(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    first = adapt(sides=True, log=tmp_path / "run")
+    assert first._recorded["no_hflip"] is True
+    assert first._recorded["network"]["preprocessing"]["horizontal_flip"] is False
+    capfd.readouterr()
+    assert adapt(sides=True, log=tmp_path / "run").config.no_hflip is True
+    assert "holds this run already" in capfd.readouterr().err
+    predicted = tllib_ancon.predict(network(sides=True), pictures(True)[0], checkpoint=str(tmp_path / "run"))
+    assert (predicted.labels == pictures(True)[1]).all()

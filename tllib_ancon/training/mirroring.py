@@ -1,0 +1,108 @@
+"""Whether a mirror changes the class: predictions for images, for their mirrors and for small shifts of them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon import processes
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.classifier import Classifier, evaluating, logits_of
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Given, Transforms
+
+COMPARED = 256
+"""Images at most that are compared, drawn from the target by the seed."""
+
+LEAST_DISAGREEMENT = 0.3
+"""Share of images with another class for the mirror, above which a mirror may change the class."""
+
+TIMES_SHIFT = 3.0
+"""Multiple of the disagreement under a shift that the one under a mirror must exceed: a model that errs on any change
+of an image disagrees under both."""
+
+SHIFT = 1 / 16
+"""Shift to the right and down, as a fraction of the side."""
+
+
+class MirrorDisagreement(NamedTuple):
+    """Shares of ``images`` for which a model predicts another class after a change."""
+
+    mirror: float
+    shift: float
+    images: int
+
+    @property
+    def changes_class(self) -> bool:
+        """Whether mirrors differ from images in their class, by the predictions: for more than 0.3 of the images, and
+        more than three times as often as shifted images."""
+        return self.mirror > max(LEAST_DISAGREEMENT, TIMES_SHIFT * self.shift)
+
+
+def mirror_disagreement(
+    model: nn.Module,
+    target: Domain,
+    transform: Callable[[Any], Any],
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    seed: int = 0,
+) -> MirrorDisagreement:
+    """Compare a model's predictions for at most 256 images (C, H, W) with those for their mirrors and for shifts of
+    them. The model is evaluated where it lies and stays unchanged."""
+    drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))[:COMPARED]
+    loader = ImageLoader(UnlabelledImages(target.subset(drawn), transform), batch_size, workers, range(len(drawn)))
+    device = next(model.parameters(), torch.empty(0)).device
+    differing = torch.zeros(2, dtype=torch.float64, device=device)
+    with evaluating(model), torch.no_grad():
+        for _, batch in loader:
+            images = batch.to(device)
+            classes = logits_of(model, images).argmax(1)
+            for number, view in enumerate((mirror, shifted)):
+                differing[number] += (logits_of(model, view(images)).argmax(1) != classes).sum()
+    processes.broadcast([differing])
+    mirrored, moved = (differing / len(drawn)).tolist()
+    return MirrorDisagreement(mirrored, moved, len(drawn))
+
+
+def shifted(images: Tensor) -> Tensor:
+    """Images (B, C, H, W) moved right and down by a sixteenth of their side; the border repeats."""
+    reach = max(1, round(SHIFT * images.shape[-1]))
+    padded = nn.functional.pad(images, [reach, 0, reach, 0], mode="replicate")
+    return padded[..., : images.shape[-2], : images.shape[-1]]
+
+
+def mirror_line(disagreement: MirrorDisagreement) -> str:
+    """What is said of a target whose images are not mirrored for this reason."""
+    mirrored, moved = (f"{100 * share:.0f} %" for share in (disagreement.mirror, disagreement.shift))
+    return (
+        f"a mirror seems to change the class: the source model predicts another one for {mirrored} of "
+        f"{disagreement.images} mirrored images, and for {moved} of shifted ones; images are not mirrored, as with "
+        "`no_hflip`. `no_hflip=False` mirrors them"
+    )
+
+
+def without_mirrors(
+    config: AdaptConfig, classifier: Classifier, target: Domain, transforms: Transforms, given: Given
+) -> tuple[AdaptConfig, Transforms]:
+    """The settings and transforms of an adaptation, without mirrored images where a mirror changes the class, as if
+    ``no_hflip`` had been passed."""
+    disagreement = mirror_disagreement(
+        classifier.to(devices.device()),
+        target,
+        transforms.evaluation,
+        batch_size=config.batch_size or COMPARED,
+        workers=config.workers,
+        seed=config.seed,
+    )
+    if not disagreement.changes_class:
+        return config, transforms
+    Progress(config.quiet).line(mirror_line(disagreement))
+    unmirrored = inputs.transforms_of(config.replace(no_hflip=True), classifier, target, given)
+    views = 1 if unmirrored.second_view is None else config.views
+    return config.replace(no_hflip=True, views=views), unmirrored
