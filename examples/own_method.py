@@ -2,32 +2,27 @@
 A method of your own
 ====================
 
-A method is a function from a visit (one batch) to a loss. Registered under a name, it runs in every command, composes
-with ELR and AnCon, and its settings become keywords and flags. This one is self-training by the focal loss.
+A method is a class whose ``objective`` is the loss of a visit (one batch). Registered under a name, it runs in every
+command, composes with ELR and AnCon, and its options become keywords and flags. This one is self-training by the focal
+loss.
 :doc:`/own_method` says how a package of yours offers it to others.
 """
 
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from pydantic import Field
 
 from tllib_ancon import PretrainConfig, adapt, methods, pretrain
 from tllib_ancon.data.demo import write_demo_domains
-from tllib_ancon.settings import Settings
 
 
-class FocalOptions(Settings):
-    focus: float = Field(2.0, ge=0, description="exponent of the focal loss")
+@methods.register("focal", composes=("elr", "ancon", "ancon-auto"))
+class Focal(methods.Method):
+    focus: float = methods.option(2.0, ge=0, help="exponent of the focal loss")
 
-
-@methods.register("focal", options=FocalOptions, composes=("elr", "ancon", "ancon-auto"))
-def focal(task, options):
-    def objective(visit, targets):
+    def objective(self, visit, targets):
         log_p = visit.logits.float().log_softmax(1)
-        return -(targets * (1 - log_p.exp()) ** options.focus * log_p).sum(1).mean()
-
-    return methods.Method(objective)
+        return -(targets * (1 - log_p.exp()) ** self.focus * log_p).sum(1).mean()
 
 
 # %%

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import Field
 
 from tests.conftest import REFUSED
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
-from tllib_ancon.settings import Settings
 
 SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
 
@@ -92,10 +90,13 @@ def test_a_method_of_another_package_composes_with_its_own_option(package) -> No
         ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line second line"),
         ("", "my_method does not call tllib_ancon.methods.register\\('focal', ...\\)"),
         (MODULE.replace("(2.0, ", "('two', "), "`focus` must be a number, got 'two'"),
-        (MODULE.replace("Field(2.0, ", "Field("), "`focus` has no default"),
+        (MODULE.replace("option(2.0, ", "option("), "missing 1 required positional argument: 'default'"),
+        (MODULE.replace("(methods.Method)", ""), "Focal is no subclass of methods.Method. Make it a class"),
+        (MODULE.replace("composes=", "options=dict, composes="), "`options` is no argument of register"),
         (MODULE.replace('"focal"', '"ancon"'), "method name 'ancon' is taken"),
         (MODULE.replace('"focal"', '"gce"'), "method name 'gce' is taken"),
-        (MODULE.replace("focus:", "head:"), "`head` is the name of an argument of create"),
+        (MODULE.replace("focus:", "shard:"), "`shard` is the name of an argument of create"),
+        (MODULE.replace("focus:", "votes:"), "`votes` is the name of an attribute of Method"),
         (MODULE.replace("focus: float", "beta: int").replace("2.0", "2"), "`beta` has another type than that of"),
         (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
     ],
@@ -124,17 +125,19 @@ def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
 
 
 def test_a_method_may_be_registered_without_a_package_and_again(package) -> None:
-    class Options(Settings):
-        power: int = Field(1, ge=0, description="of nothing")
+    def define() -> type[methods.Method]:
+        @methods.register("of-a-notebook", composes=("ancon-auto",))
+        class OfANotebook(methods.Method):
+            training_defaults = {"adapted": "all"}  # noqa: RUF012
+            power: int = methods.option(1, ge=0, help="of nothing")
 
-    def build(task: methods.Task, options: Options) -> methods.Method:
-        return methods.Method(lambda visit, targets: (visit.logits * targets).sum() ** options.power)
+            def objective(self, visit: methods.Visit, targets: torch.Tensor) -> torch.Tensor:
+                return (visit.logits * targets).sum() ** self.power
 
-    register = methods.register(
-        "of-a-notebook", options=Options, composes=("ancon-auto",), training_defaults={"adapted": "all"}
-    )
+        return OfANotebook
+
     for _ in range(2):
-        register(build)
+        define()
     assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
     of_the_rule = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
     assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all", **of_the_rule}
@@ -143,7 +146,7 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
     with pytest.raises(UserError, match="uses no pseudo-label"):
         methods.create("of-a-notebook+ancon", **SIZES)
     with pytest.raises(UserError, match="'of-a-notebook' is taken"):
-        methods.register("of-a-notebook")(lambda task, options: None)
+        methods.register("of-a-notebook")(type("Other", (methods.Method,), {}))
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "focal+elr", "mine+", "gce+mine", "my method", "-x"])

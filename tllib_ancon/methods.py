@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from inspect import signature
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
 from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.settings import Settings, settings_class, settings_of
+from tllib_ancon.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tllib_ancon.processes import Shard
-    from tllib_ancon.self_training.method import Method, Part, Task, Visit, no_targets, one_hot_targets
+    from tllib_ancon.self_training.method import Method, Visit, option
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Method",
-    "Part",
-    "Task",
     "Visit",
     "create",
     "names",
-    "no_targets",
-    "one_hot_targets",
+    "option",
     "register",
     "resolve",
     "settings",
@@ -43,7 +39,6 @@ __all__ = [
 ENTRY_POINT_GROUP = "tllib_ancon.methods"
 """Of other packages' methods: an entry point ``name = package.module``, a module that registers the name."""
 
-BUILT_IN = ("self-training", "gce", "shot", "nrc", "aad", "shot-im", "tent", "eta", "adabn")
 COMPOSITIONS = {
     "elr": "takes no regulariser",
     "ancon": "uses no pseudo-label that could be smoothed",
@@ -53,7 +48,7 @@ COMPOSITIONS = {
 with it."""
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-Builder = TypeVar("Builder", bound=Callable[..., Any])
+_PAGE = "docs/own_method.md shows a method"
 
 
 def __getattr__(name: str) -> Any:
@@ -67,83 +62,95 @@ def __getattr__(name: str) -> Any:
 class Registration:
     """What is known of a name: see :func:`register`."""
 
-    builder: Callable[..., Any]
-    options: type[Settings]
+    method: type[Method]
     composes: Collection[str]
-    training_defaults: Mapping[str, Any]
 
 
 REGISTERED: dict[str, Registration] = {}
 
 
-def register(
-    name: str,
-    *,
-    options: type[Settings] = Settings,
-    composes: Collection[str] = (),
-    training_defaults: Mapping[str, Any] = MappingProxyType({}),
-) -> Callable[[Builder], Builder]:
-    """Make a method known by its name: ``@register("focal", options=FocalOptions)`` above its builder.
-
-    A builder is a function ``(task, options) -> Method``, that of a composition ``(method, task, options) -> None``.
+def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Callable[[type[Method]], type[Method]]:
+    """Make a method known by its name: ``@register("focal")`` above its class, a subclass of :class:`Method`.
 
     A module that an entry point of the group ``tllib_ancon.methods`` names does so when it is imported; see
     ``docs/own_method.md``.
 
     Args:
-        name (str): small letters, digits and dashes; ``base+ancon`` for a composition with a builder of its own;
+        name (str): small letters, digits and dashes; ``base+ancon`` for a composition with a class of its own;
             ``+ancon`` for the composition itself
-        options: subclass of :class:`~tllib_ancon.settings.Settings`, all with defaults. Default: none
         composes: which of ``elr``, ``ancon`` and ``ancon-auto`` may follow the name after a plus. ``ancon`` and
-            ``ancon-auto`` take the place of the method's refiner, so that its objective has to use the targets
-        training_defaults: setting of the training -> default with this method, such as ``{"adapted": "all"}``
+            ``ancon-auto`` replace the targets, so that the objective has to use them
 
     Raises:
         UserError: a name that is taken or not well formed, an option that is reserved or known with another type
     """
     _load_built_in()
+    if unknown:
+        raise UserError(
+            f"method {name}: `{next(iter(unknown))}` is no argument of register. Make options attributes of the class, "
+            f"such as `q: float = methods.option(0.8, help=...)`; {_PAGE}"
+        )
     base, plus, extra = name.partition("+")
-    well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED) if plus else _NAME.fullmatch(name)
-    if not well_formed:
+    if plus:
+        is_well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED)
+    else:
+        is_well_formed = _NAME.fullmatch(name) is not None
+    if not is_well_formed:
         raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
     for composition in composes:
         if composition not in COMPOSITIONS:
             raise unknown_name("composition", composition, COMPOSITIONS)
-    for option, own in settings_of(options).items():
-        if option in signature(create).parameters:
-            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
-        if own.is_required():
-            raise UserError(f"method {name}: option `{option}` has no default; give it one")
-        for other, registration in REGISTERED.items():
-            if settings_of(registration.options).get(option, own).annotation != own.annotation:
-                raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
-    options(**{option: own.default for option, own in settings_of(options).items()})
 
-    def add(builder: Builder) -> Builder:
-        if name in COMPOSITIONS or (name in REGISTERED and _where(REGISTERED[name].builder) != _where(builder)):
+    def add(method: type[Method]) -> type[Method]:
+        _require_method(name, method)
+        is_taken = name in REGISTERED and _definition(REGISTERED[name].method) != _definition(method)
+        if name in COMPOSITIONS or is_taken:
             raise UserError(f"method name {name!r} is taken; choose another one")
-        REGISTERED[name] = Registration(builder, options, composes, training_defaults)
-        return builder
+        _check_options(name, method.Options)
+        REGISTERED[name] = Registration(method, composes)
+        return method
 
     return add
+
+
+def _require_method(name: str, method: Any) -> None:
+    base = import_module("tllib_ancon.self_training.method").Method
+    if not (isinstance(method, type) and issubclass(method, base)):
+        raise UserError(
+            f"method {name}: {getattr(method, '__name__', method)} is no subclass of methods.Method. Make it a class "
+            f"whose `objective` is the loss; {_PAGE}"
+        )
+
+
+def _check_options(name: str, options: type[Settings]) -> None:
+    base = import_module("tllib_ancon.self_training.method").Method
+    for option, field in settings_of(options).items():
+        if option in signature(create).parameters:
+            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
+        if hasattr(base, option):
+            raise UserError(f"method {name}: option `{option}` is the name of an attribute of Method; choose another")
+        for other, registration in REGISTERED.items():
+            if settings_of(registration.method.Options).get(option, field).annotation != field.annotation:
+                raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
+    options(**{option: field.default for option, field in settings_of(options).items()})
 
 
 def _load_built_in() -> None:
     import_module("tllib_ancon.self_training")
 
 
-def _where(builder: Callable[..., Any]) -> tuple[str, str]:
+def _definition(method: type[Method]) -> tuple[str, str]:
     """Equal for one definition that is run twice, such as that of a notebook's cell."""
-    return builder.__module__, getattr(builder, "__qualname__", "")
+    return method.__module__, method.__qualname__
 
 
 def names() -> list[str]:
     """The methods that :func:`create` knows: the built-in ones first, then those of other packages that can be
     loaded."""
     loaded = [name for name in _entry_points() if _failure(name) is None]
-    bases = dict.fromkeys([*BUILT_IN, *(name for name in REGISTERED if "+" not in name), *loaded])
+    registered = [name for name in REGISTERED if "+" not in name]
     offered = []
-    for base in bases:
+    for base in dict.fromkeys([*registered, *loaded]):
         offered.append(base)
         for extra in COMPOSITIONS:
             if extra in REGISTERED[base].composes or f"{base}+{extra}" in REGISTERED:
@@ -160,29 +167,35 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
         UserError: as :func:`create`
     """
     if name is not None:
-        return settings_of(_options_class(name))
+        return settings_of(_method_class(name).Options)
     merged: dict[str, FieldInfo] = {}
-    for known in names():
-        merged |= {option: field for option, field in settings(known).items() if option not in merged}
+    for method in names():
+        for option, field in settings(method).items():
+            merged.setdefault(option, field)
     return merged
 
 
-def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting of a method with its value.
 
     Args:
         name (str): of the method
-        given: setting -> value; what is not given has its default
+        options: setting -> value; the others have their default
 
     Raises:
         UserError: as :func:`create`
     """
-    return dict(_resolved(name, given))
+    owner = _method_class(name).Options
+    _require_options_of(name, options)
+    return dict(owner(**options))
 
 
 def training_defaults(name: str) -> dict[str, Any]:
     """Settings of the training whose default depends on this method, such as ``adapted``, and that default."""
-    return {setting: value for registration in _find(name) for setting, value in registration.training_defaults.items()}
+    merged: dict[str, Any] = {}
+    for part in reversed(_method_class(name).__mro__):
+        merged |= vars(part).get("training_defaults", {})
+    return merged
 
 
 def create(
@@ -212,59 +225,56 @@ def create(
         UserError: an unknown name or option, a composition that is not offered, a package that
             fails to load, an option out of range or of another method
     """
-    from tllib_ancon.self_training.method import Task
+    method = _method_class(name)
+    _require_options_of(name, options)
+    return method(
+        num_samples=num_samples,
+        num_classes=num_classes,
+        feature_dim=feature_dim,
+        total_steps=total_steps,
+        head=head,
+        shard=shard,
+        **options,
+    )
 
-    registration, *compositions = _find(name)
-    resolved = _resolved(name, options)
-    task = Task(num_samples, num_classes, feature_dim, total_steps, head, shard)
-    method: Method = registration.builder(task, resolved)
-    for composition in compositions:
-        composition.builder(method, task, resolved)
-    method.shard = shard
-    return method
 
-
-def _find(name: str) -> list[Registration]:
-    """The registrations of a base method and of its composition."""
+def _method_class(name: str) -> type[Method]:
+    """The class of a method, or that of its composition with the base method."""
     if not isinstance(name, str):
         raise UserError(f"`method` must be text, got {name!r}")
-    long = f"self-training+{name}" if name in COMPOSITIONS else name
-    base, _, extra = long.partition("+")
+    full_name = f"self-training+{name}" if name in COMPOSITIONS else name
+    base, _, extra = full_name.partition("+")
     failure = _failure(base)
     if failure is not None:
         raise UserError(failure)
-    if base and long in REGISTERED:
-        return [REGISTERED[long]]
+    if base and full_name in REGISTERED:
+        return REGISTERED[full_name].method
     if base not in REGISTERED or extra not in COMPOSITIONS:
         raise unknown_name("method", name, names())
     if extra not in REGISTERED[base].composes:
-        offered = ", ".join(other for other in names() if other == base or other.startswith(f"{base}+"))
-        raise UserError(f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}; there is {offered}")
-    return [REGISTERED[base], REGISTERED[f"+{extra}"]]
+        offered = [other for other in names() if other == base or other.startswith(f"{base}+")]
+        raise UserError(f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}; there is {', '.join(offered)}")
+    composition = REGISTERED[f"+{extra}"].method
+    return _composed(composition, REGISTERED[base].method)  # type: ignore[arg-type]
 
 
 @cache
-def _joined(*owners: type[Settings]) -> type[Settings]:
-    return owners[0] if len(owners) == 1 else settings_class("Options", *owners)
+def _composed(composition: type[Method], base: type[Method]) -> type[Method]:
+    """A class with the loss of ``base`` whose targets or regulariser are those of the composition."""
+    return type(f"{base.__name__}{composition.__name__}", (composition, base), {"__module__": base.__module__})
 
 
-def _options_class(name: str) -> type[Settings]:
-    """The class of all settings of a method. The composition's options come first: they may be a subclass of the
-    base's."""
-    return _joined(*(registration.options for registration in reversed(_find(name))))
-
-
-def _resolved(name: str, given: Mapping[str, Any]) -> Settings:
-    owner = _options_class(name)
-    own = list(settings_of(owner))
-    for option in given:
-        if option not in own:
-            readers = [known for known in names() if option in settings(known)]
-            if not readers:
-                raise unknown_name(f"option of {name}", option, own)
-            plain = [known for known in readers if "+" not in known] or readers
-            raise UserError(f"`{option}` is an option of {' and '.join(plain[:2])}, not of {name}; leave it out")
-    return owner(**given)
+def _require_options_of(name: str, options: Iterable[str]) -> None:
+    """Raise an error for an option that this method does not have, with the methods that have it."""
+    readable = settings(name)
+    for option in options:
+        if option in readable:
+            continue
+        readers = [method for method in names() if option in settings(method)]
+        if not readers:
+            raise unknown_name(f"option of {name}", option, list(readable))
+        plain_names = [method for method in readers if "+" not in method] or readers
+        raise UserError(f"`{option}` is an option of {' and '.join(plain_names[:2])}, not of {name}; leave it out")
 
 
 @cache
@@ -273,7 +283,7 @@ def _entry_points() -> dict[str, EntryPoint]:
     _load_built_in()
     by_name: dict[str, EntryPoint] = {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name in (*BUILT_IN, *COMPOSITIONS, *by_name):
+        if entry.name in (*REGISTERED, *COMPOSITIONS, *by_name):
             warnings.warn(
                 f"method `{entry.name}` of package {_package(entry)} is left out: the name is taken", stacklevel=2
             )

@@ -49,15 +49,21 @@ def losses(
     method: methods.Method, position: Tensor = IN_ORDER, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> list[Tensor]:
     """Losses of three epochs over the same images in the same order, image ``i`` stored at ``position[i]``."""
-    generator, stored, result = torch.Generator().manual_seed(seed), position.argsort(), []
+    generator = torch.Generator().manual_seed(seed)
+    stored = position.argsort()
+    result = []
     for epoch in range(EPOCHS):
         features = torch.randn(SAMPLES, WIDTH, generator=generator).bfloat16().to(dtype)
         logits = (2 * torch.randn(SAMPLES, CLASSES, generator=generator)).bfloat16().to(dtype)
         if method.needs_pass(epoch):
-            method.initialize(epoch, IN_ORDER, features[stored], logits[stored])
+            method.begin_epoch(epoch, IN_ORDER, features[stored], logits[stored])
         for batch in torch.split(torch.randperm(SAMPLES, generator=generator), BATCH):
             result.append(method(position[batch], logits[batch], features[batch]))
     return result
+
+
+def runs_the_head(method: methods.Method) -> bool:
+    return getattr(method, "confidence", None) == "mc-dropout"
 
 
 def check_storage_order(create: Create) -> None:
@@ -68,7 +74,7 @@ def check_storage_order(create: Create) -> None:
 
 def check_precision(create: Create) -> None:
     """bfloat16 logits and autocast give the losses of float32."""
-    if create().confidence is not None:
+    if runs_the_head(create()):
         return  # it runs the model's head, which has a precision of its own
     expected = losses(create())
     assert_close(losses(create(), dtype=torch.bfloat16), expected, check_dtype=False)
@@ -78,10 +84,12 @@ def check_precision(create: Create) -> None:
 
 def check_state(create: Create) -> None:
     """A restored state continues with equal losses, and a copy has a state of its own."""
-    method, restored = create(), create()
+    method = create()
+    restored = create()
     losses(method)
     restored.load_state_dict(method.state_dict())
-    twin, before = copy.deepcopy(method), copy.deepcopy(method.state_dict())
+    twin = copy.deepcopy(method)
+    before = copy.deepcopy(method.state_dict())
     expected = losses(twin, seed=1)
     assert_close(method.state_dict(), before, rtol=0, atol=0, equal_nan=True)
     assert_close(losses(restored, seed=1), expected, rtol=0, atol=0)
@@ -93,13 +101,12 @@ def check_no_device_wait(create: Create) -> None:
     method = create()
     losses(method)
     method.to("meta")
-    if method.confidence is not None:
-        method.confidence = lambda logits, features: logits.detach().softmax(1)
+    if runs_the_head(method):
+        method.distribution = lambda features, predictions: predictions.softmax(1)  # type: ignore[method-assign]
     with patch.object(torch, "autocast"):
         for batch in torch.split(IN_ORDER, BATCH):
-            logits, features = (
-                torch.empty(BATCH, width, device="meta", requires_grad=True) for width in (CLASSES, WIDTH)
-            )
+            logits = torch.empty(BATCH, CLASSES, device="meta", requires_grad=True)
+            features = torch.empty(BATCH, WIDTH, device="meta", requires_grad=True)
             method(batch, logits, features).backward()
             method.diagnostics()
             assert logits.grad is not None, "the loss has no gradient for the logits"

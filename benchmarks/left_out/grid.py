@@ -14,7 +14,7 @@ import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -160,7 +160,7 @@ def scored(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]
 
 def two_folds(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]:
     """Accuracy of the source model, and of models that learned from the labels of the other half."""
-    methods.register("target-labels", training_defaults=methods.training_defaults("ancon-auto"))(target_labels)
+    methods.register("target-labels")(TargetLabels)
     fold = np.random.default_rng(0).permutation(len(task.labels)) % 2
     right = np.zeros((2, len(task.labels)), bool)
     for half in range(2):
@@ -172,15 +172,17 @@ def two_folds(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], flo
     return [start, adapted], adapted
 
 
-def target_labels(task: methods.Task, options: Any) -> methods.Method:
-    def known(visit: methods.Visit) -> torch.Tensor:
+class TargetLabels(methods.Method):
+    """Cross-entropy with the target's labels in FOLD, -1 for none: what an adaptation could reach at best."""
+
+    training_defaults: ClassVar = methods.training_defaults("ancon-auto")
+
+    def targets(self, visit: methods.Visit) -> torch.Tensor:
         labels = FOLD["labels"][visit.indices.cpu()].to(visit.logits.device)
-        return one_hot(labels.clamp(min=0), visit.num_classes) * (labels >= 0)[:, None]
+        return one_hot(labels.clamp(min=0), self.num_classes) * (labels >= 0)[:, None]
 
-    def cross_entropy(visit: methods.Visit, targets: torch.Tensor) -> torch.Tensor:
+    def objective(self, visit: methods.Visit, targets: torch.Tensor) -> torch.Tensor:
         return -(targets * visit.logits.float().log_softmax(1)).sum(1).mean()
-
-    return methods.Method(cross_entropy, known)
 
 
 if __name__ == "__main__":

@@ -229,7 +229,7 @@ def test_steps_with_indices_on_the_device(method: str) -> None:
         options = few_neighbors(method, 3, 2)
         sizes: dict[str, Any] = {"num_samples": samples, "num_classes": classes, "feature_dim": width}
         made = methods.create(method, **sizes, total_steps=steps, **options).to(device)
-        made.initialize(
+        made.begin_epoch(
             0, torch.arange(samples), torch.randn(samples, width).to(device), torch.randn(20, 12).to(device)
         )
         values, gradients = [], []

@@ -80,12 +80,12 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> No
     with pytest.raises(UserError, match="call initialize"):
         method(indices, logits, features)
     assert [method.needs_pass(epoch) for epoch in (0, 1)] == [True, False]
-    method.initialize(0, indices, features, logits)
-    torch.testing.assert_close(method.refiner.module.prior, estimate_class_prior(logits.softmax(1)))
+    method.begin_epoch(0, indices, features, logits)
+    torch.testing.assert_close(method.prior, estimate_class_prior(logits.softmax(1)))
     twin.load_state_dict(method.state_dict())
     assert torch.equal(twin(indices, logits, features), method(indices, logits, features))
     with pytest.raises(UserError, match="logits have shape"):
-        method.initialize(0, indices, features, torch.randn(SAMPLES, CLASSES + 1))
+        method.begin_epoch(0, indices, features, torch.randn(SAMPLES, CLASSES + 1))
 
 
 def test_a_prior_from_a_file(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_prior_from_a_file(tmp_path: Path) -> None:
     assert resolved["class_prior"] == (10.0, 30.0, 60.0)
     assert methods.resolve("gce+ancon-auto", resolved) == resolved
     method = methods.create("gce+ancon-auto", num_samples=4, num_classes=3, **resolved)
-    torch.testing.assert_close(method.refiner.module.prior, torch.tensor([0.1, 0.3, 0.6]))
+    torch.testing.assert_close(method.prior, torch.tensor([0.1, 0.3, 0.6]))
 
 
 def test_shots_predictions_are_as_diverse_as_the_prior_says() -> None:
@@ -103,7 +103,7 @@ def test_shots_predictions_are_as_diverse_as_the_prior_says() -> None:
     losses = []
     for name, more in (("shot", {}), ("shot+ancon-auto", {"class_prior": prior})):
         method = methods.create(name, **SIZES, shot_coefficient=0.0, **more)
-        method.initialize(0, torch.arange(SAMPLES), features, logits)
+        method.begin_epoch(0, torch.arange(SAMPLES), features, logits)
         losses.append(method(torch.arange(SAMPLES), logits, features))
     expected = -logits.softmax(1).mean(0) @ (CLASSES * (torch.tensor(prior) + 1e-5)).log()
     torch.testing.assert_close(losses[1] - losses[0], expected)

@@ -37,9 +37,12 @@ def test_every_method_passes_every_check(choice: str, check: Callable[[testing.C
 
 
 def test_a_method_that_reads_its_index_as_a_number_fails_a_check() -> None:
-    wrong = methods.Method(lambda visit, targets: (visit.logits.sum(1) * visit.indices).sum())
+    class Wrong(methods.Method):
+        def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
+            return (visit.logits.sum(1) * visit.indices).sum()
+
     with pytest.raises(AssertionError):
-        testing.check_storage_order(lambda: wrong)
+        testing.check_storage_order(lambda: Wrong(num_samples=SAMPLES, num_classes=CLASSES))
     testing.check_method("ancon", smoothing=0.5)
 
 
@@ -48,23 +51,26 @@ def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice: str) -> Non
     """The opposite check: an index that changes from visit to visit does matter to a method with a memory."""
     method, generator = create(choice), torch.Generator().manual_seed(2)
     memory = any(buffer.shape[:1] == (SAMPLES,) for buffer in method.buffers())
-    visit = method._visit
+    visit = method.visit
     wrong = lambda indices: torch.randperm(SAMPLES, generator=generator)[: len(indices)]  # noqa: E731
-    method._visit = lambda indices, *outputs: visit(wrong(indices), *outputs)
+    method.visit = lambda indices, *outputs: visit(wrong(indices), *outputs)
     pairs = zip(losses(method), losses(create(choice)), strict=True)
     assert all(torch.allclose(one, other) for one, other in pairs) != memory
 
 
-def test_a_part_is_a_function_of_the_visit() -> None:
+def test_what_a_method_sees_of_a_batch() -> None:
     seen = {}
 
-    def objective(visit: methods.Visit, targets: Tensor) -> Tensor:
-        seen.update(visit=visit, targets=targets)
-        return visit.logits.sum()
+    class Seeing(methods.Method):
+        def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
+            seen.update(visit=visit, targets=targets)
+            return visit.logits.sum()
+
+        def regularizer(self, visit: methods.Visit) -> Tensor:
+            return visit.features.mean()
 
     logits, features = torch.tensor([[0.0, 2.0], [3.0, 0.0]], requires_grad=True), torch.randn(2, 3)
-    shard = Shard(6, rank=1, world_size=2)
-    method = methods.Method(objective, regularizer=lambda visit: visit.features.mean(), shard=shard)
+    method = Seeing(num_samples=6, num_classes=2, shard=Shard(6, rank=1, world_size=2))
     loss = method(torch.tensor([5, 1]), logits, features)
     visit = seen["visit"]
     torch.testing.assert_close(loss, logits.sum() + features.mean())

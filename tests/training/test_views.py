@@ -76,7 +76,7 @@ def test_a_second_view_that_predicts_the_same_changes_nothing_and_another_one_do
         neighbors = {"neighbors": 2} if "nrc" in name or "aad" in name else {}
         neighbors |= {"expanded_neighbors": 2} if "nrc" in name else {}
         method = methods.create(name, num_samples=6, num_classes=CLASSES, feature_dim=4, total_steps=2, **neighbors)
-        method.initialize(0, indices, features, torch.linspace(-1, 1, 18).view(6, 3))
+        method.begin_epoch(0, indices, features, torch.linspace(-1, 1, 18).view(6, 3))
         found.append(method(indices, logits, features, second))
     torch.testing.assert_close(found[0], found[1])
     assert not torch.allclose(found[0], found[2])

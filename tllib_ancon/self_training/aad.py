@@ -1,19 +1,18 @@
 """Attracting and dispersing."""
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from annotated_types import Ge
 from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, anchored_by_votes
-from tllib_ancon.self_training.checks import Option, Size, validated
-from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
-from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of
-from tllib_ancon.self_training.neighbors import Neighbors, available_neighbors, nearest
+from tllib_ancon.self_training.checks import Share, Size, Weight, validated
+from tllib_ancon.self_training.memory_bank import Mixing, Neighborhood, NeighborMethod, NeighborVotes
+from tllib_ancon.self_training.method import option
+from tllib_ancon.self_training.neighbors import available_neighbors, nearest
+from tllib_ancon.self_training.voting import WithWeightedVotes
 
 
 class AttractingDispersing(Neighborhood):
@@ -57,15 +56,11 @@ class AttractingDispersing(Neighborhood):
         num_samples: Size,
         num_classes: Size,
         feature_dim: Size,
-        neighbors: Neighbors = 3,
-        beta: Annotated[
-            float,
-            Ge(0),
-            Option("AaD: how fast dispersion fades; its authors use 1 on Office31, 5 on VisDA2017", "aad_beta"),
-        ] = 0.0,
+        neighbors: Size = 3,
+        beta: Weight = 0.0,
         total_steps: int | None = None,
-        anchor_weight: Smoothing = 0.3,
-        mixing: Literal["authors", "normalized", "adaptive"] = "normalized",
+        anchor_weight: Share = 0.3,
+        mixing: Mixing = "normalized",
     ):
         super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
         if beta and (total_steps is None or total_steps < 1):
@@ -96,20 +91,33 @@ class AttractingDispersing(Neighborhood):
         return loss
 
 
-@register("aad", options=options_of(AttractingDispersing, without=("smoothing",)), composes=("elr",))
-def aad(task: Task, options: Any, mixing: Any = "normalized") -> Method:
-    given = options.of(AttractingDispersing)
-    loss = AttractingDispersing(*task.sizes, **given, total_steps=task.total_steps, mixing=mixing)
-    return Method(Part(loss, neighborhood_inputs), refiner=no_targets)
+@register("aad", composes=("elr",))
+class AaD(NeighborMethod):
+    """Attracting and dispersing (Yang et al., 2022)."""
+
+    neighbors: int = option(3, ge=1, help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
+    aad_beta: float = option(
+        0.0, ge=0, help="AaD: how fast dispersion fades; its authors use 1 on Office31, 5 on VisDA2017"
+    )
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.neighborhood = AttractingDispersing(
+            *self.feature_sizes, self.neighbors, self.aad_beta, self.total_steps, **self.anchoring()
+        )
 
 
-@register("aad+ancon", options=options_of(AttractingDispersing, *VOTES))
-def aad_ancon(task: Task, options: Any) -> Method:
+@register("aad+ancon")
+class AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
     """AaD with the fixed weight λ of the votes."""
-    return anchored_by_votes(aad(task, options), task, options)
+
+    def anchoring(self) -> dict[str, Any]:
+        return {"anchor_weight": self.smoothing}
 
 
-@register("aad+ancon-auto", options=options_of(AttractingDispersing, *VOTES, without=OF_A_WEIGHT))
-def aad_ancon_auto(task: Task, options: Any) -> Method:
+@register("aad+ancon-auto")
+class AaDWithAnConAuto(NeighborVotes, AaD):
     """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
-    return anchored_by_votes(aad(task, options, "adaptive"), task, options)
+
+    def anchoring(self) -> dict[str, Any]:
+        return {"mixing": "adaptive"}

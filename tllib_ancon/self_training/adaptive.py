@@ -3,20 +3,21 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator
 from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError, reading, unknown_name
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, SmoothedLabels
-from tllib_ancon.self_training.checks import Option, Share, Size, check_logits, check_tensor, finite_rows, validated
+from tllib_ancon.self_training.anchored import SmoothedLabels
+from tllib_ancon.self_training.checks import Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.method import Method, Options, Task, one_hot, options_of
+from tllib_ancon.self_training.method import Visit, one_hot, option
+from tllib_ancon.self_training.voting import WithVotes
 from tllib_ancon.settings import Flag
 
 CLASS_PRIORS = ("uniform", "estimate")
@@ -73,9 +74,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         num_samples: Size,
         num_classes: Size,
         class_prior: str | Sequence[float] | Tensor = "uniform",
-        prior_shrinkage: Annotated[
-            Share, Option("share of equal classes in the prior", read_if=("class_prior", "estimate"))
-        ] = 0.25,
+        prior_shrinkage: Share = 0.25,
         **ensemble: Any,
     ):
         super().__init__()
@@ -117,25 +116,34 @@ class AdaptiveSmoothing(SmoothedLabels):
         counted = votes + one_hot(labels, logits.shape[1])
         targets = counted / counted.sum(1, keepdim=True)
         if self.training:
-            usable = finite_rows(logits)[:, None]
-            means = processes.mean(torch.cat([targets.masked_fill(~usable, 0).mean(0), usable.float().mean(0)]))
-            batch = len(logits) * processes.world_size()
-            decay = max(self.beta, 1 - batch / (LEAST_IMAGES_PER_CLASS * len(self.shares)))
-            moved = self.shares.mul(decay).add(means[:-1] / means[-1], alpha=1 - decay)
-            self.shares.copy_(torch.where(means[-1] > 0, moved, self.shares))
+            self._move_shares(targets, finite_rows(logits)[:, None])
+        return self._weighted(targets)
+
+    def _move_shares(self, targets: Tensor, usable: Tensor) -> None:
+        """Take the targets (B, K) of a batch, of rows (B, 1) that are usable, into the moving average π."""
+        sums = torch.cat([targets.masked_fill(~usable, 0).mean(0), usable.float().mean(0)])
+        means = processes.mean(sums)
+        mean_target, share_of_usable = means[:-1], means[-1]
+        batch_size = len(targets) * processes.world_size()
+        decay = max(self.beta, 1 - batch_size / (LEAST_IMAGES_PER_CLASS * len(self.shares)))
+        moved = self.shares.mul(decay).add(mean_target / share_of_usable, alpha=1 - decay)
+        self.shares.copy_(torch.where(share_of_usable > 0, moved, self.shares))
+
+    def _weighted(self, targets: Tensor) -> Tensor:
+        """Each class of the targets (B, K) times ρ / π, with a mass of at most 3."""
         tiny = torch.finfo(targets.dtype).tiny
         weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
         mass = weighted.sum(1, keepdim=True)
         return weighted * (mass.clamp(max=LARGEST_MASS) / mass.clamp(min=tiny))
 
 
-def _relative_prior(given: str | Sequence[float] | Tensor, num_classes: int) -> Tensor:
+def _relative_prior(class_prior: str | Sequence[float] | Tensor, num_classes: int) -> Tensor:
     """K ρ, (K,) float32: 1 for equal classes, NaN where it has to be estimated first."""
-    if isinstance(given, str):
-        if given not in CLASS_PRIORS:
-            raise unknown_name("class_prior", given, CLASS_PRIORS)
-        return torch.full((num_classes,), 1.0 if given == "uniform" else torch.nan)
-    prior = torch.as_tensor(given, dtype=torch.float32)
+    if isinstance(class_prior, str):
+        if class_prior not in CLASS_PRIORS:
+            raise unknown_name("class_prior", class_prior, CLASS_PRIORS)
+        return torch.full((num_classes,), 1.0 if class_prior == "uniform" else torch.nan)
+    prior = torch.as_tensor(class_prior, dtype=torch.float32)
     if prior.shape != (num_classes,) or not prior.isfinite().all() or (prior < 0).any() or not prior.any():
         raise UserError(f"`class_prior` must be {num_classes} numbers of at least 0, one a class, not all of them 0")
     return num_classes * prior / prior.sum()
@@ -143,7 +151,7 @@ def _relative_prior(given: str | Sequence[float] | Tensor, num_classes: int) -> 
 
 @torch.no_grad()
 @validated
-def estimate_class_prior(probabilities: Tensor, shrinkage: Annotated[float, Field(ge=0, le=1)] = 0.25) -> Tensor:
+def estimate_class_prior(probabilities: Tensor, shrinkage: Share = 0.25) -> Tensor:
     r"""Estimate the class prior, shrunk towards uniform.
 
     .. math::
@@ -173,34 +181,46 @@ def estimate_class_prior(probabilities: Tensor, shrinkage: Annotated[float, Fiel
     return counts * ((1 - shrinkage) / num_samples) + shrinkage / num_classes
 
 
-class ClassPrior(Options):
-    """How often each class occurs in the target."""
-
-    class_prior: Annotated[str | Numbers, Flag(metavar="FILE|uniform|estimate")] = "estimate"
-    """how often each class occurs in the target: estimate (from the source model's predictions), uniform, or a file of
-    K numbers in the order of the classes"""
-
-    @field_validator("class_prior")
-    @classmethod
-    def _read(cls, value: str | tuple[float, ...]) -> str | tuple[float, ...]:
-        """The numbers that a file holds, between white space or commas."""
-        if not isinstance(value, str) or value in CLASS_PRIORS:
-            return value
-        path, expected = Path(value), f"`class_prior` must be uniform, estimate or a file of numbers, got {value!r}"
-        if not path.is_file():
-            raise UserError(f"{expected}: no such file; create it")
-        with reading(path, "numbers"):
-            numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
-        if not numbers or not all(0 <= number < math.inf for number in numbers):
-            raise UserError(f"{expected}: it must hold a number of at least 0 for each class")
-        return numbers
+def _numbers_of(class_prior: Any) -> Any:
+    """The class prior that a file holds, as numbers between white space or commas; all else unchanged."""
+    if not isinstance(class_prior, str) or class_prior in CLASS_PRIORS:
+        return class_prior
+    path = Path(class_prior)
+    expected = f"`class_prior` must be uniform, estimate or a file of numbers, got {class_prior!r}"
+    if not path.is_file():
+        raise UserError(f"{expected}: no such file; create it")
+    with reading(path, "numbers"):
+        numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
+    if not numbers or not all(0 <= number < math.inf for number in numbers):
+        raise UserError(f"{expected}: it must hold a number of at least 0 for each class")
+    return numbers
 
 
-@register(
-    "+ancon-auto",
-    options=options_of(AdaptiveSmoothing, *VOTES, ClassPrior, without=OF_A_WEIGHT),
-    training_defaults={"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05},
-)
-def ancon_auto(method: Method, task: Task, options: Any) -> None:
+@register("+ancon-auto")
+class WithAnConAuto(WithVotes):
     """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""
-    AdaptiveSmoothing.replace_refiner(method, task, options, class_prior=options.class_prior)
+
+    training_defaults: ClassVar = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
+
+    prior_shrinkage: float = option(
+        0.25, ge=0, le=1, help="share of equal classes in the prior", needs=("class_prior", "estimate")
+    )
+    class_prior: Annotated[str | Numbers, BeforeValidator(_numbers_of), Flag(metavar="FILE|uniform|estimate")] = option(
+        "estimate",
+        help="how often each class occurs in the target: estimate (from the source model's predictions), uniform, or a "
+        "file of K numbers in the order of the classes",
+    )
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.adaptive = AdaptiveSmoothing(
+            self.num_rows, self.num_classes, self.class_prior, self.prior_shrinkage, **self.ensemble_options()
+        )
+
+    @property
+    def prior(self) -> Tensor:
+        return self.adaptive.prior
+
+    def targets(self, visit: Visit) -> Tensor:
+        targets: Tensor = self.adaptive(visit.rows, visit.predictions, visit.labels, visit.probabilities)
+        return targets

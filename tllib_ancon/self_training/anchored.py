@@ -1,24 +1,18 @@
 """Anchored confidence: pseudo-labels smoothed with the temporal ensemble."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.checks import FixedPrecision, Option, Share, Size, validated
+from tllib_ancon.self_training.checks import FixedPrecision, Share, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.mc_dropout import Confidence, mc_dropout_probabilities, predictive_distribution
-from tllib_ancon.self_training.method import Method, Part, Task, one_hot, options_of
+from tllib_ancon.self_training.method import Visit, one_hot, option
+from tllib_ancon.self_training.voting import WithWeightedVotes
 
-Smoothing = Annotated[
-    Share, Option("AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none", "smoothing")
-]
-VOTES = (TemporalEnsemble, mc_dropout_probabilities, Confidence)
-"""Owners of the settings that votes bring to a method."""
-OF_A_WEIGHT = ("smoothing", "convention", "normalize")
-"""Settings without meaning where the weight of the votes is their number."""
+Schedule = Literal["constant", "full", "half"]
 
 
 class SmoothedLabels(FixedPrecision):
@@ -35,14 +29,6 @@ class SmoothedLabels(FixedPrecision):
     def ignored(self) -> Tensor:
         """Rows with NaN or infinity so far, which did not vote: an int64 scalar."""
         return self.ensemble.ignored
-
-    @classmethod
-    def replace_refiner(cls, method: Method, task: Task, options: Any, **more: Any) -> None:
-        """Make targets of this class, by these options, those of a method."""
-        given = {**options.of(TemporalEnsemble), **options.of(cls), **more}
-        own = cls(task.num_own_samples, task.num_classes, **given)
-        method.refiner = Part(own, lambda visit: (visit.rows, visit.predictions, visit.labels, visit.probabilities))
-        method.confidence = predictive_distribution(task, options)
 
 
 class AnchoredConfidence(SmoothedLabels):
@@ -88,11 +74,8 @@ class AnchoredConfidence(SmoothedLabels):
         self,
         num_samples: Size,
         num_classes: Size,
-        smoothing: Smoothing = 0.3,
-        schedule: Annotated[
-            Literal["constant", "full", "half"],
-            Option("λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"),
-        ] = "constant",
+        smoothing: Share = 0.3,
+        schedule: Schedule = "constant",
         total_steps: int | None = None,
         **ensemble: Any,
     ):
@@ -124,15 +107,20 @@ class AnchoredConfidence(SmoothedLabels):
         return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)
 
 
-@register("+ancon", options=options_of(AnchoredConfidence, *VOTES))
-def ancon(method: Method, task: Task, options: Any) -> None:
+@register("+ancon")
+class WithAnCon(WithWeightedVotes):
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
-    AnchoredConfidence.replace_refiner(method, task, options, total_steps=task.total_steps)
 
+    schedule: Schedule = option(
+        "constant", help="λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"
+    )
 
-def anchored_by_votes(method: Method, task: Task, options: Any) -> Method:
-    """Hand the votes themselves to a method's objective, in place of targets."""
-    ensemble = TemporalEnsemble(task.num_own_samples, task.num_classes, **options.of(TemporalEnsemble))
-    method.refiner = Part(ensemble, lambda visit: (visit.rows, visit.predictions, visit.probabilities))
-    method.confidence = predictive_distribution(task, options)
-    return method
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.anchored = AnchoredConfidence(
+            self.num_rows, self.num_classes, self.smoothing, self.schedule, self.total_steps, **self.ensemble_options()
+        )
+
+    def targets(self, visit: Visit) -> Tensor:
+        targets: Tensor = self.anchored(visit.rows, visit.predictions, visit.labels, visit.probabilities)
+        return targets

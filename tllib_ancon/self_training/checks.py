@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
@@ -20,42 +19,33 @@ R = TypeVar("R")
 
 Size = Annotated[int, Ge(1)]
 Share = Annotated[float, Ge(0), Le(1)]
-
-
-@dataclass(frozen=True)
-class Option:
-    """What makes a parameter a setting of methods, stated in its annotation; ``description`` is the help text."""
-
-    description: str
-    name: str = ""  # of the setting, where not the parameter's
-    read_if: tuple[str, str] | None = None  # another setting and its value, without which this one has no effect
-
-
-def annotated(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Parameter -> annotation and default, of those whose annotation says choices, a range or an :class:`Option`."""
-    function = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    kinds, parameters = get_type_hints(function, include_extras=True), signature(function).parameters
-    return {
-        name: (kinds[name], ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in parameters.items()
-        if get_origin(kinds.get(name)) in (Annotated, Literal)
-    }
+PositiveShare = Annotated[float, Gt(0), Le(1)]
+Decay = Annotated[float, Ge(0), Lt(1)]
+Weight = Annotated[float, Ge(0)]
 
 
 def validated(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with its arguments checked by their annotations, as ``Annotated[float, Ge(0)]``."""
+    """The function with some arguments checked: those annotated as ``Annotated[float, Ge(0)]``, ``Literal`` or bool."""
     shape = signature(function)
 
     @cache
-    def arguments() -> type[Settings]:
-        return settings_class("Arguments", **annotated(function))
+    def arguments_class() -> type[Settings]:
+        kinds = get_type_hints(function, include_extras=True)
+        fields: dict[str, Any] = {}
+        for name, parameter in shape.parameters.items():
+            kind = kinds.get(name)
+            if kind is bool or get_origin(kind) in (Annotated, Literal):
+                default = ... if parameter.default is Parameter.empty else parameter.default
+                fields[name] = (kind, default)
+        return settings_class("Arguments", **fields)
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> R:
-        bound = shape.bind(*args, **given)
-        own = {name: value for name, value in bound.arguments.items() if name in arguments().model_fields}
-        checked = arguments()(**own)
-        bound.arguments.update((name, getattr(checked, name)) for name in own)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = shape.bind(*args, **kwargs)
+        checked_names = bound.arguments.keys() & arguments_class().model_fields.keys()
+        checked = arguments_class()(**{name: bound.arguments[name] for name in checked_names})
+        for name in checked_names:
+            bound.arguments[name] = getattr(checked, name)
         return function(*bound.args, **bound.kwargs)
 
     return call
@@ -102,7 +92,9 @@ def check_indices(indices: Tensor, num_samples: int) -> None:
     CPU alone: on a device that would stall every step."""
     if indices.dtype not in (torch.int64, torch.int32):  # indexing takes uint8 for a mask, and no other integers
         raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
-    outside = [index for index in indices.tolist() if not 0 <= index < num_samples] if indices.is_cpu else []
+    if not indices.is_cpu:
+        return
+    outside = [index for index in indices.tolist() if not 0 <= index < num_samples]
     if outside:
         raise UserError(
             f"index {outside[0]} is outside [0, {num_samples}): num_samples must be the size of the whole target set "

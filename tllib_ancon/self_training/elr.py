@@ -1,14 +1,21 @@
 """Early-learning regularisation."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from annotated_types import Ge, Lt
 from torch import Tensor
 
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_visit, finite_rows, validated
-from tllib_ancon.self_training.method import Method, Part, Task, options_of
+from tllib_ancon.self_training.checks import (
+    Decay,
+    FixedPrecision,
+    Size,
+    Weight,
+    check_visit,
+    finite_rows,
+    validated,
+)
+from tllib_ancon.self_training.method import Method, Visit, option
 
 SMALLEST_PROBABILITY = 1e-4
 
@@ -45,12 +52,8 @@ class EarlyLearningRegularization(FixedPrecision):
         self,
         num_samples: Size,
         num_classes: Size,
-        coefficient: Annotated[
-            float, Ge(0), Option("weight of the early-learning regulariser", "elr_coefficient")
-        ] = 3.0,
-        beta: Annotated[
-            float, Ge(0), Lt(1), Option("decay of the early-learning regulariser's targets", "elr_beta")
-        ] = 0.9,
+        coefficient: Weight = 3.0,
+        beta: Decay = 0.9,
     ):
         super().__init__()
         self.coefficient = coefficient
@@ -63,9 +66,9 @@ class EarlyLearningRegularization(FixedPrecision):
         current = _clamped(logits)
         targets = self.targets[indices]
         if self.training:
-            now = current.detach() if predictions is None else _clamped(predictions)
-            moved = self.beta * targets + (1 - self.beta) * (now / now.sum(1, keepdim=True))
-            targets = torch.where(finite_rows(now)[:, None], moved, targets)
+            update = current.detach() if predictions is None else _clamped(predictions)
+            moved = self.beta * targets + (1 - self.beta) * (update / update.sum(1, keepdim=True))
+            targets = torch.where(finite_rows(update)[:, None], moved, targets)
             self.targets[indices] = targets
         return self.coefficient * (1 - (targets * current).sum(1)).log().mean()
 
@@ -74,8 +77,19 @@ def _clamped(logits: Tensor) -> Tensor:
     return logits.float().softmax(1).clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
 
 
-@register("+elr", options=options_of(EarlyLearningRegularization))
-def elr(method: Method, task: Task, options: Any) -> None:
-    arguments = options.of(EarlyLearningRegularization)
-    regularizer = EarlyLearningRegularization(task.num_own_samples, task.num_classes, **arguments)
-    method.regularizer = Part(regularizer, lambda visit: (visit.rows, visit.logits, visit.predictions))
+@register("+elr")
+class WithELR(Method):
+    """Early-learning regularisation beside the objective of a method."""
+
+    elr_coefficient: float = option(3.0, ge=0, help="weight of the early-learning regulariser")
+    elr_beta: float = option(0.9, ge=0, lt=1, help="decay of the early-learning regulariser's targets")
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.early_learning = EarlyLearningRegularization(
+            self.num_rows, self.num_classes, self.elr_coefficient, self.elr_beta
+        )
+
+    def regularizer(self, visit: Visit) -> Tensor:
+        loss: Tensor = self.early_learning(visit.rows, visit.logits, visit.predictions)
+        return loss

@@ -6,21 +6,26 @@ import warnings
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Gt
 from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.checks import (
     PROBABILITIES,
+    Decay,
     FixedPrecision,
-    Option,
     Share,
     Size,
     are_probabilities,
     check_visit,
     validated,
 )
+
+Convention = Literal["authors", "paper"]
+WeightingScheme = Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"]
+VotePrediction = Literal["hard", "soft"]
+Temperature = Annotated[float, Gt(0)]
 
 
 class TemporalEnsemble(FixedPrecision):
@@ -68,31 +73,14 @@ class TemporalEnsemble(FixedPrecision):
         self,
         num_samples: Size,
         num_classes: Size,
-        beta: Annotated[
-            float, Ge(0), Lt(1), Option("AnCon's β in [0, 1): decay of the moving average of the confidence")
-        ] = 0.9,
-        convention: Annotated[
-            Literal["authors", "paper"],
-            Option("when votes are read and how δ starts: as in the authors' code or as in the paper"),
-        ] = "authors",
-        weighting: Annotated[
-            Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"],
-            Option("which predictions vote, and how much each counts"),
-        ] = "relative",
-        prediction: Annotated[
-            Literal["hard", "soft"], Option("what a vote is: the one-hot or the softmax prediction")
-        ] = "hard",
-        temperature: Annotated[
-            float, Gt(0), Option("softmax temperature of soft predictions", read_if=("prediction", "soft"))
-        ] = 1.0,
-        normalize: Annotated[bool, Option("divide a sample's votes by their number")] = False,
-        quantile: Annotated[
-            Share,
-            Option("quantile of the batch's confidence, for weighting=quantile", read_if=("weighting", "quantile")),
-        ] = 0.9,
-        fixed_threshold: Annotated[
-            Share, Option("least confidence of a vote, for weighting=fixed", read_if=("weighting", "fixed"))
-        ] = 0.9,
+        beta: Decay = 0.9,
+        convention: Convention = "authors",
+        weighting: WeightingScheme = "relative",
+        prediction: VotePrediction = "hard",
+        temperature: Temperature = 1.0,
+        normalize: bool = False,
+        quantile: Share = 0.9,
+        fixed_threshold: Share = 0.9,
     ):
         super().__init__()
         self.sizes = num_samples, num_classes
@@ -127,10 +115,12 @@ class TemporalEnsemble(FixedPrecision):
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
         """One visit of these samples: f̄ in the convention's order of reading and adding."""
         check_visit(indices, logits, self.sizes)
-        before = None if self.convention == "paper" else self.read(indices)
+        before = self.read(indices)
         if self.training:
             self._add(indices, logits, probabilities)
-        return self.read(indices) if before is None else before
+        if self.convention == "paper":
+            return self.read(indices)
+        return before
 
     def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
         """Add the confident predictions of these samples."""
@@ -141,7 +131,8 @@ class TemporalEnsemble(FixedPrecision):
             warnings.warn(PROBABILITIES, stacklevel=4)
         self.compared = True
         probabilities = logits.softmax(1) if probabilities is None else probabilities.float()
-        confidence, (largest, labels) = probabilities.amax(1), logits.max(1)
+        confidence = probabilities.amax(1)
+        largest, labels = logits.max(1)
         usable = (largest < torch.inf) & (confidence < torch.inf)  # not with NaN either
         ignored = ~usable
         self.ignored += ignored.sum()
@@ -181,9 +172,15 @@ class Weighting(FixedPrecision):
         self.beta = beta
         self.convention = convention
         self.quantile = quantile
-        from_a_batch = scheme == "quantile" or (scheme == "relative" and convention == "authors")
-        start = torch.nan if from_a_batch else fixed_threshold if scheme == "fixed" else 0.0
-        self.register_buffer("threshold", torch.tensor(start))
+        self.register_buffer("threshold", torch.tensor(self._first_threshold(fixed_threshold)))
+
+    def _first_threshold(self, fixed_threshold: float) -> float:
+        """δ before the first visit; NaN where the first batch decides it."""
+        if self.scheme == "fixed":
+            return fixed_threshold
+        if self.scheme == "quantile" or (self.scheme == "relative" and self.convention == "authors"):
+            return torch.nan
+        return 0.0
 
     def forward(self, confidence: Tensor, usable: Tensor, probabilities: Tensor) -> Tensor:
         if self.scheme == "uniform" or not len(confidence):
@@ -196,14 +193,22 @@ class Weighting(FixedPrecision):
             entropy: Tensor = torch.special.entr(probabilities).sum(1)
             return entropy.neg().exp().masked_fill(~usable, 0)
         if self.scheme == "quantile":
-            quantile = processes.gather(confidence.masked_fill(~usable, torch.nan)).nanquantile(self.quantile)
-            self.threshold.copy_(torch.where(quantile.isnan(), self.threshold, quantile))
-            return (confidence >= self.threshold) & usable
-        threshold, count = self.threshold, processes.total(usable.sum())
-        mean = torch.where(count > 0, processes.total(confidence.sum()) / count, threshold)
-        before = torch.where(threshold >= 0, threshold, mean)  # NaN: none yet
-        torch.lerp(mean, before, self.beta, out=threshold)
-        return confidence > threshold if self.convention == "paper" else confidence >= threshold
+            return self._above_quantile(confidence, usable)
+        return self._above_moving_average(confidence, usable)
+
+    def _above_quantile(self, confidence: Tensor, usable: Tensor) -> Tensor:
+        quantile = processes.gather(confidence.masked_fill(~usable, torch.nan)).nanquantile(self.quantile)
+        self.threshold.copy_(torch.where(quantile.isnan(), self.threshold, quantile))
+        return (confidence >= self.threshold) & usable
+
+    def _above_moving_average(self, confidence: Tensor, usable: Tensor) -> Tensor:
+        count = processes.total(usable.sum())
+        mean = torch.where(count > 0, processes.total(confidence.sum()) / count, self.threshold)
+        before = torch.where(self.threshold >= 0, self.threshold, mean)  # NaN: none yet
+        torch.lerp(mean, before, self.beta, out=self.threshold)
+        if self.convention == "paper":
+            return confidence > self.threshold
+        return confidence >= self.threshold
 
 
 class Votes(FixedPrecision):

@@ -1,17 +1,16 @@
 """ETA: entropy minimisation on the predictions that are certain and unlike the usual one."""
 
 import math
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import torch
-from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.checks import FixedPrecision, Option, Size, check_logits, validated
-from tllib_ancon.self_training.method import Method, Part, Task, no_targets, options_of
+from tllib_ancon.self_training.checks import FixedPrecision, PositiveShare, Size, check_logits, validated
+from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.tent import softmax_entropy
 
 MOMENTUM = 0.9
@@ -54,16 +53,8 @@ class SampleEfficientEntropy(FixedPrecision):
     def __init__(
         self,
         num_classes: Size,
-        entropy_margin: Annotated[
-            float, Gt(0), Le(1), Option("ETA: entropy, as a share of log K, below which a prediction counts")
-        ] = 0.4,
-        similarity_margin: Annotated[
-            Annotated[float, Gt(0), Le(1)] | None,
-            Option(
-                "ETA: cosine with the moving average of predictions below which one counts (default: 0.4 for 10 "
-                "classes, 0.04 for 1000)"
-            ),
-        ] = None,
+        entropy_margin: PositiveShare = 0.4,
+        similarity_margin: PositiveShare | None = None,
     ):
         super().__init__()
         self.entropy_margin = entropy_margin * math.log(num_classes)
@@ -74,7 +65,8 @@ class SampleEfficientEntropy(FixedPrecision):
         check_logits(logits)
         if logits.shape[1] != len(self.average):
             raise UserError(f"logits have shape {tuple(logits.shape)}; expected (batch, {len(self.average)})")
-        entropies, predictions = softmax_entropy(logits), logits.detach().float().softmax(1)
+        entropies = softmax_entropy(logits)
+        predictions = logits.detach().float().softmax(1)
         similarities = nn.functional.cosine_similarity(predictions, self.average[None])  # 0 before there is an average
         selected = (entropies.detach() < self.entropy_margin) & (similarities < self.similarity_margin)
         count = processes.mean(selected.sum().float())
@@ -87,7 +79,26 @@ class SampleEfficientEntropy(FixedPrecision):
         return (weights * entropies).masked_fill(~selected, 0).sum() / divisor
 
 
-@register("eta", options=options_of(SampleEfficientEntropy), training_defaults={"adapted": "norm-affine"})
-def eta(task: Task, options: Any) -> Method:
-    loss = SampleEfficientEntropy(task.num_classes, **options.of(SampleEfficientEntropy))
-    return Method(Part(loss, lambda visit, targets: (visit.logits,)), refiner=no_targets)
+@register("eta")
+class ETA(Method):
+    """Entropy minimisation of predictions that are certain and unlike the usual one (Niu et al., 2022)."""
+
+    training_defaults: ClassVar = {"adapted": "norm-affine"}
+    learns_from_both_views = False
+
+    entropy_margin: float = option(
+        0.4, gt=0, le=1, help="ETA: entropy, as a share of log K, below which a prediction counts"
+    )
+    similarity_margin: PositiveShare | None = option(
+        None,
+        help="ETA: cosine with the moving average of predictions below which one counts (default: 0.4 for 10 classes, "
+        "0.04 for 1000)",
+    )
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.entropy = SampleEfficientEntropy(self.num_classes, self.entropy_margin, self.similarity_margin)
+
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        loss: Tensor = self.entropy(visit.logits)
+        return loss

@@ -1,23 +1,23 @@
 """Generalised cross-entropy."""
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from annotated_types import Gt, Le
 from torch import Tensor
 
+from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.self_training.checks import Option, as_weights, validated
-from tllib_ancon.self_training.method import Method, Task, options_of
+from tllib_ancon.self_training.checks import as_weights
+from tllib_ancon.self_training.method import Method, Visit, option
 
+REDUCTIONS = ("mean", "sum", "none")
 LOG_OF_ZERO = -1e4
 """Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""
 
 
-@validated
 def generalized_cross_entropy(
     logits: Tensor,
     targets: Tensor,
-    q: Annotated[float, Gt(0), Le(1), Option("exponent of the generalised cross-entropy, in (0, 1]")] = 0.8,
+    q: float = 0.8,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> Tensor:
     r"""A loss between cross-entropy (q → 0) and mean absolute error (q = 1), robust to wrong labels.
@@ -41,12 +41,25 @@ def generalized_cross_entropy(
     Labels", NeurIPS 2018; for self-training Rusak et al., "If your data distribution shifts, use
     self-learning", TMLR 2022.
     """
+    if not 0 < q <= 1:
+        raise UserError(f"`q` must be above 0 and at most 1, got {q!r}")
+    if reduction not in REDUCTIONS:
+        raise unknown_name("value of `reduction`:", str(reduction), REDUCTIONS)
     log_weights = as_weights(targets, logits).log().clamp_min(LOG_OF_ZERO)
     log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)
     losses = (1 - (q * log_agreement).exp()) / q
-    return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+    if reduction == "mean":
+        return losses.mean()
+    if reduction == "sum":
+        return losses.sum()
+    return losses
 
 
-@register("gce", options=options_of(generalized_cross_entropy), composes=COMPOSITIONS)
-def gce(task: Task, options: Any) -> Method:
-    return Method(lambda visit, targets: generalized_cross_entropy(visit.logits, targets, options.q))
+@register("gce", composes=COMPOSITIONS)
+class GCE(Method):
+    """Self-training by the generalised cross-entropy (Zhang & Sabuncu, 2018)."""
+
+    q: float = option(0.8, gt=0, le=1, help="exponent of the generalised cross-entropy, in (0, 1]")
+
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        return generalized_cross_entropy(visit.logits, targets, self.q)

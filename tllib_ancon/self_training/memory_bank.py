@@ -1,12 +1,18 @@
 """Memory bank of features and predictions, and the losses over a sample's neighbours in it."""
 
+from typing import Any, Literal
+
 import torch
 from torch import Tensor, nn
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
-from tllib_ancon.self_training.method import Visit
+from tllib_ancon.self_training.ensemble import TemporalEnsemble
+from tllib_ancon.self_training.method import Method, Visit
+from tllib_ancon.self_training.voting import WithVotes
+
+Mixing = Literal["authors", "normalized", "adaptive"]
 
 
 class WholePass(FixedPrecision):
@@ -75,7 +81,8 @@ class Neighborhood(WholePass):
     ) -> Tensor:
         check_visit(indices, logits, self.sizes, features)
         self.require()
-        indices, probabilities = indices.to(logits.device, non_blocking=True), logits.float().softmax(1)
+        indices = indices.to(logits.device, non_blocking=True)
+        probabilities = logits.float().softmax(1)
         remembered = probabilities if predictions is None else predictions.softmax(1)
         self.write(processes.gather(indices), processes.gather(features.float()), processes.gather(remembered))
         return self.loss(indices, probabilities, anchors)
@@ -101,7 +108,8 @@ class Neighborhood(WholePass):
         expected = len(rows), scores.shape[2]
         if anchors.shape != expected:
             raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {expected}, votes per sample")
-        weight, votes = self.anchor_weight, anchors.detach().float().unsqueeze(1)
+        weight = self.anchor_weight
+        votes = anchors.detach().float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)
         if self.mixing == "adaptive":
             return (votes + scores) / (1 + mass)
@@ -111,5 +119,31 @@ class Neighborhood(WholePass):
         return torch.where(mass > 0, weight * distribution + (1 - weight) * scores, scores)
 
 
-def neighborhood_inputs(visit: Visit, anchors: Tensor | None) -> tuple[Tensor | None, ...]:
-    return visit.indices, visit.features, visit.logits, anchors, visit.predictions
+class NeighborMethod(Method):
+    """Base of methods whose loss is one over neighbours, which may mix votes into the memory's predictions."""
+
+    learns_from_both_views = False
+    neighborhood: Neighborhood
+
+    def anchoring(self) -> dict[str, Any]:
+        """How votes enter the neighbourhood: ``mixing`` and ``anchor_weight``. Default: of the neighbourhood."""
+        return {}
+
+    def targets(self, visit: Visit) -> Tensor | None:
+        return None
+
+    def objective(self, visit: Visit, targets: Tensor | None) -> Tensor:
+        loss: Tensor = self.neighborhood(visit.indices, visit.features, visit.logits, targets, visit.predictions)
+        return loss
+
+
+class NeighborVotes(WithVotes):
+    """Base of compositions that hand the votes to a :class:`NeighborMethod`, in place of targets."""
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.vote_ensemble = TemporalEnsemble(self.num_rows, self.num_classes, **self.ensemble_options())
+
+    def targets(self, visit: Visit) -> Tensor:
+        votes: Tensor = self.vote_ensemble(visit.rows, visit.predictions, visit.probabilities)
+        return votes

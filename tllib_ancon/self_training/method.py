@@ -1,24 +1,27 @@
-"""One adaptation step, composed of parts that each read a visit."""
+"""A method of adaptation: a class with its options, its targets and its loss."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, get_type_hints
 
 import torch
 from pydantic import Field
+from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tllib_ancon.errors import UserError
 from tllib_ancon.processes import Shard
-from tllib_ancon.self_training.checks import Option, annotated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.settings import Settings, settings_class
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One batch, as each part of a method sees it.
+    """One batch, as a method sees it.
 
     Attributes:
         indices: (B,) int64, positions in the whole target set
@@ -27,10 +30,8 @@ class Visit:
         predictions: (B, K) float32 logits without gradient: labels are made from these. One view: those of the step;
             two views: the logarithm of the mean softmax
         features: (B, D) of any floating type, with gradient: what the head receives
-        labels: (B,) int64, pseudo-labels: the class of the largest prediction, or those of the method's labeler
-        probabilities: (B, K) float32 without gradient, the predictive distribution: the softmax of ``predictions``, or
-            that of the method's confidence
-        prior: (K,) float32 of sum 1, how often each class occurs, of a refiner that knows it
+        labels: (B,) int64 pseudo-labels, by :meth:`Method.pseudo_labels`
+        probabilities: (B, K) float32 without gradient, by :meth:`Method.distribution`
     """
 
     indices: Tensor
@@ -40,36 +41,226 @@ class Visit:
     features: Tensor
     labels: Tensor
     probabilities: Tensor
-    prior: Tensor | None = None
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a method is built for: the sizes of the target set and the model's head.
+class Needs:
+    """Another option and the value without which an option has no effect."""
+
+    option: str
+    value: str
+
+
+def option(
+    default: Any,
+    *,
+    help: str,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+    needs: tuple[str, str] | None = None,
+) -> Any:
+    """An option of a method, in the body of its class: ``q: float = option(0.8, gt=0, le=1, help="exponent")``.
+
+    It becomes a keyword of :func:`tllib_ancon.adapt`, a flag, an entry of TOML files, and an attribute of the method.
+
+    Args:
+        default: the value where nothing is set
+        help: what it sets, its unit, and when to change it
+        gt, ge, lt, le (float): bounds: above, at least, below, at most
+        needs: another option and its value, without which this one has no effect
+    """
+    field: FieldInfo = Field(default, description=help, gt=gt, ge=ge, lt=lt, le=le)
+    if needs is not None:
+        field.metadata.append(Needs(*needs))
+    return field
+
+
+class MethodOptions(Settings):
+    """Base of the options of a method, which ``Method.Options`` of each class holds."""
+
+    method: ClassVar[type[Method]]
+
+    def check(self) -> None:
+        self.method.check_options(self)
+
+
+class Method(nn.Module):
+    """Base of all methods: self-training by hard pseudo-labels, without a loss.
+
+    .. math::
+        L = objective(visit, targets(visit)) + regularizer(visit)
+
+    A subclass defines :meth:`objective` and may override the other methods. State sits in buffers and submodules, so
+    that it is moved, saved and resumed with the method.
+
+    A submodule, or the method itself, that needs predictions of many images has the attribute ``refresh`` and a method
+    ``initialize(indices, features, logits)``. ``refresh`` is ``"start"`` (of all images, before the first step),
+    ``"epoch"`` (of all images, before each epoch) or ``"sample"`` (of a random sample, before the first step).
+
+    Args:
+        num_samples (int): N, images of the whole target set
+        num_classes (int): K
+        feature_dim (int): D, width of the features before the head. Default: the model has none
+        total_steps (int): I, steps of the whole training. Default: unknown
+        head: (B, D) -> (B, K) logits, the model's head. Default: the model has none
+        shard: of many processes, the samples that this one visits. Default: all
+        **options: values of the options of the class
+
+    Inputs: indices (B,), logits (B, K), features (B, D), and logits and features of a second view. Labels are made
+    from the mean prediction of both views.
+
+    Outputs: scalar loss
 
     Attributes:
-        num_samples: N, images of the whole target set
-        num_classes: K
-        feature_dim: D, width of the features before the head
-        total_steps: I, steps of the whole training
-        head: (B, D) -> (B, K) logits, the model's head
-        shard: of many processes, the samples that this one visits; None: all
+        num_rows: samples that this process visits: the length of a per-sample state, read at ``visit.rows``
+        Options: the options of the class as a class of settings
     """
 
-    num_samples: int
-    num_classes: int
-    feature_dim: int | None = None
-    total_steps: int | None = None
-    head: Callable[[Tensor], Tensor] | None = None
-    shard: Shard | None = None
+    training_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Settings of the training whose default differs with this method, such as ``{"adapted": "all"}``."""
+    trains: ClassVar[bool] = True
+    """False: an epoch re-estimates the batch-norm statistics, and nothing learns."""
+    learns_from_both_views: ClassVar[bool] = True
+    """True: the loss is the mean over both views. False: it is of the first view."""
+    Options: ClassVar[type[MethodOptions]]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.Options = _options_class(cls)
+
+    def __init__(
+        self,
+        *,
+        num_samples: int,
+        num_classes: int,
+        feature_dim: int | None = None,
+        total_steps: int | None = None,
+        head: Callable[[Tensor], Tensor] | None = None,
+        shard: Shard | None = None,
+        **options: Any,
+    ):
+        super().__init__()
+        self.num_samples = num_samples
+        self.num_classes = num_classes
+        self.feature_dim = feature_dim
+        self.total_steps = total_steps
+        self.head_of_model = [head]  # in a list: the head's weights are the model's, not the method's
+        self.shard = shard
+        self.num_rows = num_samples if shard is None else len(shard)
+        for name, value in type(self).Options(**options):
+            setattr(self, name, value)
+
+    # What a method may override.
+
+    def targets(self, visit: Visit) -> Tensor | None:
+        """The targets (B, K) float32 of the loss: by default the one-hot pseudo-labels, E_1(ŷ) (Lee, 2013)."""
+        return one_hot(visit.labels, self.num_classes)
+
+    def objective(self, visit: Visit, targets: Any) -> Tensor:
+        """The loss, a scalar with gradient for ``visit.logits``."""
+        raise NotImplementedError
+
+    def regularizer(self, visit: Visit) -> Tensor | float:
+        """A loss that is added to the objective."""
+        return 0.0
+
+    def pseudo_labels(self, indices: Tensor, predictions: Tensor) -> Tensor:
+        """ŷ, (B,) int64: by default the class of the largest prediction."""
+        return predictions.argmax(1)
+
+    def distribution(self, features: Tensor, predictions: Tensor) -> Tensor:
+        """The predictive distribution (B, K), of which the confidence is taken: by default the softmax."""
+        return predictions.softmax(1)
+
+    @classmethod
+    def check_options(cls, options: Any) -> None:
+        """Raise an error for options that do not fit together."""
+        for name, field in type(options).model_fields.items():
+            value = getattr(options, name)
+            for needs in field.metadata:
+                if not isinstance(needs, Needs) or value == field.default:
+                    continue
+                if getattr(options, needs.option) != needs.value:
+                    raise UserError(
+                        f"`{name}={value}` has no effect without `{needs.option}={needs.value}`; add it or leave both "
+                        "out"
+                    )
+
+    # What the training loop calls.
+
+    def forward(
+        self, indices: Tensor, logits: Tensor, features: Tensor, second_view: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        predictions = logits if second_view is None else mean_prediction(logits, second_view[0])
+        visit = self.visit(indices, logits, features, predictions)
+        targets = self.targets(visit)
+        loss = self.objective(visit, targets)
+        if second_view is not None and self.learns_from_both_views:
+            visit_of_second_view = replace(visit, logits=second_view[0], features=second_view[1])
+            loss = (loss + self.objective(visit_of_second_view, targets)) / 2
+        return loss + self.regularizer(visit)
+
+    @torch.no_grad()
+    def visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:
+        predictions = predictions.detach().float()
+        return Visit(
+            indices=indices,
+            rows=self.rows(indices),
+            logits=logits,
+            predictions=predictions,
+            features=features,
+            labels=self.pseudo_labels(indices, predictions),
+            probabilities=self.distribution(features, predictions),
+        )
+
+    def rows(self, indices: Tensor) -> Tensor:
+        return indices if self.shard is None else self.shard.rows(indices)
+
+    def needs_pass(self, epoch: int) -> bool:
+        """Whether an evaluation pass has to come before this epoch (counted from 0)."""
+        return bool(self._parts_to_initialize(epoch))
+
+    def needs_all(self, epoch: int) -> bool:
+        """Whether this pass has to hold all images; a random sample serves otherwise."""
+        return any(part.refresh != "sample" for part in self._parts_to_initialize(epoch))
+
+    def begin_epoch(self, epoch: int, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        """Hand one evaluation pass, (N,), (N, D), (N, K), to all parts that need it before this epoch."""
+        for part in self._parts_to_initialize(epoch):
+            part.initialize(indices, features, logits)
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Scalars of the last step, on its device: AnCon's threshold δ and the share of predictions that voted."""
+        ensemble = self.ensemble
+        if ensemble is None:
+            return {}
+        return {"threshold": ensemble.threshold, "votes": ensemble.vote_share}
 
     @property
-    def num_own_samples(self) -> int:
-        """Images that this process visits: what the state of a refiner or a regulariser is for."""
-        return self.num_samples if self.shard is None else len(self.shard)
+    def ensemble(self) -> TemporalEnsemble | None:
+        """The votes that this method keeps, if it keeps some."""
+        return next((part for part in self.modules() if isinstance(part, TemporalEnsemble)), None)
+
+    def votes(self, indices: Tensor) -> Tensor | None:
+        """f̄ of these samples before normalisation, (B, K) float32; None for a method without votes."""
+        ensemble = self.ensemble
+        return None if ensemble is None else ensemble.votes(self.rows(indices))
+
+    # What methods share.
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
+    def head(self) -> Callable[[Tensor], Tensor] | None:
+        return self.head_of_model[0]
+
+    @property
+    def prior(self) -> Tensor | None:
+        """ρ, (K,) float32 of sum 1, how often each class occurs; None for a method that does not know it."""
+        return None
+
+    @property
+    def feature_sizes(self) -> tuple[int, int, int]:
         """N, K and D, of a method that needs features."""
         if self.feature_dim is None:
             raise UserError(
@@ -78,169 +269,35 @@ class Task:
             )
         return self.num_samples, self.num_classes, self.feature_dim
 
+    def _parts_to_initialize(self, epoch: int) -> list[Any]:
+        due = ("epoch",) if epoch else ("epoch", "start", "sample")
+        return [part for part in self.modules() if getattr(part, "refresh", None) in due]
 
-def mean_prediction(logits: Tensor, other: Tensor) -> Tensor:
+
+def own_options(cls: type[Any]) -> dict[str, FieldInfo]:
+    """Option -> field, of those that stand in the body of this class."""
+    return {name: field for name, field in vars(cls).items() if isinstance(field, FieldInfo)}
+
+
+def _options_class(cls: type[Method]) -> type[MethodOptions]:
+    fields: dict[str, Any] = {}
+    for base in cls.__mro__:
+        options = own_options(base)
+        kinds = get_type_hints(base, include_extras=True) if options else {}
+        for name, field in options.items():
+            fields.setdefault(name, (kinds[name], field))
+    options_class: type[MethodOptions] = settings_class(f"{cls.__name__}Options", MethodOptions, **fields)
+    options_class.method = cls
+    return options_class
+
+
+def mean_prediction(logits: Tensor, logits_of_second_view: Tensor) -> Tensor:
     r"""The logarithm of the mean softmax of two views, :math:`\log((f(x) + f(x')) / 2)`: (B, K) float32."""
-    return torch.logaddexp(logits.float().log_softmax(1), other.float().log_softmax(1)) - math.log(2)
+    log_probabilities = logits.float().log_softmax(1)
+    log_probabilities_of_second_view = logits_of_second_view.float().log_softmax(1)
+    return torch.logaddexp(log_probabilities, log_probabilities_of_second_view) - math.log(2)
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """(B,) int64 -> (B, K) float32. Torch's own reads the labels' range, for which a device has to wait."""
     return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
-
-
-def one_hot_targets(visit: Visit) -> Tensor:
-    """The refiner of plain self-training, E_1(ŷ) (Lee, 2013): (B, K) float32."""
-    return one_hot(visit.labels, visit.logits.shape[1])
-
-
-def no_targets(visit: Visit) -> None:
-    """The refiner of objectives that use no pseudo-label."""
-
-
-class Part(nn.Module):
-    """A module with a signature of its own, as a function of the visit: ``module(*arguments(visit, …))``.
-
-    Args:
-        module: whose state this part keeps
-        arguments: the visit, and for an objective the targets -> what the module takes
-    """
-
-    def __init__(self, module: nn.Module, arguments: Callable[..., tuple[Any, ...]]):
-        super().__init__()
-        self.module = module
-        self.arguments = arguments
-
-    def forward(self, visit: Visit, *targets: Tensor | None) -> Any:
-        return self.module(*self.arguments(visit, *targets))
-
-
-class Method(nn.Module):
-    """One adaptation step as a composition of parts.
-
-    .. math::
-        L = objective(visit, refiner(visit)) + regularizer(visit)
-
-    Each part is a function or, if it has a state, an ``nn.Module`` (:class:`Part` makes one of a module with another
-    signature).
-
-    Args:
-        objective: ``(visit, targets) -> scalar``
-        refiner: ``visit -> targets (B, K)``. Default: one-hot pseudo-labels
-        regularizer: ``visit -> scalar`` that is added to the objective
-        labeler: ``indices (B,) -> labels (B,)``, in place of the class of the largest logit
-        confidence: ``(logits, features) -> probabilities (B, K)``, in place of the softmax
-        shard: of many processes, the samples that this one visits. Default: all
-        trains: False for a method of which an epoch re-estimates the batch-norm statistics and nothing learns
-
-    A part that needs predictions of many images has a method ``initialize(indices, features, logits)`` and an attribute
-    ``refresh``: ``"start"`` (of all images, before the first step), ``"epoch"`` (of all images, before each epoch) or
-    ``"sample"`` (of a random sample, before the first step). The loop asks :meth:`needs_pass` and :meth:`needs_all` and
-    hands one evaluation pass to :meth:`initialize`.
-
-    Inputs: indices (B,), logits (B, K), features (B, D), and logits and features of a second view. Labels are made
-    from the mean prediction of both views, and the loss is the mean over both. An objective with a state (a
-    :class:`Part`) gets the first view alone.
-
-    Outputs: scalar loss
-    """
-
-    def __init__(
-        self,
-        objective: Callable[[Visit, Any], Tensor],
-        refiner: Callable[[Visit], Tensor | None] = one_hot_targets,
-        regularizer: Callable[[Visit], Tensor] | None = None,
-        labeler: Callable[[Tensor], Tensor] | None = None,
-        confidence: Callable[[Tensor, Tensor], Tensor] | None = None,
-        shard: Shard | None = None,
-        trains: bool = True,
-    ):
-        super().__init__()
-        self.objective, self.refiner, self.regularizer = objective, refiner, regularizer
-        self.labeler, self.confidence = labeler, confidence
-        self.shard, self.trains = shard, trains
-
-    @property
-    def ensemble(self) -> TemporalEnsemble | None:
-        """The votes of the refiner, if it keeps some."""
-        return next((part for part in self.modules() if isinstance(part, TemporalEnsemble)), None)
-
-    def forward(
-        self, indices: Tensor, logits: Tensor, features: Tensor, other: tuple[Tensor, Tensor] | None = None
-    ) -> Tensor:
-        visit = self._visit(indices, logits, features, logits if other is None else mean_prediction(logits, other[0]))
-        targets = self.refiner(visit)
-        loss = self.objective(visit, targets)
-        if other is not None and not isinstance(self.objective, Part):
-            loss = (loss + self.objective(replace(visit, logits=other[0], features=other[1]), targets)) / 2
-        return loss if self.regularizer is None else loss + self.regularizer(visit)
-
-    def needs_pass(self, epoch: int) -> bool:
-        """Whether any part wants an evaluation pass before this epoch (counted from 0)."""
-        return bool(self._parts_to_initialize(epoch))
-
-    def needs_all(self, epoch: int) -> bool:
-        """Whether this pass has to hold all images; a random sample serves otherwise."""
-        return any(part.refresh != "sample" for part in self._parts_to_initialize(epoch))
-
-    def initialize(self, epoch: int, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Hand one evaluation pass, (N,), (N, D), (N, K), to the parts that want it before this epoch."""
-        for part in self._parts_to_initialize(epoch):
-            part.initialize(indices, features, logits)
-
-    def diagnostics(self) -> dict[str, Tensor]:
-        """Scalars of the last step, on its device: AnCon's threshold δ and the share of predictions that voted."""
-        ensemble = self.ensemble
-        return {} if ensemble is None else {"threshold": ensemble.threshold, "votes": ensemble.vote_share}
-
-    def votes(self, indices: Tensor) -> Tensor | None:
-        """f̄ of these samples before normalisation, (B, K) float32; None if no part keeps an ensemble."""
-        ensemble = self.ensemble
-        return None if ensemble is None else ensemble.votes(self._rows(indices))
-
-    @torch.no_grad()
-    def _visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:
-        predictions = predictions.detach().float()
-        labels = predictions.argmax(1) if self.labeler is None else self.labeler(indices)
-        probabilities = predictions.softmax(1) if self.confidence is None else self.confidence(logits, features)
-        prior = getattr(getattr(self.refiner, "module", None), "prior", None)
-        return Visit(indices, self._rows(indices), logits, predictions, features, labels, probabilities, prior)
-
-    def _rows(self, indices: Tensor) -> Tensor:
-        return indices if self.shard is None else self.shard.rows(indices)
-
-    def _parts_to_initialize(self, epoch: int) -> list[Any]:
-        due = {"epoch"} if epoch else {"epoch", "start", "sample"}
-        return [part for part in self.modules() if getattr(part, "refresh", None) in due]
-
-
-class Options(Settings):
-    """Settings of a method. A setting that depends on another one is an error without it."""
-
-    def check(self) -> None:
-        for name, own in type(self).model_fields.items():
-            value = getattr(self, name)
-            for other, needed in [entry.read_if for entry in own.metadata if getattr(entry, "read_if", None)]:
-                if value != own.default and getattr(self, other) != needed:
-                    raise UserError(
-                        f"`{name}={value}` has no effect without `{other}={needed}`; add it or leave both out"
-                    )
-
-    def of(self, part: Callable[..., Any]) -> dict[str, Any]:
-        own = type(self).model_fields
-        return {parameter: getattr(self, name) for parameter, name, _ in _options(part) if name in own}
-
-
-def options_of(*owners: Any, without: Sequence[str] = ()) -> type[Options]:
-    """The settings of these classes and functions together: parameters with an :class:`Option`."""
-    bases = tuple(owner for owner in owners if isinstance(owner, type) and issubclass(owner, Options))
-    parts = [owner for owner in owners if owner not in bases]
-    fields: dict[str, Any] = {name: kind for part in parts for _, name, kind in _options(part) if name not in without}
-    return settings_class("Options", *bases, Options, **fields)
-
-
-def _options(part: Callable[..., Any]) -> Iterator[tuple[str, str, tuple[Any, Any]]]:
-    for parameter, (kind, default) in annotated(part).items():
-        for entry in getattr(kind, "__metadata__", ()):
-            if isinstance(entry, Option):
-                yield parameter, entry.name or parameter, (kind, Field(default, description=entry.description))

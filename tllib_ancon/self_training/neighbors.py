@@ -1,19 +1,13 @@
 """Nearest neighbours of a batch in a bank of features, and their neighbours in turn."""
 
 import warnings
-from typing import Annotated
 
 import torch
-from annotated_types import Ge
 from torch import Tensor
-
-from tllib_ancon.self_training.checks import Option
 
 BLOCK = 64
 BUDGET = 2**28
 """Bytes that inner products may take at a time; those of one query, 4 N, are the least."""
-
-Neighbors = Annotated[int, Ge(1), Option("nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")]
 
 
 def available_neighbors(name: str, wanted: int, num_samples: int) -> int:

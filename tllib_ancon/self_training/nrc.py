@@ -1,29 +1,21 @@
 """Neighbourhood reciprocity clustering."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from annotated_types import Ge
 from torch import Tensor
 
 from tllib_ancon import processes
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.anchored import OF_A_WEIGHT, VOTES, Smoothing, anchored_by_votes
-from tllib_ancon.self_training.checks import Option, Size, validated
-from tllib_ancon.self_training.memory_bank import Neighborhood, neighborhood_inputs
-from tllib_ancon.self_training.method import Method, Options, Part, Task, no_targets, options_of
-from tllib_ancon.self_training.neighbors import Neighbors, available_neighbors, nearest_two_fold
+from tllib_ancon.self_training.checks import Share, Size, validated
+from tllib_ancon.self_training.memory_bank import Mixing, Neighborhood, NeighborMethod, NeighborVotes
+from tllib_ancon.self_training.method import option
+from tllib_ancon.self_training.neighbors import available_neighbors, nearest_two_fold
+from tllib_ancon.self_training.voting import WithWeightedVotes
 
 WEAK_AFFINITY = 0.1
 CLAMP = (1e-4, 1 - 1e-4)
 EPSILON = 1e-5
-
-
-class Mixing(Options):
-    """How votes enter NRC."""
-
-    mixing: Literal["authors", "normalized"] = "authors"
-    """NRC: raw or normalised votes mixed with the neighbours"""
 
 
 class NeighborhoodReciprocity(Neighborhood):
@@ -75,13 +67,11 @@ class NeighborhoodReciprocity(Neighborhood):
         num_samples: Size,
         num_classes: Size,
         feature_dim: Size,
-        neighbors: Neighbors = 5,
-        expanded_neighbors: Annotated[int, Ge(1), Option("nearest neighbours of each neighbour, for NRC")] = 5,
-        reciprocal: Annotated[
-            bool, Option("NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code")
-        ] = True,
-        mixing: Literal["authors", "normalized", "adaptive"] = "authors",
-        anchor_weight: Smoothing = 0.3,
+        neighbors: Size = 5,
+        expanded_neighbors: Size = 5,
+        reciprocal: bool = True,
+        mixing: Mixing = "authors",
+        anchor_weight: Share = 0.3,
     ):
         super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
@@ -113,19 +103,38 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
     return (negentropy - (weighted.sum(1) * predictions).sum(1)).mean()
 
 
-@register("nrc", options=options_of(NeighborhoodReciprocity, without=("smoothing",)), composes=("elr",))
-def nrc(task: Task, options: Any, mixing: Any = "authors") -> Method:
-    loss = NeighborhoodReciprocity(*task.sizes, **options.of(NeighborhoodReciprocity), mixing=mixing)
-    return Method(Part(loss, neighborhood_inputs), refiner=no_targets)
+@register("nrc", composes=("elr",))
+class NRC(NeighborMethod):
+    """Neighbourhood reciprocity clustering (Yang et al., 2021)."""
+
+    neighbors: int = option(5, ge=1, help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
+    expanded_neighbors: int = option(5, ge=1, help="nearest neighbours of each neighbour, for NRC")
+    reciprocal: bool = option(
+        True, help="NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code"
+    )
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.neighborhood = NeighborhoodReciprocity(
+            *self.feature_sizes, self.neighbors, self.expanded_neighbors, self.reciprocal, **self.anchoring()
+        )
 
 
-@register("nrc+ancon", options=options_of(NeighborhoodReciprocity, *VOTES, Mixing))
-def nrc_ancon(task: Task, options: Any) -> Method:
+@register("nrc+ancon")
+class NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
     """NRC with the fixed weight λ of the votes."""
-    return anchored_by_votes(nrc(task, options, options.mixing), task, options)
+
+    mixing: Literal["authors", "normalized"] = option(
+        "authors", help="NRC: raw or normalised votes mixed with the neighbours"
+    )
+
+    def anchoring(self) -> dict[str, Any]:
+        return {"mixing": self.mixing, "anchor_weight": self.smoothing}
 
 
-@register("nrc+ancon-auto", options=options_of(NeighborhoodReciprocity, *VOTES, without=OF_A_WEIGHT))
-def nrc_ancon_auto(task: Task, options: Any) -> Method:
+@register("nrc+ancon-auto")
+class NRCWithAnConAuto(NeighborVotes, NRC):
     """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
-    return anchored_by_votes(nrc(task, options, "adaptive"), task, options)
+
+    def anchoring(self) -> dict[str, Any]:
+        return {"mixing": "adaptive"}

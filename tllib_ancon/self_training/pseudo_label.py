@@ -1,15 +1,13 @@
 """Plain self-training: one-hot pseudo-labels, and the cross-entropy or belief matching against them."""
 
-from typing import Annotated, Any
-
 import torch
-from annotated_types import Ge, Gt
 from torch import Tensor
 
+from tllib_ancon.errors import UserError
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.self_training.checks import Option, as_weights, validated
-from tllib_ancon.self_training.mc_dropout import Confidence
-from tllib_ancon.self_training.method import Method, Task, options_of
+from tllib_ancon.self_training.checks import as_weights
+from tllib_ancon.self_training.confidence import WithConfidence
+from tllib_ancon.self_training.method import Visit, option
 
 LARGEST_LOG_CONCENTRATION = 30.0
 """Beyond it, up or down, the loss or its gradient leaves float32's range."""
@@ -20,21 +18,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -(targets * logits.float().log_softmax(1)).sum(1).mean()
 
 
-@validated
-def belief_matching_loss(
-    logits: Tensor,
-    targets: Tensor,
-    coefficient: Annotated[
-        float,
-        Ge(0),
-        Option(
-            "weight of the divergence, for confidence=belief-matching",
-            "belief_coefficient",
-            ("confidence", "belief-matching"),
-        ),
-    ] = 0.001,
-    prior: Annotated[float, Gt(0)] = 1.0,
-) -> Tensor:
+def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0.001, prior: float = 1.0) -> Tensor:
     """The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 
     .. math::
@@ -47,6 +31,10 @@ def belief_matching_loss(
 
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """
+    if coefficient < 0:
+        raise UserError(f"`coefficient` must be at least 0, got {coefficient}")
+    if prior <= 0:
+        raise UserError(f"`prior` must be above 0, got {prior}")
     weights = as_weights(targets, logits)
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()
@@ -61,8 +49,18 @@ def _log_normalizer(concentration: Tensor) -> Tensor:
     return concentration.lgamma().sum(1) - concentration.sum(1).lgamma()
 
 
-@register("self-training", options=options_of(belief_matching_loss, Confidence), composes=COMPOSITIONS)
-def self_training(task: Task, options: Any) -> Method:
-    if options.confidence == "belief-matching":
-        return Method(lambda visit, targets: belief_matching_loss(visit.logits, targets, options.belief_coefficient))
-    return Method(lambda visit, targets: cross_entropy(visit.logits, targets))
+@register("self-training", composes=COMPOSITIONS)
+class SelfTraining(WithConfidence):
+    """Cross-entropy, or belief matching, against pseudo-labels (Lee, 2013)."""
+
+    belief_coefficient: float = option(
+        0.001,
+        ge=0,
+        help="weight of the divergence, for confidence=belief-matching",
+        needs=("confidence", "belief-matching"),
+    )
+
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        if self.confidence == "belief-matching":
+            return belief_matching_loss(visit.logits, targets, self.belief_coefficient)
+        return cross_entropy(visit.logits, targets)

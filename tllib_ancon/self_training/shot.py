@@ -3,14 +3,13 @@
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from tllib_ancon import processes
 from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
 from tllib_ancon.self_training.memory_bank import WholePass
-from tllib_ancon.self_training.method import Method, Options, Task, Visit, no_targets
+from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.pseudo_label import cross_entropy
 
 EPSILON = 1e-5
@@ -39,7 +38,9 @@ def information_maximization(logits: Tensor, prior: Tensor | None = None) -> Ten
     probabilities = logits.float().softmax(1)
     mean = processes.mean(probabilities.mean(0))
     loss = _entropy(probabilities).mean() - _entropy(mean)
-    return loss if prior is None else loss - (mean * (len(prior) * (prior + EPSILON)).log()).sum()
+    if prior is None:
+        return loss
+    return loss - (mean * (len(prior) * (prior + EPSILON)).log()).sum()
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
@@ -97,7 +98,8 @@ class CentroidPseudoLabels(WholePass):
 def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
     features = nn.functional.normalize(nn.functional.pad(features, (0, 1), value=1.0))
     probabilities = logits.softmax(1)
-    labels, centroids = probabilities.argmax(1), probabilities.T @ features
+    labels = probabilities.argmax(1)
+    centroids = probabilities.T @ features
     for _ in range(2):
         absent = torch.bincount(labels, minlength=len(centroids)) == 0
         similarities = features @ nn.functional.normalize(centroids).T  # centroids are known up to their lengths
@@ -106,21 +108,28 @@ def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
     return labels
 
 
-class SHOTOptions(Options):
-    """SHOT with its pseudo-labels."""
+@register("shot", composes=COMPOSITIONS)
+class SHOT(Method):
+    """Information maximisation and pseudo-labels from class centroids (Liang, Hu & Feng, 2020)."""
 
-    shot_coefficient: float = Field(0.3, ge=0, description="SHOT: weight of the pseudo-label loss")
+    shot_coefficient: float = option(0.3, ge=0, help="SHOT: weight of the pseudo-label loss")
 
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        self.centroids = CentroidPseudoLabels(*self.feature_sizes)
 
-@register("shot", options=SHOTOptions, composes=COMPOSITIONS)
-def shot(task: Task, options: SHOTOptions) -> Method:
-    def objective(visit: Visit, targets: Tensor) -> Tensor:
-        loss = information_maximization(visit.logits, prior=visit.prior)
-        return loss + options.shot_coefficient * cross_entropy(visit.logits, targets)
+    def pseudo_labels(self, indices: Tensor, predictions: Tensor) -> Tensor:
+        labels: Tensor = self.centroids(indices)
+        return labels
 
-    return Method(objective, labeler=CentroidPseudoLabels(*task.sizes))
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        loss = information_maximization(visit.logits, self.prior)
+        return loss + self.shot_coefficient * cross_entropy(visit.logits, targets)
 
 
 @register("shot-im", composes=("elr",))
-def shot_im(task: Task, options: Any) -> Method:
-    return Method(lambda visit, targets: information_maximization(visit.logits), refiner=no_targets)
+class SHOTIM(Method):
+    """Information maximisation alone."""
+
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        return information_maximization(visit.logits)

@@ -1,12 +1,12 @@
 """Methods of the normalisation layers alone: Tent trains their scale and shift, AdaBN re-estimates their statistics."""
 
-from typing import Any
+from typing import ClassVar
 
 from torch import Tensor
 
 from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import check_logits
-from tllib_ancon.self_training.method import Method, Task, no_targets
+from tllib_ancon.self_training.method import Method, Visit
 
 
 def softmax_entropy(logits: Tensor) -> Tensor:
@@ -37,12 +37,22 @@ def mean_entropy(logits: Tensor) -> Tensor:
     return entropies.sum() / usable.sum().clamp(1)
 
 
-@register("tent", training_defaults={"adapted": "norm-affine"})
-def tent(task: Task, options: Any) -> Method:
-    return Method(lambda visit, targets: mean_entropy(visit.logits), refiner=no_targets)
+@register("tent")
+class Tent(Method):
+    """Entropy minimisation by scale and shift of the normalisation layers (Wang et al., 2021)."""
+
+    training_defaults: ClassVar = {"adapted": "norm-affine"}
+
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        return mean_entropy(visit.logits)
 
 
-@register("adabn", training_defaults={"epochs": 1, "adapted": "all"})
-def adabn(task: Task, options: Any) -> Method:
+@register("adabn")
+class AdaBN(Method):
     """The target's batch-norm statistics, and no training (Li et al., 2016)."""
-    return Method(lambda visit, targets: visit.logits.sum() * 0, refiner=no_targets, trains=False)
+
+    trains = False
+    training_defaults: ClassVar = {"epochs": 1, "adapted": "all"}
+
+    def objective(self, visit: Visit, targets: Tensor) -> Tensor:
+        return visit.logits.sum() * 0

@@ -197,7 +197,7 @@ class Adaptation(TrainingLoop):
         if self.method.needs_pass(epoch - 1):
             if passed is None:
                 passed = self._predict(self.images.adapted if self.method.needs_all(epoch - 1) else self.sample, epoch)
-            self.method.initialize(epoch - 1, *passed)
+            self.method.begin_epoch(epoch - 1, *passed)
         if epoch == 1 and self.options.step_change is not None:
             prepared["lr"] = self._fit_rate(self.options.step_change)
         return prepared | super()._train_epoch(epoch)

@@ -1,0 +1,72 @@
+"""What methods with votes share: their options, the ensemble, and the distribution that the confidence is taken of."""
+
+from typing import Any
+
+from torch import Tensor
+
+from tllib_ancon.errors import UserError
+from tllib_ancon.self_training.confidence import WithConfidence
+from tllib_ancon.self_training.ensemble import Convention, VotePrediction, WeightingScheme
+from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
+from tllib_ancon.self_training.method import option
+
+OF_THE_ENSEMBLE = ("beta", "weighting", "prediction", "temperature", "quantile", "fixed_threshold")
+
+
+class WithVotes(WithConfidence):
+    """Base of methods whose confident predictions vote."""
+
+    beta: float = option(0.9, ge=0, lt=1, help="AnCon's β in [0, 1): decay of the moving average of the confidence")
+    weighting: WeightingScheme = option("relative", help="which predictions vote, and how much each counts")
+    prediction: VotePrediction = option("hard", help="what a vote is: the one-hot or the softmax prediction")
+    temperature: float = option(1.0, gt=0, help="softmax temperature of soft predictions", needs=("prediction", "soft"))
+    quantile: float = option(
+        0.9,
+        ge=0,
+        le=1,
+        help="quantile of the batch's confidence, for weighting=quantile",
+        needs=("weighting", "quantile"),
+    )
+    fixed_threshold: float = option(
+        0.9, ge=0, le=1, help="least confidence of a vote, for weighting=fixed", needs=("weighting", "fixed")
+    )
+    dropout_passes: int = option(
+        20, ge=1, help="passes through the head, for confidence=mc-dropout", needs=("confidence", "mc-dropout")
+    )
+    dropout_probability: float = option(
+        0.5,
+        ge=0,
+        lt=1,
+        help="probability of dropping a feature, for confidence=mc-dropout; the paper's are 0.2 and 0.5",
+        needs=("confidence", "mc-dropout"),
+    )
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        if self.confidence == "mc-dropout" and self.head is None:
+            raise UserError("`head` is needed by `confidence=mc-dropout`: pass the model's head")
+
+    def ensemble_options(self) -> dict[str, Any]:
+        """The options of :class:`~tllib_ancon.self_training.TemporalEnsemble` that this method has."""
+        return {name: getattr(self, name) for name in OF_THE_ENSEMBLE}
+
+    def distribution(self, features: Tensor, predictions: Tensor) -> Tensor:
+        """The softmax, which is also the mean of belief matching's Dirichlet, or that of MC-dropout."""
+        if self.confidence != "mc-dropout" or self.head is None:
+            return super().distribution(features, predictions)
+        return mc_dropout_probabilities(features, self.head, self.dropout_passes, self.dropout_probability)
+
+
+class WithWeightedVotes(WithVotes):
+    """Base of methods in which the votes have the fixed weight λ."""
+
+    smoothing: float = option(
+        0.3, ge=0, le=1, help="AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none"
+    )
+    convention: Convention = option(
+        "authors", help="when votes are read and how δ starts: as in the authors' code or as in the paper"
+    )
+    normalize: bool = option(False, help="divide a sample's votes by their number")
+
+    def ensemble_options(self) -> dict[str, Any]:
+        return super().ensemble_options() | {"convention": self.convention, "normalize": self.normalize}
