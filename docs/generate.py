@@ -23,6 +23,7 @@ CONFIGURATIONS = {
     "PredictConfig": "`tllib-ancon evaluate`",
     "PredictionsConfig": "`predict(...)` and `tllib-ancon predict`",
     "AssessConfig": "`assess(...)` and `tllib-ancon assess`",
+    "CheckConfig": "`check(...)` and `tllib-ancon check`",
     "CertifyConfig": "`certify(...)` and `tllib-ancon certify`",
     "ExportConfig": "`tllib-ancon export`",
 }

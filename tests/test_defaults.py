@@ -173,8 +173,14 @@ def test_create(name: str) -> None:
     assert method(INDICES, LOGITS.clone().requires_grad_(), FEATURES).isfinite()
 
 
+def test_check(tmp_path: Path) -> None:
+    result = tllib_ancon.check(network(), PIXELS, out=tmp_path)
+    assert not result.is_wrong
+    assert (tmp_path / "images.png").is_file()
+
+
 def test_every_public_name_is_called_here() -> None:
-    results = {"AdaptationResult", "Assessment", "Predictions", "Online", "UserError", "__version__"}
+    results = {"AdaptationResult", "Assessment", "CheckResult", "Predictions", "Online", "UserError", "__version__"}
     configurations = {"AdaptConfig", "PretrainConfig"}
-    functions = {"adapt", "assess", "certify", "methods", "online", "predict", "pretrain"}
+    functions = {"adapt", "assess", "certify", "check", "methods", "online", "predict", "pretrain"}
     assert set(tllib_ancon.__all__) == results | configurations | functions | set(OWN_LOOP)

@@ -178,7 +178,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 
     def __init__(self, /, **given: Any) -> None:
         options = dict(given.pop("options", {}))
-        options |= {name: given.pop(name) for name in [*given] if name not in AdaptConfig.model_fields}
+        fields = type(self).model_fields
+        names = {*fields, *(field.alias for field in fields.values())}
+        options |= {name: given.pop(name) for name in [*given] if name not in names}
         method = given.get("method") or AdaptConfig.model_fields["method"].default
         readable = methods.settings()
         for name in options:
@@ -257,6 +259,18 @@ class AssessConfig(JsonConfig, PredictConfig):
     """probability that the interval from labels ever misses"""
     seed: Seed = 0
     """seed of the order of the images"""
+
+
+class CheckConfig(JsonConfig, AdaptConfig):
+    """Which model is checked with which images, or without a model which dataset. The settings are those of ``adapt``,
+    so that each shows its effect."""
+
+    FLAG = Flag(group="options", common=True)
+
+    no_decode: bool = False
+    """Without a model: only look whether every file is there, which does not find damaged ones."""
+    out: Annotated[str | None, Flag(metavar="DIR", group="output")] = None
+    """Folder for images.png: eight images as the network gets them, with their predicted classes."""
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):

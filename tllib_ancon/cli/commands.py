@@ -17,6 +17,7 @@ from tllib_ancon.config import (
     AdaptConfig,
     AssessConfig,
     CertifyConfig,
+    CheckConfig,
     ExportConfig,
     PredictConfig,
     PredictionsConfig,
@@ -25,7 +26,7 @@ from tllib_ancon.config import (
 )
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.shared_settings import Count, DataConfig, JsonConfig
+from tllib_ancon.shared_settings import JsonConfig
 from tllib_ancon.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
@@ -154,32 +155,50 @@ def certify(config: CertifyConfig) -> None:
     certify_run(config, say)
 
 
-class CheckConfig(JsonConfig, DataConfig):
-    """Which dataset is looked at."""
-
-    FLAG = Flag(group="options", common=True)
-
-    target: Annotated[tuple[str, ...], Flag("-t", group="domains", common=True)] = ()
-    """names of the domains to look at; by default all"""
-    no_decode: bool = False
-    """only look whether every file is there, which does not find damaged ones"""
-    workers: Annotated[Count, Flag("-j")] = 2
-    """processes that decode images"""
+OF_DATASETS = (
+    *("root", "data", "target", "subset", "num_classes", "allow_outside_root", "image_column", "label_column"),
+    *("allow_download", "workers", "no_decode", "json_file", "quiet"),
+)
+"""Settings of ``check`` without a model."""
 
 
 def check(config: CheckConfig) -> int:
+    if config.json_file:
+        new_file(config.json_file, setting="json")
+    if config.checkpoint is None and ":" not in str(config.arch):
+        return check_dataset(config)
+    if config.no_decode:
+        raise UserError("`no_decode` is for a dataset without a model, and a model gets decoded images; leave it out")
+    from tllib_ancon import check
+
+    result = check(config=config)
+    settings = {*settings_of(CheckConfig)}
+    for line in result.lines(settings):
+        say(spelled(line))
+    if config.json_file:
+        write_json(Path(config.json_file), result.to_dict())
+    return 1 if result.is_wrong else 0
+
+
+def check_dataset(config: CheckConfig) -> int:
     from tllib_ancon.data.check import check
     from tllib_ancon.data.open import missing_dataset
 
+    usual = CheckConfig()
+    of_models = [name for name in settings_of(CheckConfig) if name not in OF_DATASETS]
+    without_effect = [name for name in of_models if getattr(config, name) != getattr(usual, name)]
+    if without_effect:
+        raise UserError(
+            f"`{without_effect[0]}` is about a model, and none is given; pass `checkpoint`, or an `arch` that begins "
+            "with hf: or open_clip:"
+        )
     if config.data is None:
         raise missing_dataset(str(config.root))
-    if config.json_file:
-        new_file(config.json_file, setting="json")
     how = {"skip_corrupt": not config.no_decode, "workers": config.workers, **config.opening}
     checked = check(str(config.root), config.data, config.target, **how)
     for part in checked.parts:
-        known = "" if part.expected is None else f" of {part.expected}"
-        images = f"{part.images}{known} images{'' if part.labelled else ', without labels'}"
+        expected = "" if part.expected is None else f" of {part.expected}"
+        images = f"{part.images}{expected} images{'' if part.labelled else ', without labels'}"
         say(f"{part.domain:<12} {part.place:<28} {'cannot be opened' if part.images is None else images}")
     if checked.classes:
         say(f"{len(checked.classes)} classes, label 0 is {checked.classes[0]} and the last {checked.classes[-1]}")
@@ -190,7 +209,7 @@ def check(config: CheckConfig) -> int:
         print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
     print("incomplete" if checked.problems else "complete")
     if not checked.problems:
-        say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint FILE")
+        say(f"next: tllib-ancon check {config.root} -d {config.data} -t TARGET --checkpoint FILE")
     if config.json_file:
         write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(checked)})
     return 1 if checked.problems else 0
@@ -239,6 +258,12 @@ def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) ->
 
 
 ROOT, IMAGES = ("root",), ("root", "data")
+UNCHECKED = (
+    *("log", "overwrite", "track", "print_freq", "verbose", "save_predictions", "record_every", "answers", "teach"),
+    "cache",
+)
+"""Settings of an adaptation that ``check`` cannot show the effect of."""
+
 COMMANDS = {
     "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
     "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"),
@@ -249,5 +274,13 @@ COMMANDS = {
         AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), hidden=("pretrained_weights",)
     ),
     "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
-    "check": Command(CheckConfig, check, ROOT, IMAGES, hidden=("source", "skip_corrupt")),
+    "check": Command(
+        CheckConfig,
+        check,
+        ROOT,
+        ("root",),
+        more=methods.settings,
+        hidden=UNCHECKED,
+        usage="%(prog)s ROOT -d DATA [flags] | %(prog)s IMAGES --checkpoint MODEL [flags]",
+    ),
 }

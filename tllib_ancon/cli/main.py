@@ -30,7 +30,7 @@ COMMANDS = {
     "export": "write the model of a run as ONNX, a torch.export program, or weights in their first layout",
     "assess": "estimate a model's accuracy on images from a few labels, or compute indicators of it without labels",
     "certify": "compare a run's two models by labels of a few images on which they disagree",
-    "check": "check the folder of a dataset: domains, images that cannot be read, order of classes",
+    "check": "check a model with images before adapting, or the folder of a dataset",
     "benchmark": "make the runs of a table of the paper",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
@@ -44,7 +44,8 @@ EPILOGS = {
     "mdd's learning rate is lr (1 + gamma step)^-decay.",
     "adapt": "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
     "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
-    "check": "The exit status is 0 where all is there and 1 where something is missing or wrong.",
+    "check": "With a model, each line names the flags that change it. The exit status is 0 where all is there, and 1 "
+    "where something is missing or wrong.",
     "script": "The adaptation takes other settings from the script's arguments. tllib-ancon script PATH "
     "--method METHOD --help lists the flags of the adaptation that users set first, --help-all every one.",
     "benchmark": 'To change settings, write a plan: a TOML file with extends = "TABLE" and the tables [common], '

@@ -1,0 +1,299 @@
+"""``check``: each fact about a model and images, in Python and on the command line; a picture; bad input."""
+
+import copy
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import tllib_ancon
+from tests.domains_on_disk import write_domain
+from tllib_ancon import CheckResult, check
+from tllib_ancon.cli.main import main
+from tllib_ancon.data.open import as_domain
+
+NORMALISED = {"norm_mean": (0.5,) * 3, "norm_std": (0.25,) * 3}
+FACTS = [
+    *("images", "classes", "pixels", "channels", "preprocessing", "output"),
+    *("mirror", "predictions", "parameters", "batch_norm", "cost"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``photos`` with class folders, and a checkpoint of timm."""
+    folder = tmp_path_factory.mktemp("checked")
+    write_domain(folder, "photos", 24, seed=0, side=40)
+    torch.manual_seed(0)
+    torch.save(timm.create_model("test_resnet", num_classes=3).state_dict(), folder / "model.pth")
+    return folder
+
+
+@pytest.fixture
+def words(folder: Path) -> list[str]:
+    return ["check", str(folder / "photos"), "-a", "timm/test_resnet", "--checkpoint", str(folder / "model.pth")]
+
+
+class Colours(nn.Module):
+    """Mean colours (B, 3) through batch-norm and a head, so that each image has its own class."""
+
+    def __init__(self, num_classes: int = 3):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 3, 1)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3, num_classes)
+        with torch.no_grad():
+            self.convolution.weight.copy_(torch.eye(3)[:, :, None, None])
+            self.head.weight.copy_(torch.eye(3)[:num_classes])
+            self.head.bias.zero_()
+
+    def forward(self, images: Tensor) -> Any:
+        return self.head(self.norm(self.convolution(images)).mean((2, 3)))
+
+
+def pictures(count: int = 24, least: int = 0, most: int = 256, side: int = 32) -> np.ndarray:
+    """Noise with one strong colour each."""
+    images = np.random.default_rng(0).integers(least, most // 2, (count, side, side, 3)).astype(np.uint8)
+    images[np.arange(count), ..., np.arange(count) % 3] += np.uint8(most // 2 - 1)
+    return images
+
+
+def checked(model: Any = None, images: Any = None, **settings: Any) -> CheckResult:
+    return check(model or Colours(), pictures() if images is None else images, **{**NORMALISED, **settings})
+
+
+def test_a_timm_checkpoint_on_a_folder(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--out", str(tmp_path / "look"), "--json", str(tmp_path / "facts.json")]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert [line[2:18].rstrip().replace(" ", "_") for line in lines[: len(FACTS)]] == FACTS
+    for expected in (
+        f"24 images of photos; the first is {words[1]}/blue/002.png; their labels are used only to report the accuracy",
+        "? classes         3 classes; the model has no names for them; those of the images in order: blue, green, red",
+        "40 × 40 pixels; decoded values 0 to 199 of 255",
+        "files of 24 × RGB; the network gets 3 (RGB)  [--norm-mean, --norm-std]",
+        "crop 160 × 160, mean 0.5 0.5 0.5, std 0.5 0.5 0.5; from timm's metadata  [--image-size, ",
+        "logits (B, 3); head fc, ",
+        "training learns from the image and its mirror  [--no-hflip, --views]",
+        "fixed: fc.weight to fc.bias  [--adapted, --method]",
+        "the target's statistics, mixed with the source model's  [--batch-norm]",
+        "1 step of 24 images",
+    ):
+        assert expected in said.out
+    assert "evaluation" not in said.out  # it is no flag
+    assert lines[-1] == f"images as the network gets them: {tmp_path / 'look' / 'images.png'}"
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert [*facts] == [*FACTS, "picture"]
+    assert facts["classes"]["values"] == {"number": 3, "model": [], "images": ["blue", "green", "red"]}
+    assert facts["cost"]["values"]["seconds"] > 0
+
+
+def test_in_python_with_a_module_and_arrays_the_model_is_unchanged() -> None:
+    model = Colours().train()
+    model.norm.eval()
+    model.head.weight.requires_grad_(False)
+    before, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    result = checked(model)
+    assert [*result.facts] == FACTS
+    assert (
+        str(result).splitlines()[1] == "  classes         3 classes; the model has no names for them  [`class_names`]"
+    )
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert (model.training, model.norm.training, model.head.training) == (True, False, True)
+    assert [name for name, one in model.named_parameters() if not one.requires_grad] == ["head.weight"]
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert torch.equal(torch.get_rng_state(), generator)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.picture = Path()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("fact", "model", "settings", "text", "mark"),
+    [
+        ("classes", Colours(), {}, "3 classes; the model has no names for them", ""),
+        ("pixels", Colours(), {}, "32 × 32 pixels; decoded values 0 to 254 of 255", ""),
+        ("pixels", Colours(), {"images": pictures(most=16)}, "the images are nearly black", "?"),
+        (
+            "preprocessing",
+            Colours(),
+            {},
+            "from your settings (`norm_mean`, `norm_std`), the rest from the defaults",
+            "",
+        ),
+        ("channels", Colours(), {}, "the network gets 3 (RGB)", ""),
+        ("output", Colours(), {}, "logits (B, 3); head head, 3 features", ""),
+        ("output", nn.Sequential(Colours(), nn.Softmax(1)), {}, "probabilities, and logits are expected, (B, 3)", "!"),
+        ("output", Colours(1), {}, "one logit z of two classes, taken as (0, z), (B, 1)", ""),
+        ("mirror", Colours(), {}, "changes the predicted class of 0 of 24 images; training learns from the image", ""),
+        ("mirror", Colours(), {"no_hflip": True, "views": 1}, "training does not mirror", ""),
+        ("predictions", Colours(), {}, "0 33 %, 1 33 %, 2 33 %; 3 of 3 classes in 24 images", ""),
+        ("parameters", Colours(), {}, "4 of 6 learn (60 % of 30 weights), convolution.weight to norm.bias", ""),
+        (
+            "parameters",
+            Colours(),
+            {"adapted": "norm-affine"},
+            "2 of 6 learn (20 % of 30 weights), norm.weight to",
+            "",
+        ),
+        ("parameters", Colours(), {"method": "adabn"}, "none learns: adabn trains nothing", ""),
+        ("batch_norm", Colours(), {}, "1 layer; the target's statistics, mixed with the source model's", ""),
+        ("batch_norm", Colours(), {"batch_norm": "source"}, "1 layer; the source model's statistics stay", ""),
+        ("batch_norm", nn.Sequential(nn.Flatten(), nn.Linear(3072, 3)), {}, "no layer", ""),
+        ("cost", Colours(), {"batch_size": 8, "epochs": 5}, "5 epochs", ""),
+    ],
+)
+def test_each_fact(fact: str, model: nn.Module, settings: dict[str, Any], text: str, mark: str) -> None:
+    found = getattr(checked(copy.deepcopy(model), **settings), fact)
+    assert text in found.text
+    assert found.mark == mark
+
+
+def test_classes_that_a_mirror_exchanges() -> None:
+    side = torch.ones(3, 32, 32)
+    side[..., 16:] = -1
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.stack([side.flatten(), -side.flatten()]))
+        model[1].bias.zero_()
+    images = pictures(most=128)
+    for number, image in enumerate(images):
+        image[:, 16 * (number % 2) : 16 * (number % 2) + 16] += 100
+    result = checked(model, images)
+    assert (result.mirror.mark, result.mirror.values["share"]) == ("?", 1.0)
+    assert "24 of 24 images" in result.mirror.text
+    assert checked(model, images, no_hflip=True, views=1).mirror.mark == ""
+
+
+def test_a_collapsed_model_and_one_that_gives_nan() -> None:
+    model = Colours()
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([9.0, 0, 0]))
+    assert "0 100 %; 1 of 3 classes in 24 images; nearly all are one class" in checked(model).predictions.text
+    with torch.no_grad():
+        model.head.bias.fill_(torch.nan)
+    result = checked(model)
+    assert (result.output.mark, result.is_wrong) == ("!", True)
+    assert "NaN or infinity for 24 of 24 images" in result.output.text
+
+
+class Detached(Colours):
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.norm(self.convolution(images)).mean((2, 3))
+        return self.head(features)
+
+
+def test_a_backbone_that_gets_no_gradient() -> None:
+    found = checked(Detached()).cost
+    assert found.mark == "!"
+    assert "no parameter that learns reaches the loss" in found.text
+    silent = checked(Detached(), adapted="all").parameters
+    assert silent.values["without_gradient"][0] == "convolution.weight"
+
+
+class Dense(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images
+
+
+def test_a_model_without_logits() -> None:
+    result = checked(Dense())
+    assert result.output.mark == "!"
+    assert result.output.text.startswith("(B, 3, 32, 32): the model gives")
+    assert "not estimated" in result.cost.text
+
+
+def test_tensors_of_any_shape_are_described(tmp_path: Path) -> None:
+    features = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    result = check(nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), features)
+    assert result.pixels.text.startswith("tensors of shape (5,), values -")
+    assert result.preprocessing.text == "none: the model gets the tensors unchanged"
+    assert result.mirror.values == {"share": None}
+    with pytest.raises(tllib_ancon.UserError, match="`out` draws images"):
+        check(nn.Linear(5, 3), features, out=tmp_path / "look")
+    assert not (tmp_path / "look").exists()
+
+
+@pytest.mark.parametrize("count", [24, 3])
+def test_the_picture_shows_the_images_as_the_network_gets_them(count: int, tmp_path: Path) -> None:
+    """Tiles lie where they should, in the colours of the decoded images."""
+    images = np.stack([np.full((32, 32, 3), (40 + 8 * number, 200, 9 * number), np.uint8) for number in range(count)])
+    result = checked(images=images, out=tmp_path / "look")
+    assert result.picture == tmp_path / "look" / "images.png"
+    drawn = np.asarray(Image.open(result.picture).convert("RGB")).astype(int)
+    assert drawn.shape[1] >= 1200
+    chosen = np.linspace(0, count - 1, min(8, count)).round().astype(int)
+    tops = np.flatnonzero((np.diff((drawn[:, 16 + 150] == drawn[16 + 150, 16 + 150]).all(1).astype(int))) == 1) + 1
+    assert len(tops) == 1
+    for number, place in enumerate(chosen):
+        column, row = number % 4, number // 4
+        height = (drawn.shape[0] - 16) // -(-len(chosen) // 4)
+        colour = drawn[16 + row * height + 150, 16 + column * 316 + 150]
+        assert abs(colour - images[place, 0, 0]).max() <= 1
+    below = drawn[16 + 300 : 16 + 390, 16 : 16 + 300]
+    assert (below < 100).all(2).sum() > 200  # a caption
+
+
+def test_bad_input_ends_in_one_line(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    for line, expected in (
+        (["check"], "ROOT"),
+        (["check", str(tmp_path / "none"), *words[2:]], "none"),
+        (["check", str(tmp_path / "empty"), *words[2:]], "empty"),
+        ([*words[:-1], str(tmp_path / "none.pth")], "none.pth is not a file"),
+        ([*words, "--out", str(tmp_path / "file")], "--out"),
+        ([*words, "--out", str(tmp_path / "no" / "folder")], "create it first"),
+        ([*words, "--no-decode"], "--no-decode is for a dataset without a model"),
+        ([*words[:4], "-d", "ImageFolder"], "--arch is about a model, and none is given; pass --checkpoint"),
+        ([*words[:2], "-d", "ImageFolder", "--skip-corrupt"], "--skip-corrupt is about a model"),
+        ([*words, "--epoch", "3"], "--epochs"),
+    ):
+        assert main(line) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        (message,) = said.err.splitlines()
+        assert message.startswith("tllib-ancon: error: ")
+        assert expected in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(5, 3), r"the model cannot be called on images of shape \(2, 3, 32, 32\)"),
+        ("no.pth", "no.pth is not a file"),
+        (None, "no model to start from: pass `checkpoint`"),
+        (len, "must be a torch.nn.Module"),
+    ],
+)
+def test_a_model_that_cannot_be_used(model: Any, message: str) -> None:
+    with pytest.raises(tllib_ancon.UserError, match=message):
+        check(model, pictures(8), image_size=32, **NORMALISED)
+
+
+def test_names_of_the_classes(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "names.txt").write_text("blue\ngreen\nred\n")
+    assert main([*words, "--class-names", str(tmp_path / "names.txt"), "--image-size", "32"]) == 0
+    said = capsys.readouterr().out
+    names = "the model's names in order: blue, green, red; those of the images in order: blue, green, red"
+    assert f"  classes         3 classes; {names}  [--class-names]\n" in said
+    assert "from your settings (--image-size), the rest from timm's metadata" in said
+
+
+@pytest.mark.parametrize(("num_classes", "problem"), [(3, "the images have 2 classes"), (2, "")])
+def test_classes_of_the_images_beside_the_models(num_classes: int, problem: str) -> None:
+    domain = as_domain(pictures(), labels=[number % 2 for number in range(24)], classes=["cat", "dog"])
+    found = checked(Colours(num_classes), domain).classes
+    assert "those of the images in order: cat, dog" in found.text
+    assert problem in found.text
+    assert found.mark == ("!" if problem else "?")
+    assert found.values == {"number": num_classes, "model": [], "images": ["cat", "dog"]}

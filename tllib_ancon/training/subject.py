@@ -1,0 +1,273 @@
+"""A model and images as ``adapt`` would use them: opened, passed over once, and tried in two training steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.config import CheckConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.models.classifier import (
+    Classifier,
+    NetworkClassifier,
+    OtherOutput,
+    as_classifier,
+    choose_adapted_parameters,
+    evaluating,
+    output_for,
+    output_of,
+)
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.inference import evaluation_loader
+from tllib_ancon.training.loop import require_batch_statistics, training_loader
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Given, Transforms, resolve
+from tllib_ancon.training.trained import TrainedModel, find
+
+SAMPLE = 128
+"""Images at most that the model predicts."""
+
+DECODED = 32
+"""Images at most of the sample whose pixels are looked at."""
+
+STEPS = 2
+"""Training steps that are tried: the first counts the memory, the second the time."""
+
+NO_GRADIENT = "no parameter that learns reaches the loss: the forward pass runs parts under torch.no_grad or detaches"
+
+
+@dataclass(frozen=True)
+class SamplePass:
+    """Logits of a sample and of its mirror images, (M, K) on the CPU. ``seconds`` is the time for one image."""
+
+    logits: Tensor
+    mirrored: Tensor | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Cost of a training step of ``batch_size`` images, or the ``error`` in which it ended."""
+
+    batch_size: int
+    steps: int  # of one epoch
+    load_seconds: float = 0.0
+    step_seconds: float = 0.0
+    activations: int = 0  # bytes
+    without_gradient: tuple[str, ...] = ()  # parameters that should learn and get no gradient
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and images as ``adapt`` would use them.
+
+    Attributes:
+        config: settings with every default filled in
+        given: settings of the user
+        start: where the model comes from
+        network: copy of the model
+        classifier: the same copy with its head; None for a model without logits (B, K)
+        output_error: why there is no classifier
+        output: what the model returns for ``probe``, two images
+        target: all images; ``sample`` are some of them, spread evenly
+        labelled: whether the images have labels
+        passed: transforms or processor of the caller
+        frozen: names of the parameters that were frozen
+        thawed: how many of these ``adapted`` lets learn
+        learning_error: why no parameter learns
+    """
+
+    config: CheckConfig
+    given: CheckConfig
+    start: TrainedModel
+    network: nn.Module
+    classifier: Classifier | None
+    output_error: str
+    probe: Tensor
+    output: Any
+    target: Domain
+    sample: Domain
+    labelled: bool
+    transforms: Transforms
+    passed: Given
+    decoded: list[Any]
+    frozen: tuple[str, ...] = ()
+    thawed: int = 0
+    learning_error: str = ""
+    sample_pass: SamplePass | None = None
+    trial: Trial | None = None
+
+
+def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None, passed: Given) -> Subject:
+    """Open a model and images as ``adapt`` does, and find the model's head."""
+    start = find(config, model)
+    opened = inputs.images_of(config, images, None, start.classes)
+    network = start.load(config)
+    if not start.checkpoint:
+        inputs.unpacking(network, opened)
+    resolved = resolve(config, start, network, opened, passed)
+    target, transforms = inputs.prepared(resolved, network, opened.without_labels(), passed)
+    network.to(devices.device())
+    probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
+    probe = probe.to(devices.device())
+    output_of(network, probe)
+    with evaluating(network), torch.no_grad():
+        output = output_for(network, probe)
+    classifier, output_error = None, ""
+    try:
+        classifier = as_classifier(network, head, probe)
+    except OtherOutput as error:
+        output_error = str(error)
+    sample = target.subset(np.linspace(0, len(target) - 1, min(SAMPLE, len(target))).round().astype(np.int64))
+    return Subject(
+        config=resolved,
+        given=config,
+        start=start,
+        network=network,
+        classifier=classifier,
+        output_error=output_error,
+        probe=probe,
+        output=output,
+        target=target,
+        sample=sample,
+        labelled=opened.labels is not None,
+        transforms=transforms,
+        passed=passed,
+        decoded=[sample.image(index) for index in range(min(DECODED, len(sample)))],
+    )
+
+
+def choose_parameters(subject: Subject, classifier: Classifier) -> dict[str, Any]:
+    """Let the parameters learn that ``adapted`` names; returns attributes of a :class:`Subject`."""
+    frozen = tuple(name for name, parameter in named_parameters(classifier) if not parameter.requires_grad)
+    try:
+        thawed = choose_adapted_parameters(classifier, subject.config.adapted)
+    except UserError as error:
+        return {"frozen": frozen, "learning_error": str(error)}
+    return {"frozen": frozen, "thawed": thawed}
+
+
+def named_parameters(classifier: Classifier) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters by their names in the caller's network."""
+    network = classifier.network if isinstance(classifier, NetworkClassifier) else classifier
+    return network.named_parameters()
+
+
+def predict_and_try(subject: Subject, classifier: Classifier) -> tuple[SamplePass, Trial]:
+    """Predict the sample, and try two training steps with the same worker processes."""
+    config = subject.config
+    assert config.batch_size is not None
+    batch_size = config.batch_size
+    workers = WorkerPool(config.workers)
+    predicting = evaluation_loader(subject.sample, subject.transforms.evaluation, batch_size, workers)
+    images = UnlabelledImages(subject.target, subject.transforms.train, config.seed)
+    training = training_loader(images, batch_size, workers, batches=STEPS)
+    steps = len(subject.target) // (batch_size * config.accumulation_steps) * config.accumulation_steps
+    with own_random_numbers(config.seed):
+        sample_pass = _predict(predicting, classifier, Progress(config.quiet))
+        try:
+            require_batch_statistics(classifier, batch_size)
+            trial = _try_steps(subject, classifier, training, max(steps, 1))
+        except Exception as error:  # of a user's own network, or of a device without room
+            trial = Trial(batch_size, max(steps, 1), error=one_line(error))
+    classifier.zero_grad()
+    return sample_pass, trial
+
+
+@contextmanager
+def own_random_numbers(seed: int) -> Iterator[None]:
+    """In this context torch's random numbers start from ``seed``. Afterwards they continue as before."""
+    graphics = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(graphics):
+        torch.manual_seed(seed)
+        yield
+
+
+@torch.no_grad()
+def _predict(loader: ImageLoader, classifier: Classifier, progress: Progress) -> SamplePass:
+    logits: list[Tensor] = []
+    mirrored: list[Tensor] = []
+    started = time.perf_counter()
+    with evaluating(classifier), progress.bar("predictions of a sample", len(loader)) as bar:
+        for _, images in loader:
+            batch = images.to(devices.device())
+            logits.append(classifier.predict(batch)[0].float().cpu())
+            if batch.ndim == 4:
+                mirrored.append(classifier.predict(mirror(batch))[0].float().cpu())
+            bar.update()
+    seconds = (time.perf_counter() - started) / loader.num_images
+    return SamplePass(torch.cat(logits), torch.cat(mirrored) if mirrored else None, seconds)
+
+
+def _try_steps(subject: Subject, classifier: Classifier, loader: ImageLoader, steps: int) -> Trial:
+    """Two steps forward and backward of the views with which ``adapt`` trains; nothing is updated."""
+    config = subject.config
+    started = time.perf_counter()
+    batches = [images for _, images in loader]
+    load_seconds = (time.perf_counter() - started) / len(batches)
+    BatchNormPolicy(config.batch_norm).set_mode(classifier, config.dropout)
+    if config.channels_last:
+        classifier.to(memory_format=torch.channels_last)
+    stored = StoredTensors(classifier)
+    seconds = 0.0
+    for number, images in enumerate(batches):
+        views = [images]
+        if config.views == 2 and subject.transforms.second_view is not None:
+            views.append(subject.transforms.second_view(images))
+        started = time.perf_counter()
+        with stored.counting() if number == 0 else nullcontext(), _precision(config.mixed_precision):
+            logits, _ = classifier.predict(torch.cat(views).to(devices.device()))
+        loss = -(logits.float().softmax(1).detach() * logits.float().log_softmax(1)).sum(1).mean()
+        if not loss.requires_grad:
+            return Trial(loader.batch_size, steps, error=NO_GRADIENT)
+        torch.autograd.backward([loss])
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - started
+    learning = [(name, parameter) for name, parameter in named_parameters(classifier) if parameter.requires_grad]
+    silent = tuple(name for name, parameter in learning if parameter.grad is None)
+    return Trial(loader.batch_size, steps, load_seconds, seconds, stored.bytes, silent)
+
+
+def _precision(mixed_precision: str | None) -> AbstractContextManager[Any]:
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    if mixed_precision not in types:
+        return nullcontext()
+    return torch.autocast(devices.device().type, types[mixed_precision])
+
+
+class StoredTensors:
+    """Bytes of what a forward pass stores for its backward pass, without the weights themselves."""
+
+    def __init__(self, network: nn.Module):
+        self.weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+        self.sizes: dict[int, int] = {}
+
+    def counting(self) -> AbstractContextManager[Any]:
+        return torch.autograd.graph.saved_tensors_hooks(self._add, _unchanged)
+
+    def _add(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self.weights:
+            self.sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
