@@ -196,7 +196,8 @@ class Adaptation(TrainingLoop):
             return prepared
         if self.method.needs_pass(epoch - 1):
             if passed is None:
-                passed = self._predict(self.images.adapted if self.method.needs_all(epoch - 1) else self.sample, epoch)
+                needs_all = self.method.needs_all(epoch - 1)
+                passed = self._predict(self.images.adapted, epoch) if needs_all else self._predict_sample(epoch)
             self.method.begin_epoch(epoch - 1, *passed)
         if epoch == 1 and self.options.step_change is not None:
             prepared["lr"] = self._fit_rate(self.options.step_change)
@@ -234,14 +235,15 @@ class Adaptation(TrainingLoop):
             return {}, self.passed
         passes: list[Predictions] = []
 
-        def predict(sample: ImageLoader) -> Tensor:
-            passes[:] = [self._predict(sample, 1)]
+        def predict_sample() -> Tensor:
+            passes[:] = [self._predict_sample(1)]
             return passes[0].logits
 
+        def predict_few() -> Tensor:
+            return self._predict(self.few, 1).logits
+
         labels = None if self.images.num_held_out else self.first["labels"]
-        numbers = self.batch_norm.prepare(
-            self.network, partial(predict, self.sample), partial(predict, self.few), labels
-        )
+        numbers = self.batch_norm.prepare(self.network, predict_sample, predict_few, labels)
         return numbers, None if self.method.needs_all(0) else passes[0]
 
     def _mixes_statistics(self) -> bool:
@@ -281,7 +283,7 @@ class Adaptation(TrainingLoop):
         elif predictions is not None:
             scored = Predictions(*(part[self.sampled.to(part.device)] for part in one_view))
         else:
-            scored = self._predict(self.sample, epoch)
+            scored = self._predict_sample(epoch)
         self.passed = (predictions or scored) if pass_is_used else None
         self._require_finite(scored.logits, epoch)
         metrics |= selection.score_all(scored.logits.softmax(1))
@@ -304,6 +306,11 @@ class Adaptation(TrainingLoop):
                 selected |= self._predict_all(epoch)[2]
                 self.network.load_state_dict(last)
         return predictions
+
+    def _predict_sample(self, epoch: int) -> Predictions:
+        """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
+        predictions = self._predict(self.sample, epoch)
+        return predictions._replace(indices=self.sampled[predictions.indices])
 
     def _predict_all(self, epoch: int) -> tuple[Predictions, Predictions, dict[str, Any]]:
         """Predictions on the whole target by the run's views and by one, and what labels add to the record."""

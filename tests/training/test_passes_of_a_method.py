@@ -1,0 +1,67 @@
+"""What the training loop hands to ``initialize`` of a method's part: outputs and the positions that they belong to."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.training.small import adapt, network
+from tllib_ancon import methods
+from tllib_ancon.data.loading import hold_out
+
+IMAGES = 24
+RECEIVED: list[tuple[Tensor, Tensor, Tensor]] = []
+VISITED: list[Tensor] = []
+
+
+class Remembers(nn.Module):
+    """A regulariser that stores the pass and the batches it is called with."""
+
+    def __init__(self, refresh: str) -> None:
+        super().__init__()
+        self.refresh = refresh
+
+    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+        RECEIVED.append((indices.clone(), features.clone(), logits.clone()))
+
+    def forward(self, visit: methods.Visit) -> Tensor:
+        VISITED.append(visit.indices)
+        return visit.logits.sum() * 0
+
+
+@pytest.fixture(params=["sample", "start"])
+def method(request: pytest.FixtureRequest) -> Iterator[str]:
+    registered = dict(methods.REGISTERED)
+
+    @methods.register("remembers")
+    def build(task: methods.Task, options: Any) -> methods.Method:
+        return methods.Method(lambda visit, targets: visit.logits.sum() * 0, regularizer=Remembers(request.param))
+
+    RECEIVED.clear()
+    VISITED.clear()
+    yield "remembers"
+    methods.REGISTERED.clear()
+    methods.REGISTERED.update(registered)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"criterion": "last"},  # the pass that scores the source model
+        {"criterion": "last", "labels": False},
+        {"criterion": "infomax", "hold_out": 0.25},  # a pass of its own over images that are not held out
+        {"criterion": "last", "batch_norm": "mixed", "batch_norm_share": 1.0},  # the pass that mixes statistics
+    ],
+)
+def test_positions_are_those_of_a_step(method: str, settings: dict[str, Any]) -> None:
+    images = torch.randn(IMAGES, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    adapt(images=images, method=method, epochs=2, views=1, **settings)
+    adapted = images[hold_out(IMAGES, settings.get("hold_out", 0.0), 0)[0]]
+    ((indices, features, logits),) = RECEIVED
+    source = network()
+    torch.testing.assert_close(source(adapted[indices]), logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(source[:-1](adapted[indices]), features, rtol=1e-4, atol=1e-5)
+    assert sorted(indices.tolist()) == list(range(len(adapted)))
+    assert {*torch.cat(VISITED).tolist()} <= {*indices.tolist()}
