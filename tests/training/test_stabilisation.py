@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tests.training.small import adapt, network
@@ -133,7 +134,42 @@ def test_what_is_refused(model: nn.Module | None, settings: dict[str, Any], mess
         adapt(model, **settings)
 
 
+OF_TRAINING = [
+    ("optimizer", "adamw"),
+    ("lr", 0.5),
+    ("lr_gamma", 1.0),
+    ("lr_decay", 0.5),
+    ("momentum", 0.1),
+    ("weight_decay", 0.1),
+    ("fused", True),
+    ("step_change", 0.05),
+    ("warmup_steps", 2),
+    ("accumulation_steps", 2),
+    ("adapted", "norm-affine"),
+    ("dropout", True),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OF_TRAINING)
+@pytest.mark.parametrize("other_output", [False, True])
+def test_what_trains_nothing_takes_no_setting_of_training(name: str, value: Any, other_output: bool) -> None:
+    model = nn.Sequential(nn.BatchNorm2d(3)) if other_output else None
+    with pytest.raises(UserError, match=f"`{name}={value}` has no effect with `method=adabn`, which trains nothing"):
+        adapt(model, method="adabn", epochs=1, **{name: value})
+    adapt(model, method="adabn", epochs=1)
+
+
+@pytest.mark.parametrize("setting", [{"lr": 0.5}, {"optimizer": "sgd"}, {"momentum": 0.1}])
+def test_nor_does_a_stream_that_trains_nothing(setting: dict[str, Any]) -> None:
+    ((name, value),) = setting.items()
+    with pytest.raises(UserError, match=f"`{name}={value}` has no effect with `method=adabn`"):
+        tllib_ancon.online(network(), method="adabn", **setting)
+
+
 def test_what_is_not_refused() -> None:
+    result = adapt(method="adabn", epochs=1)
+    assert (result.config.lr, result.config.optimizer) == (None, None)
+    tllib_ancon.adapt(network(), torch.randn(24, 3, 4, 4), config=result.config)
     adapt(LAYERS, epochs=1, batch_norm="mixed")
     adapt(method="adabn", epochs=1, batch_norm="mixed")
 

@@ -29,7 +29,7 @@ from tllib_ancon.models.classifier import BATCH_NORMS, OtherOutput, as_classifie
 from tllib_ancon.models.copies import copy_of, recording_gradients, wrapped_again
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adapting import Adaptation, refuse_settings_of_training
 from tllib_ancon.training.card import card_of, save, write_card
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.loop import training_loader
@@ -239,6 +239,9 @@ def adapt(
             taught = taught_labels(config, target, answers, recorded)
         progress = Progress(config.quiet, config.verbose)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, start.statistics)
+        if not adaptation.method.trains:
+            refuse_settings_of_training(given)
+            config = config.replace(optimizer=None, lr=None, fused=None)  # the defaults of what it does not read
         settings = {"command": "adapt", **config.to_dict(), **recorded}
         if config.track is not None and devices.is_main():
             progress.tracker = tracker(config.track, Path(str(config.log)), settings)
@@ -281,6 +284,8 @@ def _of_another_output(
     augment: Callable[[Tensor], Tensor] | None,
 ) -> AdaptationResult:
     """Adapt a model without logits (B, K) by ``adabn`` or, of logits (B, K, H, W), by ``tent``; nothing is scored."""
+    if config.method == "adabn":
+        refuse_settings_of_training(given)
     chosen = {name: value for name in ("optimizer", "lr") if (value := getattr(given, name)) is not None}
     stream = online(copy_of(network).float(), method=config.method, **chosen).to(devices.device())  # type: ignore[arg-type]
     images = UnlabelledImages(target, transforms.train, config.seed)

@@ -144,7 +144,7 @@ class Adaptation(TrainingLoop):
                     "then normalises by its own batch"
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        groups = model.get_parameters(options.lr) or [{"params": []}]  # of a frozen model whose statistics change
+        groups = model.get_parameters(options.lr) if self.method.trains else []
         self.first = Kept()
         visited = len(Shard.of_this_process(len(self.sampled)))
         self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
@@ -155,6 +155,7 @@ class Adaptation(TrainingLoop):
             loaders.append(_teaching(target, taught, options, transforms, images.training))
             progress.line(f"labels of {self.num_taught} images of the target teach")
         state: dict[str, Any] = {"method": self.method, "first_labels": self.first}
+        groups = groups or [{"params": []}]  # where only statistics change
         super().__init__(options, run, progress, model, loaders, groups, updates, options.warmup_steps, state)
         self.accumulation_steps = options.accumulation_steps
         self.target, self.record, self.source = target, recorder(target), source
@@ -369,19 +370,49 @@ def _teaching(
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
     """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
-    given = [name for name in ("warmup_steps", "teach") if getattr(config, name)]
-    given += ["batch_norm"] * (config.batch_norm == "source") + ["views"] * (config.views == 2)
+    given = ["batch_norm"] * (config.batch_norm == "source") + ["views"] * (config.views == 2)
     if given and not trains:
-        raise UserError(
-            f"`{given[0]}={getattr(config, given[0])}` has no effect with `method={config.method}`, which trains "
-            "nothing; leave it out"
-        )
+        raise without_effect(config, given[0])
     if (not trains or config.batch_norm == "source") and not has_statistics(model):
         name = "batch_norm" if config.batch_norm == "source" else "method"
         raise UserError(
             f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
             "batch-norm that keeps them; leave it out"
         )
+
+
+OF_TRAINING = (
+    "optimizer",
+    "lr",
+    "lr_gamma",
+    "lr_decay",
+    "momentum",
+    "weight_decay",
+    "fused",
+    "step_change",
+    "warmup_steps",
+    "accumulation_steps",
+    "adapted",
+    "dropout",
+    "teach",
+)
+"""Settings that a method reads only if it trains."""
+
+
+def refuse_settings_of_training(config: AdaptConfig) -> None:
+    """Raise an error for a setting of the user's that a method that trains nothing does not read."""
+    defaults = {name: AdaptConfig.model_fields[name].default for name in OF_TRAINING}
+    defaults |= methods.training_defaults(config.method)
+    for name in OF_TRAINING:
+        if getattr(config, name) not in (None, defaults[name]):
+            raise without_effect(config, name)
+
+
+def without_effect(config: AdaptConfig, name: str) -> UserError:
+    return UserError(
+        f"`{name}={getattr(config, name)}` has no effect with `method={config.method}`, which trains nothing; leave it "
+        "out"
+    )
 
 
 class Kept(dict[str, Tensor]):

@@ -222,18 +222,29 @@ def create_optimizer(
     momentum = options.momentum
     shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": options.fused or None}
     try:
-        if options.optimizer != "adamw":
-            return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
-        groups = [
-            {**group, "params": [one for one in group["params"] if (one.ndim < 2) is is_flat], "weight_decay": decay}
-            for group in groups
-            for is_flat, decay in ((False, options.weight_decay), (True, 0.0))
-        ]
-        return AdamW(groups, betas=(momentum, 0.999), **shared)
+        if options.optimizer == "adamw":
+            optimizer: Optimizer = AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
+        else:
+            optimizer = SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
     except RuntimeError as error:
         if not options.fused:
             raise
         raise UserError(f"this device has no fused optimiser ({error}); leave out `fused`") from error
+    # Else the gradient scaler of fp16 leaves a step with infinite gradients to the kernel. The schedule would count
+    # this step, and SGD's kernel would leave the momentum of a first step uninitialised.
+    optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+    return optimizer
+
+
+def _decayed(groups: list[dict[str, Any]], weight_decay: float) -> list[dict[str, Any]]:
+    """The groups, each divided into parameters that decay and parameters of one dimension, which do not."""
+    divided = []
+    for group in groups:
+        decaying = [parameter for parameter in group["params"] if parameter.ndim >= 2]
+        others = [parameter for parameter in group["params"] if parameter.ndim < 2]
+        divided.append({**group, "params": decaying, "weight_decay": weight_decay})
+        divided.append({**group, "params": others, "weight_decay": 0.0})
+    return divided
 
 
 def power_decay(

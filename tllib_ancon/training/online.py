@@ -143,8 +143,8 @@ class Online(nn.Module):
 def online(
     model: nn.Module,
     method: OnlineMethod = "roid",
-    optimizer: Optimizer = "adam",
-    lr: float = 1e-3,
+    optimizer: Optimizer | None = None,
+    lr: float | None = None,
     augment: Callable[[Tensor], Tensor] = mirrored,
     **settings: Any,
 ) -> Online:
@@ -155,7 +155,8 @@ def online(
             copy is adapted
         method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``ancon-auto``. A stream shows each sample once, so that
             ``ancon-auto`` has no votes here: it weights pseudo-labels of two views by class. Default: ``roid``
-        optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``
+        optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``. ``adabn``
+            trains nothing and takes no setting of an optimiser
         lr (float): learning rate. Default: 0.001
         augment: batch -> batch, the second view of ``roid`` and ``ancon-auto``. Default: the mirror image of images
         **settings: of the optimiser, such as ``betas`` or ``momentum``
@@ -163,7 +164,8 @@ def online(
     Returns: a module; calling it with a batch returns the predictions
 
     Raises:
-        UserError: an unknown method or optimiser, a model without normalisation layers, a batch of one sample
+        UserError: an unknown method or optimiser, a setting without effect, a model without normalisation layers, a
+            batch of one sample
 
     Example::
 
@@ -171,7 +173,11 @@ def online(
         >>> for batch in stream:
         ...     logits = adapting(batch)
     """
-    return Online(model, method, optimizer, lr, augment, settings)
+    chosen = {"optimizer": optimizer, "lr": lr, **settings}
+    for name, value in chosen.items():
+        if method == "adabn" and value is not None:
+            raise UserError(f"`{name}={value}` has no effect with `method=adabn`, which trains nothing; leave it out")
+    return Online(model, method, optimizer or "adam", 1e-3 if lr is None else lr, augment, settings)
 
 
 def _class_weighted(logits: Tensor, other: Tensor, mean: Tensor) -> Tensor:

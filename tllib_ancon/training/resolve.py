@@ -186,9 +186,12 @@ def resolve(
         if config.views == 2 and not augments:
             raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
         fill(optimizer="adamw" if network is not None and normalises_by_layer_alone(network) else "sgd")
-        if now["optimizer"] != "sgd":
-            now["step_change"] = None
-        elif config.lr is None:
+        if now["optimizer"] != "sgd" and "step_change" in now:
+            raise UserError(
+                f"`step_change={config.step_change}` fits the learning rate of SGD, and `optimizer={now['optimizer']}` "
+                "trains here; pass `optimizer=sgd`, or leave `step_change` out"
+            )
+        if now["optimizer"] == "sgd" and config.lr is None:
             fill(step_change=by_method.get("step_change"))
         # A network that normalises by statistics of other images diverges at SGD's usual rate.
         rate = 0.001 if (now["optimizer"], config.batch_norm) == ("sgd", "source") else RATES[now["optimizer"]]
