@@ -169,7 +169,7 @@ def test_create(name: str) -> None:
     sizes: dict[str, Any] = {"num_samples": IMAGES, "num_classes": CLASSES, "feature_dim": WIDTH}
     method = methods.create(name, **sizes, total_steps=4)
     everything = torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES)
-    method.initialize(0, *everything)
+    method.begin_epoch(0, *everything)
     assert method(INDICES, LOGITS.clone().requires_grad_(), FEATURES).isfinite()
 
 

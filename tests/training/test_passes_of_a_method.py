@@ -1,11 +1,11 @@
-"""What the training loop hands to ``initialize`` of a method's part: outputs and the positions that they belong to."""
+"""What the training loop hands to ``initialize`` of a method: outputs and the positions that they belong to."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.training.small import adapt, network
 from tllib_ancon import methods
@@ -16,29 +16,24 @@ RECEIVED: list[tuple[Tensor, Tensor, Tensor]] = []
 VISITED: list[Tensor] = []
 
 
-class Remembers(nn.Module):
-    """A regulariser that stores the pass and the batches it is called with."""
+class Remembers(methods.Method):
+    """A method without a loss that stores the pass and the batches it is called with."""
 
-    def __init__(self, refresh: str) -> None:
-        super().__init__()
-        self.refresh = refresh
+    refresh = "sample"
 
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         RECEIVED.append((indices.clone(), features.clone(), logits.clone()))
 
-    def forward(self, visit: methods.Visit) -> Tensor:
+    def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
         VISITED.append(visit.indices)
         return visit.logits.sum() * 0
 
 
 @pytest.fixture(params=["sample", "start"])
-def method(request: pytest.FixtureRequest) -> Iterator[str]:
+def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     registered = dict(methods.REGISTERED)
-
-    @methods.register("remembers")
-    def build(task: methods.Task, options: Any) -> methods.Method:
-        return methods.Method(lambda visit, targets: visit.logits.sum() * 0, regularizer=Remembers(request.param))
-
+    methods.register("remembers")(Remembers)
+    monkeypatch.setattr(Remembers, "refresh", request.param)
     RECEIVED.clear()
     VISITED.clear()
     yield "remembers"
