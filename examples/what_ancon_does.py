@@ -21,7 +21,7 @@ machine = {"workers": 0, "threads": 1, "quiet": True}
 network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
 target = {"target": ("handwritten",), "epochs": 4, "save_predictions": True}
-adapt("runs/source", **digits, **machine, **target, log="runs/ancon")
+adapt("runs/source", method="ancon", **digits, **machine, **target, log="runs/ancon")
 
 # %%
 # Equation 1 of the paper: target = (1 - λ) · one-hot of the pseudo-label + λ · temporal ensemble. The picture shows the

@@ -3,21 +3,25 @@
 import argparse
 import ast
 import importlib
+import json
 import re
 import runpy
 import shlex
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import tllib_ancon
+from tests.domains_on_disk import CLASSES, adapt_arguments, small_arguments
+from tests.layouts import write_list
 from tllib_ancon import adapt, methods
 from tllib_ancon.cli.main import COMMANDS, main, parser_of
 from tllib_ancon.cli.script import second_stage_parser
-from tllib_ancon.config import AdaptConfig
+from tllib_ancon.config import AdaptConfig, PretrainConfig
 from tllib_ancon.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +44,61 @@ def test_every_file_of_a_run_is_on_its_page(tmp_path: Path) -> None:
     page = (DOCS / "run_directory.md").read_text()
     named = {re.sub(r"\d{3}", "NNN", name) for name in files}
     assert {name for name in named if f"`{name}`" not in page} == set()
+
+
+def fields_on_the_page(section: str) -> set[str]:
+    """The names in the first column of a section of the page of a run's files."""
+    page = (DOCS / "run_directory.md").read_text()
+    (text,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    return {name for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+
+
+@pytest.fixture(scope="module")
+def finished_runs(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A source model of each kind, and adaptations that differ in what they record."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = {name: folder / name for name in ("erm", "cdan", "ancon-auto", "nrc+ancon", "taught")}
+    cdan = ["-t", "dark", "--method", "cdan", "-i", "2"]
+    assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(runs["erm"])]) == 0
+    assert main(["pretrain", *small_arguments(domains), *cdan, "--epochs", "1", "--log", str(runs["cdan"])]) == 0
+    for method in ("ancon-auto", "nrc+ancon"):
+        assert main([*adapt_arguments(domains, runs["erm"], runs[method]), "--method", method]) == 0
+    answers = folder / "answers.csv"
+    listed = [line.split() for line in (domains / "image_list" / "dark.txt").read_text().splitlines()]
+    answers.write_text("".join(f"{path},{CLASSES[int(label)]}\n" for path, label in listed))
+    teach = ["--answers", str(answers), "--teach", "0.5"]
+    assert main([*adapt_arguments(domains, runs["erm"], runs["taught"]), *teach]) == 0
+    return runs
+
+
+def test_every_field_of_a_run_is_on_its_page(finished_runs: dict[str, Path]) -> None:
+    written: dict[str, set[str]] = {"metrics.jsonl": set(), "result.json": set(), "config.json": set()}
+    for run in finished_runs.values():
+        for name in ("result.json", "config.json"):
+            written[name] |= set(json.loads((run / name).read_text()))
+        for line in (run / "metrics.jsonl").read_text().splitlines():
+            written["metrics.jsonl"] |= set(json.loads(line))
+    written["config.json"] -= {*settings_of(AdaptConfig), *settings_of(PretrainConfig), *methods.settings()}
+    for name, fields in written.items():
+        assert fields - fields_on_the_page(name) == set(), name
+    rare = {"drift_p"}  # it takes a hold-out of the source of a hundred images
+    assert fields_on_the_page("metrics.jsonl") - rare == written["metrics.jsonl"] - rare
+    assert fields_on_the_page("result.json") == written["result.json"]
+
+
+def test_every_column_of_predictions_is_on_its_page(
+    finished_runs: dict[str, Path], domains: Path, tmp_path: Path
+) -> None:
+    words = ["predict", str(domains / "dark"), "--checkpoint", str(finished_runs["ancon-auto"]), "--quiet"]
+    assert main([*words, "--probabilities", "--out", str(tmp_path / "all.csv")]) == 0
+    assert main([*words, "--out", str(tmp_path / "all.npz")]) == 0
+    header = (tmp_path / "all.csv").read_text().splitlines()[0]
+    assert {re.sub("probability_.*", "probability_NAME", name) for name in header.split(",")} == fields_on_the_page(
+        "predictions.csv"
+    )
+    page = (DOCS / "run_directory.md").read_text()
+    with np.load(tmp_path / "all.npz") as arrays:
+        assert [name for name in arrays if f"`{name}`" not in page] == []
 
 
 def test_every_flag_of_every_command_is_in_the_reference(generate: SimpleNamespace) -> None:
@@ -127,3 +186,24 @@ def test_every_fault_names_a_test_that_exists(row: str) -> None:
     for path, function in names:
         tree = ast.parse((ROOT / path).read_text())
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("start", ["cdan", "mdd"])
+def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start: str, tmp_path: Path, monkeypatch) -> None:
+    """Its two commands, on a small network and few images."""
+    monkeypatch.chdir(tmp_path)
+    for domain in ("dslr", "webcam"):
+        write_list(tmp_path / "data" / "office31", domain, images=24, classes=31)
+    page = (DOCS / "tllib.md").read_text()
+    (block,) = re.findall(r"```sh\n(tllib-ancon pretrain.*?)```", page, re.DOTALL)
+    text = re.sub(r"--(arch-option|pretrained-weights) \S+", "", block.replace("\\\n", "")).replace("cdan", start)
+    small = {"pretrain": ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--iters-per-epoch", "2"]}
+    quick = ["--image-size", "24", "--resize-size", "24", "--epochs", "1", "-b", "4", "-j", "0", "--quiet"]
+    for line in text.splitlines():
+        program, command, *words = shlex.split(line)
+        assert program == "tllib-ancon"
+        assert main([command, *words, *small.get(command, ()), *quick]) == 0
+    config = json.loads((tmp_path / f"runs/{start}-DW" / "config.json").read_text())
+    result = json.loads((tmp_path / f"runs/{start}-DW-ancon" / "result.json").read_text())
+    assert (config["method"], config["source"], config["target"]) == (start, ["D"], ["W"])
+    assert result["selected"]["epoch"] == 1

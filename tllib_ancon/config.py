@@ -67,7 +67,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     optimizer: Literal["sgd", "adamw"] = redefined(OptimizationConfig, "optimizer", "sgd")
     """how the network is trained"""
     lr: float = redefined(OptimizationConfig, "lr", erm=RATES["sgd"], cdan=0.01, mdd=0.004)
-    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with optimizer=adamw"""
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with `optimizer=adamw`"""
     lr_gamma: float = redefined(OptimizationConfig, "lr_gamma", erm=10.0, cdan=1e-3, mdd=2e-4)
     weight_decay: float = redefined(OptimizationConfig, "weight_decay", erm=1e-3, cdan=1e-3, mdd=5e-4)
     hold_out: float = redefined(OptimizationConfig, "hold_out", erm=0.1)
@@ -140,10 +140,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 
     scale: tuple[Fraction, Fraction] = redefined(ImageConfig, "scale", (0.5, 1.0))
     method: Annotated[str, Flag(common=True)] = "ancon-auto"
-    """how to adapt: a method, or a composition such as gce+ancon"""
+    """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package, or elr,
+    ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
     criterion: Criterion = "infomax"
-    """criterion that selects the epoch, without labels; last or none: the last epoch, and no image is held out; last is
-    the default of ancon-auto"""
+    """Criterion that selects the epoch, without labels. last or none: the last epoch, and no image is held out.
+    Default: last with ancon-auto, else infomax."""
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
     Default: by the method, all-but-head for most."""
@@ -162,8 +163,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     save_predictions: bool = False
     """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
-    """Batch-norm statistics while adapting. `target`: of the batch. `source`: of the source model, fixed, at a default
-    `lr` of 0.001. `mixed`: of the batch, after the source's are mixed into scale and shift."""
+    """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, with an `lr` of
+    0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Default: mixed
+    with ancon-auto, else target."""
     batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
     """Mixing weight α of the source's batch-norm statistics, 0 to 1. Default: from class imbalance and agreement
     rate."""

@@ -30,8 +30,9 @@ class DataConfig(Settings):
     """folder of the dataset"""
     data: Annotated[str | None, Flag("-d", common=True)] = None
     """Dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or the layout of ROOT. ImageList:
-    image_list/<domain>.txt. ImageFolder: class folders in ROOT/DOMAIN. Folder: any tree of images. hf:NAME: a Hugging
-    Face dataset. ImageNetC: corruption/severity/<WordNet id>/*. CorruptedImages: the same with other classes."""
+    image_list/<domain>.txt. ImageFolder: class folders in ROOT/DOMAIN. Folder: any tree of images. Arrays: ROOT is a
+    file .npy of features, series or pixels. hf:NAME: a Hugging Face dataset. ImageNetC:
+    corruption/severity/<WordNet id>/*. CorruptedImages: the same with other classes."""
     source: Annotated[tuple[str, ...], Flag("-s")] = ()
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
@@ -79,8 +80,8 @@ class ModelConfig(Settings):
     bottleneck_dim: Annotated[Width | None, Flag(metavar="D")] = None
     """width of the bottleneck; by default the model's"""
     bottleneck_dropout: Annotated[float | None, Flag(metavar="P")] = Field(None, ge=0, lt=1)
-    """probability of dropping a feature after the bottleneck in training, and with `dropout` in adaptation; by default
-    the model's"""
+    """probability of dropping a feature after the bottleneck in training, and in an adaptation with dropout; by
+    default the model's"""
     no_pool: bool | None = None
     """leave out the pooling after the backbone; by default as in the model's run"""
     scratch: bool = False
@@ -95,12 +96,12 @@ class ImageConfig(Settings):
     FLAG = Flag(group="images")
 
     train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] | None = None
-    """Resizing and cropping of training images. `default`: to a square, then a random resized crop. `cen.crop`,
-    `ran.crop`: to a square, then its centre or a random crop. `res.`: to a square. `keep-ratio`: by the shorter side,
-    then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
+    """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
+    cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
+    side, then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
     val_resizing: Literal["default", "res.", "keep-ratio"] | None = None
-    """Resizing and cropping for evaluation. `default`: to a square, then its centre. `res.`: to a square. `keep-ratio`:
-    by the shorter side, then the centre. Default: as in training."""
+    """Resizing and cropping for evaluation. "default" resizes to a square and takes its centre. res.: to a square.
+    keep-ratio: by the shorter side, then the centre. Default: as in training."""
     resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
     """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
     image_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
@@ -148,7 +149,7 @@ class NetworkConfig(Settings):
 
     model: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", group="model", decides=False)] = None
     """Function that returns your network, for the weights of a checkpoint. Its module may lie in the current folder.
-    Default: the network of the run or of `arch`."""
+    Default: the network that the run records, or the architecture's."""
 
 
 class StartConfig(NetworkConfig):
@@ -157,8 +158,8 @@ class StartConfig(NetworkConfig):
     FLAG = Flag(group="model")
 
     checkpoint: Annotated[str | None, Flag(metavar="FILE", common=True)] = None
-    """source model: a checkpoint, or the run directory that holds it; imagenet: the network with its own ImageNet
-    head"""
+    """Source model: a checkpoint, or the run directory that holds it. imagenet: the network with its own ImageNet
+    head. Not needed if `arch` names a model with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
     override: bool = False
     """accept settings of the model and its images that contradict the run that trained it"""
     class_names: File = None
@@ -187,7 +188,7 @@ class OptimizationConfig(Settings):
     sgd"""
     lr: Annotated[float, Flag("--learning-rate", common=True)] = Field(UNREAD, gt=0)
     """Learning rate of new layers; a pre-trained backbone has a tenth of it. Default: 0.01, 0.0002 with
-    optimizer=adamw, 0.001 with batch_norm=source"""
+    `optimizer=adamw`, 0.001 with `batch_norm=source`"""
     lr_gamma: float = Field(10.0, ge=0)
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: float = Field(0.75, ge=0)
@@ -225,7 +226,8 @@ class RunConfig(Settings):
     threads: Annotated[Threads | None, Flag(decides=False)] = None
     """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
     workers: Annotated[Count, Flag("-j", decides=False)] = 2
-    """processes that load images; CDAN, MDD and `teach` read two sets of images at once and start as many for each"""
+    """processes that load images; CDAN, MDD and training on answers read two sets of images at once and start as many
+    for each"""
     print_freq: Annotated[int, Flag("-p", decides=False)] = Field(20, ge=1)
     """steps between two readings of the loss for the progress line"""
     track: Annotated[Literal["tensorboard", "wandb", "mlflow"] | None, Flag(decides=False)] = None
@@ -233,7 +235,7 @@ class RunConfig(Settings):
     quiet: Annotated[bool, Flag(decides=False)] = False
     """show only errors"""
     verbose: Annotated[bool, Flag(decides=False)] = False
-    """show a line of progress every print_freq steps"""
+    """show a line of progress every `print_freq` steps"""
 
     def check(self) -> None:
         super().check()

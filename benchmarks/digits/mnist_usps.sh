@@ -6,8 +6,8 @@
 #   python -m benchmarks.digits.table OUT
 #
 # Settings, from the environment: ARCH (shot_lenet; TLLib's lenet needs tllib), BOTTLENECK_DROPOUT, SEEDS, METHODS, PAIRS,
-# WORKERS, CACHE (a folder), SEARCH (NRC's neighbours: exact or cached), and for a shorter run HOLD_OUT (SHOT's: 0, of
-# source and target), SOURCE_EPOCHS and EPOCHS (SHOT's: 30 and 30). With the same OUT, a source model serves all runs.
+# WORKERS, CACHE (a folder), and for a shorter run HOLD_OUT (SHOT's: 0, of source and target), SOURCE_EPOCHS (SHOT's: 30)
+# and EPOCHS (SHOT's: 30). With the same OUT, a source model serves all runs.
 # SHOT's protocol: its LeNet, a bottleneck of 256 with batch-norm and dropout of 0.5; label smoothing 0.1 at the source,
 # its USPS shifted by up to 4 pixels and turned by up to 10 degrees, its last model; batches of 64, lr 0.01 for every
 # layer, the head frozen, dropout on, no augmentation at the target, all of its training split adapted on, the last

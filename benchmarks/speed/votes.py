@@ -24,7 +24,7 @@ def measure(rounds: int = 400, **_: object) -> list[Row]:
 
 
 def random_votes(store: Votes, count: int, batch: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Batches (indices, classes, weights) as :meth:`Votes.add` takes them."""
+    """Batches (indices, classes, weights) as :meth:`tllib_ancon.self_training.ensemble.Votes.add` takes them."""
     generator, (num_samples, num_classes) = torch.Generator().manual_seed(1), store.counts.shape
     return [
         (

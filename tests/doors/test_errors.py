@@ -13,7 +13,7 @@ REFUSED = json.loads((FILES / "refused.json").read_text())
 @pytest.mark.parametrize("line", REFUSED)
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(line: str, world: World) -> None:
     words = world.words(line)
-    if words[:1] in (["adapt"], ["pretrain"], ["run"]):
+    if words[:1] in (["adapt"], ["pretrain"]):
         words[1:1] = world.images
     before = {path: path.read_bytes() for path in world.folder.rglob("*") if path.is_file()}
     with world.own_folder():

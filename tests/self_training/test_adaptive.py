@@ -58,14 +58,14 @@ def test_against_a_naive_transcription(draws: list[int], beta: float, prior: lis
 
 
 def test_a_class_that_takes_over_loses_its_weight_and_a_rare_one_is_bounded() -> None:
-    adaptive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=0.5)
+    adaptive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=0.5, class_prior="uniform")
     indices = torch.arange(SAMPLES)
     logits = torch.tensor([[5.0, 0.0, 0.0]]).repeat(SAMPLES, 1)
     masses = [float(adaptive(indices, logits).sum(1).mean()) for _ in range(60)]
     assert masses == sorted(masses, reverse=True)
     assert masses[-1] == pytest.approx(1 / CLASSES, rel=1e-3)
     logits[0] = torch.tensor([0.0, 0.0, 9.0])
-    new = AdaptiveSmoothing(SAMPLES, CLASSES, beta=0.5)
+    new = AdaptiveSmoothing(SAMPLES, CLASSES, beta=0.5, class_prior="uniform")
     new.shares.copy_(torch.tensor([1.0, 0.0, 0.0]))
     targets = new(indices, logits)
     assert float(targets[0].sum()) == pytest.approx(3.0)
@@ -86,6 +86,20 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> No
     assert torch.equal(twin(indices, logits, features), method(indices, logits, features))
     with pytest.raises(UserError, match="logits have shape"):
         method.begin_epoch(0, indices, features, torch.randn(SAMPLES, CLASSES + 1))
+
+
+def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method() -> None:
+    """The first call says what the default needs, and what it says leads on."""
+    logits = 3 * torch.randn(SAMPLES, CLASSES, generator=torch.Generator().manual_seed(0))
+    indices, features = torch.arange(SAMPLES), torch.randn(SAMPLES, 2)
+    smoothing, method = AdaptiveSmoothing(SAMPLES, CLASSES), methods.create("ancon-auto", **SIZES)
+    with pytest.raises(UserError, match=r"call initialize\(indices, features, logits\) .* or pass `class_prior`"):
+        smoothing(indices, logits)
+    smoothing.initialize(indices, features, logits)
+    method.begin_epoch(0, indices, features, logits)
+    assert torch.equal(smoothing.prior, method.prior)
+    assert torch.equal(smoothing(indices, logits), method.adaptive(indices, logits))
+    assert AdaptiveSmoothing(SAMPLES, CLASSES, class_prior="uniform")(indices, logits).shape == (SAMPLES, CLASSES)
 
 
 def test_a_prior_from_a_file(tmp_path: Path) -> None:
@@ -140,7 +154,8 @@ def test_the_estimate_lies_between_the_counts_and_equal_classes(counts: list[int
 
 @pytest.mark.parametrize("num_classes", [31, 345, 1000])
 def test_perfect_predictions_keep_nearly_all_of_their_mass_among_many_classes(num_classes: int) -> None:
-    adaptive, generator = AdaptiveSmoothing(5 * num_classes, num_classes), torch.Generator().manual_seed(0)
+    adaptive = AdaptiveSmoothing(5 * num_classes, num_classes, class_prior="uniform")
+    generator = torch.Generator().manual_seed(0)
     order, masses = torch.randperm(5 * num_classes, generator=generator), []
     for indices in order.split(64):
         masses.append(adaptive(indices, 9.0 * torch.eye(num_classes)[indices % num_classes]).sum(1).mean())

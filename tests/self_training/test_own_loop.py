@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from tllib_ancon.self_training import (
 )
 
 WEIGHTINGS = ("relative", "entropy", "max-probability", "quantile", "fixed", "uniform")
-PARTS = [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization]
+UniformSmoothing = partial(AdaptiveSmoothing, class_prior="uniform")
+PARTS = [AnchoredConfidence, UniformSmoothing, EarlyLearningRegularization]
 
 
 def state(module: nn.Module) -> dict[str, Tensor]:
@@ -41,7 +43,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
         *((AnchoredConfidence, {"weighting": weighting}) for weighting in WEIGHTINGS),
         (AnchoredConfidence, {"prediction": "soft"}),
         (AnchoredConfidence, {"convention": "paper"}),
-        *((AdaptiveSmoothing, {}), (EarlyLearningRegularization, {})),
+        *((UniformSmoothing, {}), (EarlyLearningRegularization, {})),
     ],
     ids=str,
 )

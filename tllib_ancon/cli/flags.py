@@ -1,6 +1,7 @@
 """Flags of a command, derived from the classes of settings."""
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tllib_ancon.cli.parser import Parser, flag, switched_off
+from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
 from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, range_of
 
 
@@ -27,6 +28,8 @@ class Flags:
         if self.needed:
             flags = {name: "" if name in self.positional else f"{self._words(name)[0]} " for name in self.needed}
             usage = [f"{word}{self._metavar(name)}" for name, word in flags.items()]
+            if "--checkpoint FILE" in usage:
+                usage[usage.index("--checkpoint FILE")] = "{--checkpoint FILE | -a hf:NAME}"
             parser.usage = f"%(prog)s {' '.join(usage)} [flags]"
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
@@ -61,7 +64,7 @@ class Flags:
         """Words and options of a setting's argument; a switch has two arguments."""
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
         items = get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is tuple else ()
-        text = help_text(setting, name in self.needed).replace("%", "%%")
+        text = spelled(help_text(setting, name in self.needed)).replace("%", "%%")
         words, options = self._words(name), {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
             yield words, {**options, "nargs": "*" if items else "?", "metavar": self._metavar(name)}
@@ -86,7 +89,10 @@ class Flags:
 
 
 def help_text(setting: FieldInfo, needed: bool = False) -> str:
-    notes = [note for note in (range_of(setting), "needed" if needed else _default(setting)) if note]
+    """What a setting sets, its range, and its default unless the description has it; settings in backticks."""
+    is_described = re.search(r"\b[Dd]efault\b|\b[Nn]ot needed\b", str(setting.description)) is not None
+    default = "needed" if needed else _default(setting)
+    notes = [note for note in (range_of(setting), "" if is_described else default) if note]
     return str(setting.description) + (f" ({'; '.join(notes)})" if notes else "")
 
 
@@ -100,7 +106,7 @@ def _default(setting: FieldInfo) -> str:
     elif setting.is_required():
         return "needed"
     if default is None or default == ():
-        return "" if "default" in str(setting.description) else "default: none"
+        return "default: none"
     return f"default: {_shown(default)}"
 
 

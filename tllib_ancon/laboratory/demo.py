@@ -75,7 +75,10 @@ class Demo:
         return runs
 
     def run(self, say: Callable[[str], None]) -> None:
-        """Make every run that is not finished. After a signal (:class:`Interrupted`) the same command continues."""
+        """Make every run that is not finished.
+
+        After a signal (:class:`~tllib_ancon.errors.Interrupted`) the same command continues.
+        """
         say(f"{len(self.runs())} runs on digits that come with the packages, about ten seconds of a core each")
         engine = Local(environments(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
         for run, reason in engine.execute(self.runs(), str(self.out / "data"), self.out, say).items():

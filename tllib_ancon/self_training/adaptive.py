@@ -43,16 +43,16 @@ class AdaptiveSmoothing(SmoothedLabels):
         ỹ_k(x) = t_k(x) ρ_k / π_k,   π ← b π + (1 - b) mean_batch t,   b = max(β, 1 - B / (10 K))
 
     The mass of a target is at most 3. Classes that take over lose their weight, which is what keeps self-training from
-    collapsing. With ρ = 1 / K, the default here, classes are drawn towards equal shares, which does harm where they are
-    far from balanced in truth; the methods ``…ancon-auto`` estimate ρ by default.
+    collapsing. The default estimates ρ from one evaluation pass. With ρ = 1 / K classes are drawn towards equal shares,
+    which reduces accuracy if classes are rare or missing.
 
     In evaluation mode a visit changes nothing. A row with NaN or infinity changes neither votes nor π.
 
     Args:
         num_samples, num_classes (int): N images of the whole target set, K classes
-        class_prior: ``"uniform"``; ``"estimate"``: by :func:`~tllib_ancon.self_training.estimate_class_prior` from the
-            pass that :meth:`initialize` takes before the first visit; or the prior itself, K numbers of at least 0,
-            which are divided by their sum. Default: ``"uniform"``
+        class_prior: ``"estimate"``: by :func:`~tllib_ancon.self_training.estimate_class_prior` from the pass that
+            :meth:`initialize` takes before the first visit; ``"uniform"``; or the prior itself, K numbers of at least
+            0, which are divided by their sum. Default: ``"estimate"``
         prior_shrinkage (float): s of the estimate, in [0, 1]. Default: 0.25
         **ensemble: arguments of :class:`~tllib_ancon.self_training.TemporalEnsemble`; its ``beta``, by default 0.9, is
             β here too
@@ -73,7 +73,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         self,
         num_samples: Size,
         num_classes: Size,
-        class_prior: str | Sequence[float] | Tensor = "uniform",
+        class_prior: str | Sequence[float] | Tensor = "estimate",
         prior_shrinkage: Share = 0.25,
         **ensemble: Any,
     ):
@@ -93,7 +93,7 @@ class AdaptiveSmoothing(SmoothedLabels):
 
     @torch.no_grad()
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Estimate ρ from the logits (M, K) of one evaluation pass."""
+        """Estimate ρ from the logits (M, K) of one evaluation pass; indices and features are not read."""
         check_logits(logits)
         prior = estimate_class_prior(logits, self.prior_shrinkage)
         if prior.shape != self.shares.shape:
@@ -108,7 +108,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         if not self._known_to_be_estimated and self.relative_prior.isnan().any():
             raise UserError(
                 "the class prior has not been estimated yet: call initialize(indices, features, logits) with one "
-                "evaluation pass before the first step"
+                "evaluation pass before the first step, or pass `class_prior`"
             )
         self._known_to_be_estimated = True  # reading the buffer stalls a device: once only
         votes: Tensor = self.ensemble(indices, logits, probabilities)

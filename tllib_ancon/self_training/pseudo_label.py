@@ -56,7 +56,7 @@ class SelfTraining(WithConfidence):
     belief_coefficient: float = option(
         0.001,
         ge=0,
-        help="weight of the divergence, for confidence=belief-matching",
+        help="weight of the divergence, for `confidence=belief-matching`",
         needs=("confidence", "belief-matching"),
     )
 

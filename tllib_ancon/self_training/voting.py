@@ -24,20 +24,20 @@ class WithVotes(WithConfidence):
         0.9,
         ge=0,
         le=1,
-        help="quantile of the batch's confidence, for weighting=quantile",
+        help="quantile of the batch's confidence, for `weighting=quantile`",
         needs=("weighting", "quantile"),
     )
     fixed_threshold: float = option(
-        0.9, ge=0, le=1, help="least confidence of a vote, for weighting=fixed", needs=("weighting", "fixed")
+        0.9, ge=0, le=1, help="least confidence of a vote, for `weighting=fixed`", needs=("weighting", "fixed")
     )
     dropout_passes: int = option(
-        20, ge=1, help="passes through the head, for confidence=mc-dropout", needs=("confidence", "mc-dropout")
+        20, ge=1, help="passes through the head, for `confidence=mc-dropout`", needs=("confidence", "mc-dropout")
     )
     dropout_probability: float = option(
         0.5,
         ge=0,
         lt=1,
-        help="probability of dropping a feature, for confidence=mc-dropout; the paper's are 0.2 and 0.5",
+        help="probability of dropping a feature, for `confidence=mc-dropout`; the paper's are 0.2 and 0.5",
         needs=("confidence", "mc-dropout"),
     )
 

@@ -1,0 +1,68 @@
+"""Help texts: one default for each flag, words that a command line takes, and every method and layout."""
+
+import argparse
+import re
+
+import pytest
+
+from tllib_ancon import methods
+from tllib_ancon.cli.main import COMMANDS, parse, parser_of
+from tllib_ancon.cli.parser import Parser
+from tllib_ancon.cli.script import second_stage_parser
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.data.open import ARRAYS, FOLDER, IMAGE_FOLDER, IMAGE_LIST, LAYERED
+from tllib_ancon.settings import settings_of
+
+PARSERS = {**{name: parser_of(name) for name in COMMANDS}, "script --method": second_stage_parser()}
+
+
+def shown(parser: Parser) -> dict[str, str]:
+    """Help text of each argument that the parser shows, by its longest flag or its name."""
+    actions = [action for action in parser._actions if action.help not in (None, argparse.SUPPRESS)]
+    return {max([*action.option_strings, action.dest], key=len): str(action.help) for action in actions}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_flag_has_one_default(name: str) -> None:
+    texts = shown(PARSERS[name])
+    assert [text for text in texts.values() if len(re.findall(r"\bdefault: |\bby default\b", text, re.I)) > 1] == []
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(name: str) -> None:
+    parser = PARSERS[name]
+    flags = set(parser._option_string_actions)
+    spelled_as_python = {*settings_of(AdaptConfig), *methods.settings()}
+    for flag, text in shown(parser).items():
+        assert "`" not in text, flag
+        assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - flags == set() or flag == "arguments", flag
+        assert {setting for setting in re.findall(r"\b(\w+)=", text) if setting in spelled_as_python} == set(), flag
+
+
+def test_the_help_of_method_lists_every_method() -> None:
+    text = shown(PARSERS["adapt"])["--method"]
+    parts = {part for name in methods.names() for part in name.split("+")}
+    assert [part for part in parts if not re.search(rf"(?<![\w-]){part}(?![\w-])", text)] == []
+
+
+def test_the_help_of_data_lists_every_layout() -> None:
+    text = shown(PARSERS["adapt"])["--data"]
+    assert [layout for layout in (IMAGE_LIST, IMAGE_FOLDER, FOLDER, ARRAYS, *LAYERED) if layout not in text] == []
+
+
+def test_the_defaults_of_the_default_method_are_in_the_help() -> None:
+    default = str(AdaptConfig.model_fields["method"].default)
+    texts = shown(PARSERS["adapt"])
+    for name, value in methods.training_defaults(default).items():
+        text = texts[f"--{name.replace('_', '-')}"]
+        assert re.search(rf"\b{value}\b[^.]*\b{default}\b", text), (name, text)
+
+
+@pytest.mark.parametrize("words", ["adapt photos", "evaluate photos -t .", "predict photos"])
+def test_a_model_with_weights_needs_no_checkpoint_as_the_help_says(words: str) -> None:
+    command, *more = words.split()
+    help_text = " ".join(PARSERS[command].format_help().split())
+    assert "{--checkpoint FILE | -a hf:NAME}" in help_text
+    assert "Not needed if --arch names a model with weights" in help_text
+    args = parse([command, *more, "-a", "hf:NAME"])
+    assert args.command.configured(args).checkpoint is None
