@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Gt, Interval
 from pydantic import Field
 
+from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.errors import UserError
 from tllib_ancon.settings import UNREAD, Flag, Settings
 
@@ -16,6 +17,7 @@ Fraction = Annotated[float, Interval(gt=0, le=1)]
 Count = Annotated[int, Interval(ge=0, le=4096)]
 Threads = Annotated[int, Interval(ge=1, le=4096)]
 Pixels = Annotated[int, Interval(ge=1, le=16_384)]
+Band = Annotated[int, Interval(ge=1, le=65_535)]
 Width = Annotated[int, Interval(ge=1, le=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 File = Annotated[str | None, Flag(metavar="FILE")]
@@ -133,7 +135,21 @@ class ImageConfig(Settings):
     norm_std: Annotated[tuple[Positive, ...] | None, Flag(metavar="X")] = None
     """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
 
+    pixel_range: Annotated[tuple[float, float] | None, Flag(metavar=("MIN", "MAX"))] = None
+    """Values of pixels that become black and white, of images with more than 8 bits a channel. Default: as in the
+    model's run, else from a sample of the images, such as 0 4095 for 12 bits in files of 16."""
+    bands: Annotated[tuple[Band, ...] | None, Flag(metavar="N")] = None
+    """Bands of a TIFF that become red, green and blue, or one for grey, counted from 1. Default: as in the model's run,
+    else the first three."""
+    max_megapixels: Annotated[int, Flag(metavar="MP", decides=False)] = Field(256, ge=1, le=100_000)
+    """Largest image that is decoded, in millions of pixels; it takes 3 MB of memory for each, and for each worker."""
+
     def check(self) -> None:
+        if self.pixel_range is not None and self.pixel_range[0] >= self.pixel_range[1]:
+            least, most = self.pixel_range
+            raise UserError(f"`pixel_range` must be MIN and MAX with MIN < MAX, got {least:g} {most:g}")
+        if self.bands is not None and len(self.bands) not in (1, 3):
+            raise UserError(f"`bands` needs 3 numbers, or 1 for grey, got {len(self.bands)}")
         for name in ("scale", "ratio"):
             least, most = getattr(self, name) or (0, 1)
             if least > most:
@@ -142,6 +158,11 @@ class ImageConfig(Settings):
             count = len(getattr(self, name) or "rgb")
             if count not in (1, 3):
                 raise UserError(f"`{name}` needs 3 values, or 1 for grey, got {count}")
+
+    @property
+    def decoding(self) -> Decoding:
+        """How image files become bytes."""
+        return Decoding(self.pixel_range, self.bands, self.max_megapixels)
 
 
 class NetworkConfig(Settings):

@@ -89,12 +89,12 @@ def test_the_pass_that_scores_all_images_is_the_one_that_shot_labels_them_by() -
 
 
 def test_images_are_read_once_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    from tllib_ancon.data import images
+    from tllib_ancon.data.images import Files
 
     write_domain(tmp_path, "dark", 12, seed=0)
-    read: list[str] = []
-    load = images.load_image
-    monkeypatch.setattr(images, "load_image", lambda path: (read.append(path), load(path))[1])
+    read: list[int] = []
+    decode = Files.image
+    monkeypatch.setattr(Files, "image", lambda files, position: (read.append(position), decode(files, position))[1])
     call: dict[str, Any] = {"model": resnet(), "images": str(tmp_path / "dark"), "epochs": 2, "workers": 0}
     call |= {"image_size": 32, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "batch_size": 4}
     tllib_ancon.adapt(**call)

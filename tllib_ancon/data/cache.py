@@ -67,6 +67,9 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
     for resizing in set(resizings):
         digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
         positions = np.unique(domain.positions)
+        decoding = domain.images.decoding
+        if decoding.pixel_range or decoding.bands:
+            digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
         for state in domain.images.states(positions):
             digest.update(state + b"\n")
         stores[resizing] = file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
+from tllib_ancon.data.pixels import Decoding, PixelValues
 from tllib_ancon.errors import UserError
 
 PURITY = 0.9
@@ -90,6 +91,23 @@ class Domain:
             if self.holds_tensors:
                 raise
             raise UserError(f"{error}; `skip_corrupt=True` leaves such images out") from error
+
+    def decoded_by(self, decoding: Decoding | None) -> Domain:
+        """The same images, whose files become bytes in this way; what it leaves open stays as it is."""
+        if decoding is None:
+            return self
+        before = self.images.decoding
+        merged = replace(
+            decoding,
+            pixel_range=decoding.pixel_range or before.pixel_range,
+            bands=decoding.bands or before.bands,
+        )
+        return replace(self, images=self.images.decoded_by(merged))
+
+    def pixel_values(self) -> PixelValues:
+        """What a sample of the images holds: depth, smallest and largest value, bands. ``pixel_range`` of it are the
+        values that become black and white."""
+        return self.images.pixel_values(self.positions)
 
     def subset(self, indices: ArrayLike) -> Domain:
         """The images at these places, in this order."""

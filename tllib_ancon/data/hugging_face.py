@@ -2,18 +2,18 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
-from tllib_ancon.data.images import IMAGE_NAMES, Images, decode, load_image
+from tllib_ancon.data.images import IMAGE_NAMES, Encoded, open_file
 from tllib_ancon.errors import UserError, one_line, reading, unknown_name
 
 HUGGING_FACE = "hf:"
@@ -21,8 +21,8 @@ HUGGING_FACE = "hf:"
 LABEL_NAMES = ("label", "labels")
 
 
-class Column(Images):
-    """One column of images of a Hugging Face dataset. :func:`decode` has the rules that files have, too."""
+class Column(Encoded):
+    """One column of images of a Hugging Face dataset. It follows the rules of files."""
 
     def __init__(self, dataset: Any, column: str, name: str):
         from datasets import Image as ImageFeature
@@ -35,14 +35,17 @@ class Column(Images):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def image(self, position: int) -> Image.Image:
+    @contextmanager
+    def opened(self, position: int) -> Iterator[tuple[BinaryIO, str]]:
         where = f"{self.name}, image {position}"
         entry = self.dataset[position][self.column]
         if not isinstance(entry, dict):
             raise UserError(f"{where}: {entry!r:.80} is no image; expected one")
         if entry.get("bytes") is not None:
-            return decode(io.BytesIO(entry["bytes"]), where)
-        return load_image(str(entry.get("path")))
+            yield io.BytesIO(entry["bytes"]), where
+            return
+        with open_file(str(entry.get("path"))) as opened:
+            yield opened
 
     def content(self) -> bytes:
         return f"{self.fingerprint} {self.column}".encode()

@@ -1,12 +1,15 @@
 """Where images come from, decoded to RGB: files, the items of a dataset, a column of Hugging Face."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
+from functools import cached_property
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,16 +18,26 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from tllib_ancon.data.pixels import (
+    FORMATS,
+    MOST_SAMPLED,
+    Decoding,
+    PixelRange,
+    PixelValues,
+    Samples,
+    read_samples,
+    samples_of,
+)
 from tllib_ancon.errors import UserError, one_line, reading
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
-"""What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
-
 IMAGE_NAMES = ("image", "img")
 """Keys of a dataset's items that hold an image; the first that is there is taken."""
+
+DEEP_KINDS = ("uint16", "int16", "int32", "uint32")
+"""Types of arrays that hold images of more than 8 bits."""
 
 
 def jpeg(image: Image.Image) -> bytes:
@@ -40,33 +53,28 @@ def jpeg(image: Image.Image) -> bytes:
 
 
 def load_image(path: str) -> Image.Image:
-    with reading(f"image {path}", "an image"), open(path, "rb") as file:
-        return decode(file, f"image {path}")
+    """Decode one file. The range of deep pixels is decided by this file alone."""
+    return Files([path], "").image(0)
 
 
-def decode(file: BinaryIO, name: str) -> Image.Image:
-    """Decode one image as RGB; of an animated one the first frame. EXIF orientation is not applied."""
+@contextmanager
+def open_file(path: str) -> Iterator[tuple[BinaryIO, str]]:
+    """The file and its name in messages."""
+    name = f"image {path}"
+    with reading(name, "an image"), open(path, "rb") as file:
+        yield file, name
+
+
+@contextmanager
+def naming(image: str) -> Iterator[None]:
+    """Turn any error of a decoder into one line that names the image."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return to_rgb(Image.open(file, formats=FORMATS))
+        yield
     except UnidentifiedImageError:
-        raise UserError(f"{name}: cannot be decoded (it is no {', '.join(FORMATS)})") from None
+        raise UserError(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)})") from None
     except Exception as error:  # Pillow's decoders raise many types
-        raise UserError(f"{name}: cannot be decoded ({one_line(error)})") from error
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Three channels of 8 bits; integers are scaled from 16 bits, floats from [0, 1], floats in [0, 255] stay."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        values = np.asarray(image)
-        least, most = values.min(), values.max()
-        limit = 255 if image.mode == "F" else 65_535
-        if not (least >= 0 and most <= limit):
-            raise ValueError(f"it holds values from {least:g} to {most:g}; save it with 8 bits a channel")
-        scale = 1 / 257 if limit > 255 else 255 if most <= 1 else 1
-        image = Image.fromarray((values * scale).astype(np.uint8))
-    return image.convert("RGB")
+        reason = str(error) if isinstance(error, UserError) else one_line(error)
+        raise UserError(f"{image}: cannot be decoded ({reason})") from error
 
 
 class Images(ABC):
@@ -75,6 +83,7 @@ class Images(ABC):
     side: int | None = None  # in pixels, of images in memory, if the first is a square
     holds_tensors = False  # whether they are float tensors that a model takes as they are
     kept: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if kept
+    decoding = Decoding()  # how files become bytes
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -86,6 +95,42 @@ class Images(ABC):
     def read(self, position: int) -> Image.Image | Tensor:
         """One image as its source holds it."""
         return self.image(position)
+
+    def samples(self, position: int) -> Samples | None:
+        """The samples of one image before they are bytes; None where the source holds no files."""
+        return None
+
+    def pixel_values(self, positions: Positions | None = None) -> PixelValues:
+        """What at most 64 images spread over these positions hold; unreadable ones are left out."""
+        among = np.arange(len(self)) if positions is None else positions
+        chosen = among[np.unique(np.linspace(0, len(among) - 1, MOST_SAMPLED).astype(int))]
+        return PixelValues.of(self._readable(chosen))
+
+    def _readable(self, positions: Positions) -> Iterator[Samples]:
+        for position in positions.tolist():
+            with suppress(UserError):
+                samples = self.samples(position)
+                if samples is None:
+                    return
+                yield samples
+
+    @cached_property
+    def decided_range(self) -> PixelRange | None:
+        """The range of values of this data set: the setting, else by its images."""
+        return self.decoding.pixel_range or self.pixel_values().pixel_range
+
+    def decoded_by(self, decoding: Decoding) -> Images:
+        """The same images, decoded in this way."""
+        if decoding == self.decoding:
+            return self
+        images = copy(self)
+        images.decoding = decoding
+        for decoded in ("decided_range", "kept"):
+            vars(images).pop(decoded, None)
+        return images
+
+    def to_rgb(self, samples: Samples) -> Image.Image:
+        return samples.to_rgb(None if samples.values is None else self.decided_range)
 
     def content(self) -> bytes:
         """What tells them from others that have the same names: checksums of at most eight whose second reading is
@@ -103,7 +148,23 @@ class Images(ABC):
         yield from self.names(positions)
 
 
-class Files(Images):
+class Encoded(Images):
+    """Images in files or in bytes, which :func:`~tllib_ancon.data.pixels.read_samples` decodes."""
+
+    @abstractmethod
+    def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
+        """The bytes of one image, and its name in messages."""
+
+    def image(self, position: int) -> Image.Image:
+        with self.opened(position) as (file, name), naming(name):
+            return self.to_rgb(read_samples(file, self.decoding))
+
+    def samples(self, position: int) -> Samples:
+        with self.opened(position) as (file, name), naming(name):
+            return read_samples(file, self.decoding)
+
+
+class Files(Encoded):
     """Image files below a common root. Their names are one array of bytes, which worker processes share."""
 
     def __init__(self, paths: Sequence[str], root: str):
@@ -116,8 +177,8 @@ class Files(Images):
     def path(self, position: int) -> str:
         return os.path.join(self.root, os.fsdecode(self.stored[position]))
 
-    def image(self, position: int) -> Image.Image:
-        return load_image(self.path(position))
+    def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
+        return open_file(self.path(position))
 
     def content(self) -> bytes:
         """Nothing: the names of files are enough."""
@@ -149,6 +210,7 @@ class Items(Images):
         if not len(dataset):
             raise UserError(f"{name}: the dataset is empty; give one with images")
         self.dataset, self.name = dataset, name
+        self.is_deep = self._deep(0) is not None
         first = self.read(0)
         self.shape = tuple(getattr(first, "shape", ()))  # of a tensor; images have none
         self.side = first.width if isinstance(first, Image.Image) and first.width == first.height else None
@@ -173,37 +235,88 @@ class Items(Images):
 
     def read(self, position: int) -> Image.Image | Tensor:
         where = f"{self.name}, item {position}"
+        return _as_image(self._item(position), where, self.to_rgb)
+
+    def samples(self, position: int) -> Samples | None:
+        return self._deep(position) if self.is_deep else None
+
+    def _deep(self, position: int) -> Samples | None:
+        """The samples of an item with more than 8 bits; None for every other item."""
+        value = image_in(self._item(position))
+        samples = samples_of(value) if isinstance(value, Image.Image) else deep_array(value)
+        return samples if samples is not None and samples.values is not None else None
+
+    def _item(self, position: int) -> Any:
         try:
-            return _as_image(self.dataset[position], where)
+            return self.dataset[position]
         except UserError:
             raise
         except Exception as error:  # it is the user's code
+            where = f"{self.name}, item {position}"
             raise UserError(f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})") from error
 
 
-def _as_image(item: Any, where: str) -> Image.Image | Tensor:
+def image_in(item: Any) -> Any:
+    """What an item of a dataset holds as its image."""
     if isinstance(item, Mapping):
         item = [*(item[name] for name in IMAGE_NAMES if name in item), *item.values()]
-    value: Any = next(iter(item), None) if isinstance(item, tuple | list) else item
-    if isinstance(value, Image.Image):
-        return to_rgb(value)
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f":
-        value = torch.from_numpy(value)
-    if isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.numel():
-        if not value.isfinite().all():
-            raise UserError(f"{where}: it has NaN or infinity; remove it or fill it in")
-        return value.detach().cpu()
-    pixels = value
-    if isinstance(value, Tensor) and value.ndim == 3 and value.numel():
-        pixels = value.movedim(0, -1).cpu().numpy()
-    if isinstance(pixels, np.ndarray) and pixels.size:
-        pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
-        if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
-            pixels = np.rint(pixels * 255).astype(np.uint8)
-        if pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (3,)):
-            return Image.fromarray(pixels).convert("RGB")
+    return next(iter(item), None) if isinstance(item, tuple | list) else item
+
+
+def deep_array(value: Any) -> Samples | None:
+    """The samples of an array (H, W), (H, W, 1) or (H, W, 3), or of a tensor (C, H, W), of 16 bits or 32; None for
+    everything else."""
+    kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if kind not in DEEP_KINDS:
+        return None
+    pixels = value.movedim(0, -1).cpu().numpy() if isinstance(value, Tensor) and value.ndim == 3 else np.asarray(value)
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    is_image = pixels.size and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
+    return Samples(values=pixels) if is_image else None
+
+
+def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -> Image.Image | Tensor:
+    value = image_in(item)
+    samples = samples_of(value) if isinstance(value, Image.Image) else deep_array(value)
+    if samples is not None:
+        try:
+            return to_rgb(samples)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        except Exception as error:  # Pillow's
+            raise UserError(f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})") from error
+    features = _as_features(value, where)
+    if features is not None:
+        return features
+    image = _of_bytes(value)
+    if image is not None:
+        return image
     described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}" if hasattr(value, "shape") else repr(value)
     raise UserError(
         f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
         "0 to 1, a (C, H, W) tensor, a float tensor, or a tuple or dict that holds one"
     )
+
+
+def _as_features(value: Any, where: str) -> Tensor | None:
+    """A float tensor, or a vector of floats, which a model takes as it is; None for everything else."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f":
+        return _as_features(torch.from_numpy(value), where)
+    if not (isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.numel()):
+        return None
+    if not value.isfinite().all():
+        raise UserError(f"{where}: it has NaN or infinity; remove it or fill it in")
+    return value.detach().cpu()
+
+
+def _of_bytes(value: Any) -> Image.Image | None:
+    """The image of an array of bytes, or of numbers from 0 to 1; None for everything else."""
+    is_tensor = isinstance(value, Tensor) and value.ndim == 3
+    pixels = value.movedim(0, -1).cpu().numpy() if is_tensor else value
+    if not isinstance(pixels, np.ndarray) or not pixels.size:
+        return None
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
+        pixels = np.rint(pixels * 255).astype(np.uint8)
+    is_image = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
+    return Image.fromarray(pixels).convert("RGB") if is_image else None

@@ -26,9 +26,13 @@ from tllib_ancon.data.hugging_face import HUGGING_FACE, of_hugging_face, open_sp
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB, known_domains, open_lists, open_toolkit_lists
 from tllib_ancon.data.loading import WorkerPool
+from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.tensors import ARRAYS, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.errors import UserError, reading, unknown_name
+
+ANY_RANGE = (0.0, 1.0)
+"""A range by which every finite value can be decoded."""
 
 NAMES = (IMAGE_LIST, IMAGE_FOLDER, FOLDER, ARRAYS, *LAYERED, *TLLIB, f"{HUGGING_FACE}NAME_OR_PATH")
 
@@ -48,6 +52,7 @@ def open_domain(
     allow_download: bool = False,
     skip_corrupt: bool = False,
     workers: int = 0,
+    decoding: Decoding | None = None,
 ) -> Domain:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
@@ -82,6 +87,7 @@ def open_domain(
         if dataset not in openers:
             raise unknown_name("dataset", dataset, NAMES)
         domain = openers[dataset]()
+    domain = domain.decoded_by(decoding)
     return without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
 
 
@@ -94,6 +100,7 @@ def as_domain(
     skip_corrupt: bool = False,
     workers: int = 0,
     allow_outside: bool = False,
+    decoding: Decoding | None = None,
 ) -> Domain:
     """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`. A folder may have
     class folders.
@@ -115,7 +122,7 @@ def as_domain(
                 "class; `labels=False` reads all of them without labels"
             )
         opener = open_class_folders if below else open_any
-        domain = opener(tree, [ROOT], classes)
+        domain = opener(tree, [ROOT], classes).decoded_by(decoding)
         domain = without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
     elif isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):
         domain = require_files(Domain.of_files(name or "given", list(map(os.fspath, images)), list(classes or ())))
@@ -124,7 +131,7 @@ def as_domain(
     else:
         kind = name or type(images).__name__
         domain = Domain(kind, rows_of(images, kind) or Items(images, kind), list(classes or ()))
-    domain = replace(domain, name=name or domain.name)
+    domain = replace(domain, name=name or domain.name).decoded_by(decoding)
     if labels is None or isinstance(labels, bool):
         return domain.without_labels() if labels is False else domain
     given = np.asarray(labels)
@@ -185,7 +192,8 @@ def require_files(domain: Domain) -> Domain:
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """The domain without unreadable images, which ``workers`` processes find; ``skipped`` holds the reasons."""
     pool, batches = WorkerPool(workers), BatchSampler(range(len(domain)), 16, drop_last=False)
-    reasons = [reason for (part,) in pool.batches(pool.add(_Reasons(domain)), batches) for reason in part]
+    of_any_range = domain.decoded_by(replace(domain.images.decoding, pixel_range=ANY_RANGE))
+    reasons = [reason for (part,) in pool.batches(pool.add(_Reasons(of_any_range)), batches) for reason in part]
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
         raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.images import Images, Positions
+from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
 from tllib_ancon.errors import UserError, reading
 
 ARRAYS = "Arrays"
@@ -109,6 +109,8 @@ def rows_of(data: Any, name: str) -> Images | None:
     name, kind = getattr(data, "filename", None) or name, str(data.dtype).removeprefix("torch.")
     if data.ndim == 0:
         raise UserError(f"{name}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
+    if kind in DEEP_KINDS and (data.ndim == 4 or (data.ndim == 3 and kind == "uint16")):
+        return None  # images of more than 8 bits
     if kind.startswith(("int", "uint", "bool")) and (kind != "uint8" or data.ndim < 3):
         raise UserError(f"{name}: features are integers ({kind}); convert them to float32")
     first = np.asarray(data[0]) if len(data) and isinstance(data, np.ndarray) else np.empty(0)

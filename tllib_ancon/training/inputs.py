@@ -39,7 +39,7 @@ def images_of(
 ) -> Domain:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
     if images is not None:
-        opened = as_domain(images, labels=labels, classes=classes)
+        opened = as_domain(images, labels=labels, classes=classes, decoding=config.decoding)
     elif labels is not None and labels is not False:
         raise UserError("`labels` belong to `images`; pass both, or neither")
     elif isinstance(config, AdaptConfig) or config.data is not None or config.target:
@@ -48,7 +48,7 @@ def images_of(
     else:
         root = Path(str(config.root))
         if not root.is_file() or root.name.lower().endswith(SUFFIXES):
-            opened = as_domain(root, labels=False)
+            opened = as_domain(root, labels=False, decoding=config.decoding)
         elif root.suffix.lower() not in LIST_SUFFIXES:
             raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
         else:
@@ -68,6 +68,7 @@ def open_images(
     if config.data is None and codes:
         raise missing_dataset(config.root)
     how: dict[str, Any] = {"classes": classes, "skip_corrupt": config.skip_corrupt, "workers": config.workers}
+    how["decoding"] = config.decoding
     if config.data is None:
         opened = as_domain(config.root, **how, allow_outside=config.allow_outside_root)
     else:
@@ -107,6 +108,7 @@ def prepared(
 ) -> tuple[Domain, Transforms]:
     """The images, cached, and their transforms."""
     transforms = transforms_of(config, network, images, given)
+    images = images.decoded_by(config.decoding)
     both = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     if config.cache is not None:

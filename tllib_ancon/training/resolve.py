@@ -15,6 +15,7 @@ from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import default_resizing
+from tllib_ancon.data.pixels import chosen_range
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import normalises_by_layer_alone, preprocessing_of
@@ -50,7 +51,7 @@ OF_THE_NETWORK = ("image_size", "resize_size", "crop_fraction")
 INHERITED = (*ASSUMED, "norm_mean", "norm_std", "val_resizing")
 """Settings that a later stage takes from the run that trained the model, and must not contradict."""
 
-FOLLOWED = ("train_resizing", "no_hflip")
+FOLLOWED = ("train_resizing", "no_hflip", "bands")
 """Settings that a later stage takes from that run and may change."""
 
 OF_IMAGES = (
@@ -176,6 +177,12 @@ def resolve(
             learned = "shifted by up to 4 pixels" if small else "cropped at random"
             shown = f"resized to {now['image_size']} × {now['image_size']} pixels, in training {learned}"
             show(f"the preprocessing of this network is unknown; images are {shown}")
+        values = images.pixel_values()
+        of_the_run = images.images.decoding.pixel_range or start.recorded.get("pixel_range")
+        pixel_range, notes = chosen_range(values, config.pixel_range, of_the_run)
+        fill(pixel_range=pixel_range)
+        for line in [*notes, *values.lines(pixel_range, now.get("bands"))]:
+            show(line)
         augments = prepared is not None and not fixed and second_view(prepared) is not None
     if isinstance(config, PredictConfig):
         if config.views == 2 and now.get("no_hflip"):

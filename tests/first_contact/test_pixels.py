@@ -1,0 +1,214 @@
+"""Images of more than 8 bits, of more than three bands, and very large ones, as people have them in folders."""
+
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+import tllib_ancon
+from tllib_ancon.data.open import as_domain
+from tllib_ancon.errors import UserError
+
+Pixels = NDArray[Any]
+HOW: dict[str, Any] = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8}
+MEANS = (0.1, 0.4, 0.9)
+"""Brightness of three grey images, of black 0 and white 1."""
+
+
+class Brightness(nn.Module):
+    """Two logits whose probability tells the mean of the first channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, 2)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.tensor([[0.0], [1.0]]))
+            self.head.bias.zero_()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(images[:, :1].mean((2, 3)))
+
+
+def brightness(images: Any, model: Any = None, **settings: Any) -> list[float]:
+    model = Brightness() if model is None else model
+    probabilities = tllib_ancon.predict(model, images, **HOW, **settings).probabilities
+    return np.log(probabilities[:, 1] / probabilities[:, 0]).tolist()
+
+
+def write_png16(path: Path, pixels: Pixels) -> None:
+    """A PNG of 16 bits a channel, which Pillow does not write in colour."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    chunks = []
+    for kind, body in parts:
+        chunks += [struct.pack(">I", len(body)), kind, body, struct.pack(">I", zlib.crc32(kind + body))]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+
+def write_tiff(path: Path, pixels: Pixels) -> None:
+    pytest.importorskip("tifffile").imwrite(
+        path, pixels, photometric="rgb" if pixels.shape[-1] == 3 else "minisblack", planarconfig="contig"
+    )
+
+
+def write_grey(path: Path, pixels: Pixels) -> None:
+    Image.fromarray(pixels).save(path)
+
+
+def flat(value: float, dtype: str, *channels: int) -> Pixels:
+    return np.full((8, 8, *channels), value, dtype)
+
+
+def folder_of(root: Path, ending: str, write: Callable[[Path, Pixels], None], images: list[Pixels]) -> Path:
+    for number, pixels in enumerate(images):
+        write(root / f"{number}{ending}", pixels)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("ending", "write", "dtype", "channels", "white"),
+    [
+        (".png", write_grey, "uint16", (), 4095),
+        (".png", write_grey, "uint16", (), 255),
+        (".png", write_grey, "uint16", (), 1023),
+        (".tif", write_grey, "int32", (), 255),
+        (".tif", write_grey, "uint16", (), 16_383),
+        (".tif", write_grey, "float32", (), 255),
+        (".tif", write_grey, "float32", (), 1),
+        (".tif", write_grey, "float32", (), 4095),
+        (".png", write_png16, "uint16", (3,), 4095),
+        (".png", write_png16, "uint16", (4,), 65_535),
+        (".tif", write_tiff, "uint16", (3,), 4095),
+        (".tif", write_tiff, "uint16", (4,), 4095),
+        (".tif", write_tiff, "uint16", (5,), 4095),
+        (".tif", write_tiff, "float32", (13,), 1),
+    ],
+)
+def test_the_range_belongs_to_the_data_set_and_is_stated(
+    tmp_path: Path, capfd: Any, ending: str, write: Any, dtype: str, channels: tuple[int, ...], white: float
+) -> None:
+    folder = folder_of(tmp_path, ending, write, [flat(mean * white, dtype, *channels) for mean in (*MEANS, 0.98)])
+    assert brightness(folder, quiet=False)[:3] == pytest.approx(MEANS, abs=0.01)
+    told = capfd.readouterr().err
+    assert f"0 becomes black and {white} white; `pixel_range` changes it" in told
+    assert ("bands, of which 1, 2, 3 are used" in told) is (
+        channels in [(5,), (13,)] or (channels == (4,) and ending == ".tif")
+    )
+    alone = brightness(folder / f"0{ending}", pixel_range=(0, white))
+    assert alone == pytest.approx(MEANS[:1], abs=0.01)
+
+
+def test_a_setting_gives_the_range_and_what_lies_outside_is_clipped(tmp_path: Path) -> None:
+    scan = [flat(value, "int32") for value in (-2000, -1000, 500, 3000)]
+    folder = folder_of(tmp_path, ".tif", write_grey, scan)
+    with pytest.raises(UserError, match=r"pixel values range from -2000 to 3000, .*as `pixel_range`"):
+        brightness(folder)
+    assert brightness(folder, pixel_range=(-1000, 1000)) == pytest.approx([0, 0, 0.75, 1], abs=0.01)
+    with pytest.raises(UserError, match="MIN < MAX, got 5 5"):
+        brightness(folder, pixel_range=(5, 5))
+
+
+def test_eight_bits_are_not_spoken_of(tmp_path: Path, capfd: Any) -> None:
+    folder = folder_of(tmp_path, ".png", write_grey, [flat(51, "uint8"), flat(51, "uint8", 4)])
+    assert brightness(folder, quiet=False) == pytest.approx([0.2, 0.2], abs=1e-3)
+    assert "becomes black" not in capfd.readouterr().err
+    with pytest.raises(UserError, match="`pixel_range` has no effect on images with 8 bits"):
+        brightness(folder, pixel_range=(0, 100))
+
+
+def test_arrays_and_images_in_memory_have_one_range_too() -> None:
+    deep = [flat(mean * 4095, "uint16") for mean in (*MEANS, 0.98)]
+    tensors = torch.stack([torch.from_numpy(pixels)[None].expand(3, -1, -1) for pixels in deep])
+    for images in (np.stack(deep), np.stack(deep)[..., None], tensors, [Image.fromarray(pixels) for pixels in deep]):
+        assert brightness(images)[:3] == pytest.approx(MEANS, abs=0.01)
+
+
+def test_a_run_records_the_range_and_later_stages_take_it(tmp_path: Path, capfd: Any) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    folder_of(folder, ".png", write_grey, [flat(mean * 4095, "uint16") for mean in np.linspace(0.02, 0.98, 20)])
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    call: dict[str, Any] = {"log": tmp_path / "run", "method": "ancon", "epochs": 1, **HOW}
+    result = tllib_ancon.adapt(net, folder, quiet=True, **call)
+    assert json.loads((tmp_path / "run/config.json").read_text())["pixel_range"] == [0, 4095]
+    for number in ("3", "15"):  # resumed, with fewer images that are bright
+        (folder / f"{number}.png").rename(tmp_path / f"{number}.png")
+    dark = folder_of(tmp_path, ".png", write_grey, [flat(200, "uint16")]) / "0.png"
+    there = tllib_ancon.predict(net, dark, checkpoint=str(tmp_path / "run")).probabilities
+    here = tllib_ancon.predict(result.model, dark, pixel_range=result.config.pixel_range, **HOW).probabilities
+    assert there == pytest.approx(here, abs=1e-6)
+    alone = tllib_ancon.predict(result.model, dark, **HOW).probabilities
+    assert np.abs(alone - here).max() > 1e-3
+
+
+def test_images_on_another_scale_than_the_run_are_told(tmp_path: Path, capfd: Any) -> None:
+    from tllib_ancon.data.pixels import PixelValues, chosen_range
+
+    values = PixelValues(images=4, deep=4, least=0, most=60_000)
+    assert chosen_range(values, None, None) == ((0, 65_535), [])
+    pixel_range, lines = chosen_range(values, None, (0, 4095))
+    assert (pixel_range, len(lines)) == ((0, 65_535), 1)
+    assert chosen_range(PixelValues(4, 4, True, 0, 1.01), None, (0, 1))[0] == (0, 1)
+
+
+def test_bands_are_chosen_by_a_setting(tmp_path: Path) -> None:
+    bands = [flat(0, "uint8", 5) for _ in range(2)]
+    for image, mean in zip(bands, (0.2, 0.6), strict=True):
+        image[..., 3] = 255 * mean
+    folder = folder_of(tmp_path, ".tif", write_tiff, bands)
+    assert brightness(folder, bands=(4, 3, 2)) == pytest.approx([0.2, 0.6], abs=0.01)
+    assert brightness(folder, bands=(4,)) == pytest.approx([0.2, 0.6], abs=0.01)
+    assert brightness(folder) == pytest.approx([0, 0], abs=0.01)
+    with pytest.raises(UserError, match="`bands` names band 6, and this TIFF has 5 bands"):
+        brightness(folder, bands=(6,))
+
+
+def test_without_the_reader_of_tiffs_a_line_names_bands_and_what_to_install(tmp_path: Path, monkeypatch: Any) -> None:
+    folder_of(tmp_path, ".tif", write_tiff, [flat(1, "uint16", 13)])
+    monkeypatch.setattr("tllib_ancon.data.pixels.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"0\.tif: .*TIFF of 13 bands of 16 bits, .*pip install 'tllib-ancon\[tiff\]'"):
+        as_domain(tmp_path).image(0)
+
+
+def test_a_phone_of_108_megapixels_is_read_and_a_bomb_is_not(tmp_path: Path) -> None:
+    Image.new("L", (12_000, 9000), 51).save(tmp_path / "a.png")
+    assert brightness(tmp_path / "a.png", workers=0) == pytest.approx([0.2], abs=1e-3)
+    Image.new("1", (16_384, 12_288)).save(tmp_path / "a.png")  # 201 megapixels, beyond what Pillow opens
+    with pytest.raises(UserError, match="201 megapixels, above the limit of 150; shrink the image, or raise"):
+        brightness(tmp_path / "a.png", workers=0, max_megapixels=150)
+    assert as_domain(tmp_path / "a.png").image(0).size == (16_384, 12_288)
+
+
+def test_the_command_line_has_the_flags(tmp_path: Path, capfd: Any) -> None:
+    folder = folder_of(tmp_path, ".tif", write_grey, [flat(value, "int32") for value in (-1000, 3000)])
+    (tmp_path / "network.py").write_text(
+        "from torch import nn\nf = lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))\n"
+    )
+    flags = ["--norm-mean", "0", "0", "0", "--norm-std", "1", "1", "1", "--image-size", "8"]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    call = f"{sys.executable} -m tllib_ancon predict {folder} --checkpoint net.pth --model network:f".split()
+
+    def run(*more: str) -> Any:
+        return subprocess.run([*call, *flags, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    refused = run()
+    assert refused.returncode == 2
+    assert "as --pixel-range" in refused.stderr
+    accepted = run("--pixel-range", "-1000", "3000")
+    assert accepted.returncode == 0, accepted.stderr
+    assert "-1000 becomes black and 3000 white; " in accepted.stderr
