@@ -18,6 +18,7 @@ from tests.end_to_end.killable import differences, weights
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
+from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.devices import make_reproducible
 
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")
@@ -242,12 +243,17 @@ def test_the_seed_reaches_every_generator() -> None:
     assert not set(draw(5)) & set(draw(6))
 
 
-def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path) -> None:
-    try:
-        for method in TESTED:
-            assert main(adapt(method, "--deterministic", "--epochs", "1", "--method", method)) == 0
-        assert torch.are_deterministic_algorithms_enabled()
-        assert json.loads((tmp_path / method / "config.json").read_text())["deterministic"] is True
-    finally:
-        make_reproducible(0)
+def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path, monkeypatch) -> None:
+    modes: set[bool] = set()
+    step = Adaptation._step
+
+    def observed(self: Adaptation, *args: Any) -> Any:
+        modes.add(torch.are_deterministic_algorithms_enabled())
+        return step(self, *args)
+
+    monkeypatch.setattr(Adaptation, "_step", observed)
+    for method in TESTED:
+        assert main(adapt(method, "--deterministic", "--epochs", "1", "--method", method)) == 0
+    assert modes == {True}
+    assert json.loads((tmp_path / method / "config.json").read_text())["deterministic"] is True
     assert not torch.are_deterministic_algorithms_enabled()

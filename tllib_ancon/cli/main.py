@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import ctypes
 import importlib
 import io
 import os
@@ -169,6 +170,7 @@ def command() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    keep_freed_memory()
     ended: list[int] = []
     atexit.register(end_process, ended)
     try:
@@ -186,6 +188,21 @@ def command() -> int:
     if _one_of_many():
         ended.append(status)
     return status
+
+
+MOST_MAPPED, RETURNED_FROM = -4, -1
+"""Parameters of glibc's ``mallopt``: how many blocks are mapped one by one, and the free bytes at which the heap
+shrinks."""
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep freed memory for later tensors, which is faster. A process cannot undo this, so that only the
+    command does it, not a call from Python."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    mallopt = getattr(library, "mallopt", None)  # other C libraries have none
+    if mallopt is not None:
+        mallopt(MOST_MAPPED, 0)
+        mallopt(RETURNED_FROM, 2**31 - 1)
 
 
 def end_process(status: list[int]) -> None:

@@ -1,14 +1,15 @@
 """Devices, random numbers and the processes of a launch, by PyTorch and Accelerate."""
 
-import ctypes
 import functools
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import psutil
 import torch
 from torch import distributed
@@ -95,11 +96,15 @@ def free_memory() -> int:
 
 
 def create_accelerator(mixed_precision: str | None) -> Any:
-    """An ``accelerate.Accelerator``; it needs ``cpu`` and a number of threads for many processes without a GPU."""
-    from accelerate import Accelerator, DistributedDataParallelKwargs
-    from accelerate.state import AcceleratorState
+    """An ``accelerate.Accelerator``; it needs ``cpu`` and a number of threads for many processes without a GPU.
 
-    AcceleratorState._reset_state()
+    Accelerate shares one state between all accelerators of a process, also with one of the caller's. It starts anew
+    here; :func:`using_processor` restores the caller's.
+    """
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+
+    for shared_state in _states_of_accelerate():
+        shared_state.clear()
     only_cpus = processes.world_size() > 1 and not torch.cuda.is_available()
     if only_cpus:
         os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
@@ -112,30 +117,105 @@ def make_reproducible(seed: int, deterministic: bool = False) -> None:
     from accelerate.utils import set_seed
 
     set_seed(seed)
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.benchmark = False
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+        _require_deterministic_products()
 
 
-MOST_MAPPED, MAPPED_FROM, RETURNED_FROM = -4, -3, -1
-"""Parameters of glibc's ``mallopt``: the size from which blocks are mapped one by one, and the free bytes at which the
-heap shrinks."""
+def _require_deterministic_products() -> None:
+    if not torch.cuda.is_available():
+        return
+    matrix = torch.ones(2, 2, device=device())
+    try:
+        matrix @ matrix
+    except RuntimeError as error:  # PyTorch read the variable when this process first multiplied matrices
+        raise UserError(
+            f"`deterministic` needs the environment variable {CUBLAS_WORKSPACE}={DETERMINISTIC_WORKSPACE} before the "
+            "first product of matrices on the GPU, and this process computed one without it; set it before Python "
+            "starts, or leave `deterministic` out"
+        ) from error
+
+
+CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""What PyTorch requires for deterministic products of matrices on a GPU, from the first product of a process on."""
 
 
 @contextmanager
 def using_processor(threads: int | None) -> Iterator[None]:
-    """In this context PyTorch uses this number of CPU threads, and glibc keeps freed memory, which is faster."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    mallopt = getattr(library, "mallopt", lambda *_: None)  # other C libraries have none
-    mallopt(MOST_MAPPED, 0)
-    mallopt(RETURNED_FROM, 2**31 - 1)
+    """In this context PyTorch uses this number of CPU threads. At its end, also by an error, the state that a process
+    shares is the caller's again: threads, random generators, deterministic mode, Accelerate's state, environment."""
+    with ExitStack() as caller:
+        for restoring in (_threads, _random_generators, _algorithms, _state_of_accelerate, _environment):
+            caller.enter_context(restoring())
+        if threads is not None:
+            torch.set_num_threads(threads)
+        if torch.cuda.is_available():
+            os.environ.setdefault(CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACE)
+        yield
+
+
+@contextmanager
+def _threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        for parameter, usual in ((MOST_MAPPED, 65_536), (MAPPED_FROM, 2**25), (RETURNED_FROM, 2**26)):
-            mallopt(parameter, usual)
-        getattr(library, "malloc_trim", lambda _: None)(0)
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _random_generators() -> Iterator[None]:
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+@contextmanager
+def _algorithms() -> Iterator[None]:
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.backends.cudnn.benchmark = benchmark
+
+
+@contextmanager
+def _state_of_accelerate() -> Iterator[None]:
+    before = [dict(shared_state) for shared_state in _states_of_accelerate()]
+    try:
+        yield
+    finally:
+        for shared_state in _states_of_accelerate():
+            shared_state.clear()
+        for shared_state, values in zip(_states_of_accelerate(), before, strict=False):  # before the import none
+            shared_state.update(values)
+
+
+def _states_of_accelerate() -> list[dict[str, Any]]:
+    """What Accelerate shares between all objects of a process; empty until it is imported."""
+    module = sys.modules.get("accelerate.state")
+    if module is None:
+        return []
+    owners = (module.AcceleratorState, module.PartialState, module.GradientState)
+    return [owner._shared_state for owner in owners]
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in (CUBLAS_WORKSPACE, "OMP_NUM_THREADS")}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

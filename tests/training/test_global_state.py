@@ -1,0 +1,145 @@
+"""What a process shares is the caller's again after every call: generators, modes, threads, Accelerate, environment."""
+
+import ctypes
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from torch import nn
+
+import tllib_ancon
+from tests.domains_on_disk import write_domain
+from tests.training.small import network
+from tllib_ancon.errors import UserError
+from tllib_ancon.training.adapting import Adaptation
+
+IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+QUICK: dict[str, Any] = {"epochs": 1, "workers": 0, "quiet": True}
+
+
+class Broken(nn.Module):
+    """A network whose logits stop being finite once it is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.network(images)
+        return logits * torch.nan if torch.is_grad_enabled() and len(images) > 2 else logits
+
+
+def adapt(**settings: Any) -> Any:
+    return tllib_ancon.adapt(network(), IMAGES, **{**QUICK, **settings})
+
+
+def pretrain(root: Path) -> None:
+    write_domain(root, "bright", 12, seed=0)
+    small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "resize_size": 16, "batch_size": 4}
+    where = {"root": root, "data": "ImageList", "source": ["bright"], "log": root / "run"}
+    tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**QUICK, **small, **where, deterministic=True))
+
+
+CALLS: dict[str, Callable[[Path], Any]] = {
+    "adapt": lambda root: adapt(),
+    "adapt in one thread": lambda root: adapt(threads=1, deterministic=True, seed=3),
+    "adapt with a run directory": lambda root: adapt(log=root / "run"),
+    "predict": lambda root: tllib_ancon.predict(network(), IMAGES, workers=0),
+    "assess": lambda root: tllib_ancon.assess(network(), IMAGES, source=IMAGES, workers=0),
+    "certify": lambda root: adapt(lr=1.0, epochs=9, method="ancon", adapted="all").certify(workers=0),
+    "pretrain": pretrain,
+}
+FAILING: dict[str, Callable[[], Any]] = {
+    "adapt before its first step": lambda: adapt(batch_size=25),
+    "adapt in a step": lambda: tllib_ancon.adapt(Broken(), IMAGES, **QUICK, deterministic=True),
+    "predict": lambda: tllib_ancon.predict(network(), IMAGES * torch.nan, workers=0),
+}
+
+
+def shared_state(accelerator: Accelerator) -> dict[str, Any]:
+    numpy_state: Any = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": (numpy_state[1].tolist(), numpy_state[2:]),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "precision": (accelerator.mixed_precision, accelerator.state.mixed_precision),
+        "accumulation": accelerator.gradient_state.num_steps,
+        "device": accelerator.device,
+        "environment": dict(os.environ),
+    }
+
+
+@pytest.fixture
+def accelerator() -> Iterator[Accelerator]:
+    """An accelerator of the caller's in a process with settings that differ from the defaults."""
+    benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = True
+    torch.set_num_threads(2)
+    network()  # every call makes one, which seeds torch's generator
+    yield Accelerator(mixed_precision="bf16", gradient_accumulation_steps=4, cpu=True)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = benchmark
+    torch.set_num_threads(threads)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_changes_nothing_that_the_process_shares(name: str, accelerator: Accelerator, tmp_path: Path) -> None:
+    before = shared_state(accelerator)
+    CALLS[name](tmp_path)
+    assert shared_state(accelerator) == before
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_nor_does_one_that_fails(name: str, accelerator: Accelerator) -> None:
+    before = shared_state(accelerator)
+    with pytest.raises(UserError):
+        FAILING[name]()
+    assert shared_state(accelerator) == before
+
+
+def test_accelerate_has_no_state_where_it_had_none() -> None:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    adapt(mixed_precision="no")
+    assert AcceleratorState._shared_state == {}
+
+
+def test_the_seed_decides_all_the_same() -> None:
+    first, again, other = (adapt(seed=seed).model.state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_callers_deterministic_mode_stays_on_in_a_run(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: set[bool] = set()
+    step = Adaptation._step
+
+    def observed(self: Adaptation, *args: Any) -> Any:
+        modes.add(torch.are_deterministic_algorithms_enabled())
+        return step(self, *args)
+
+    monkeypatch.setattr(Adaptation, "_step", observed)
+    adapt()
+    assert modes == {True}
+
+
+def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: opened.append(args))
+    tllib_ancon.predict(adapt().model, IMAGES, workers=0)
+    assert (None,) not in opened  # the C library, to which its allocator belongs
