@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -44,13 +45,8 @@ exclude_patterns = [
     "gallery/**/*.py",
     "gallery/**/*.md5",
 ]
-myst_enable_extensions = ["deflist", "dollarmath", "substitution"]
-(repository,) = re.findall(r'^Repository = "https://(.*)"', (HERE.parent / "pyproject.toml").read_text(), re.MULTILINE)
-myst_substitutions = {
-    "colab": "https://colab.research.google.com/"
-    + repository.replace(".com", "")
-    + "/blob/main/examples/first_minute.ipynb"
-}
+myst_enable_extensions = ["deflist", "dollarmath"]
+repository = re.search(r'^Repository = "(.*)"', (HERE.parent / "pyproject.toml").read_text(), re.MULTILINE)
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -75,3 +71,5 @@ sphinx_gallery_conf = {
 def setup(app):
     generate.write(HERE / "generated")  # before the gallery's examples register methods of their own
     app.connect("source-read", generate.link_results)
+    if repository is not None:
+        app.connect("source-read", partial(generate.add_badge, repository[1]))

@@ -45,6 +45,16 @@ def link_results(app: Any, page: str, source: list[str]) -> None:
     )
 
 
+def add_badge(repository: str, app: Any, page: str, source: list[str]) -> None:
+    """Put the badge that opens the notebook in Colab below its link, if the repository lies on GitHub."""
+    name = repository.removeprefix("https://github.com/")
+    if page == "tutorial" and name != repository:
+        address = f"https://colab.research.google.com/github/{name}/blob/main/examples/first_minute.ipynb"
+        badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
+        link = "[`first_minute.ipynb`](../examples/first_minute.ipynb)."
+        source[0] = source[0].replace(link, f"{link}\n{badge}")
+
+
 def commands() -> dict[str, str]:
     """By file: a page for each command with every flag, and their list."""
     pages = {}

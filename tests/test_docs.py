@@ -155,6 +155,16 @@ def public(module: ModuleType) -> list[str]:
     return getattr(module, "__all__", defined)
 
 
+def test_the_badge_of_the_notebook_is_there_with_an_address_of_the_repository_alone(generate: SimpleNamespace) -> None:
+    text = (DOCS / "tutorial.md").read_text()
+    assert "colab" not in text
+    pages = {name: [text] for name in ("tutorial", "start")}
+    for name, source in pages.items():
+        generate.add_badge("https://github.com/somebody/something", None, name, source)
+    assert "research.google.com/github/somebody/something/blob/main/examples/first_minute.ipynb" in pages["tutorial"][0]
+    assert pages["start"] == [text]
+
+
 def test_a_stale_table_is_written_anew() -> None:
     written = runpy.run_path(str(DOCS / "kept_numbers.py"))["written"]
     page = "before\n<!-- numbers: {} -->\n| 1 |\n<!-- end -->\nafter\n"

@@ -33,25 +33,53 @@ def test_the_recipe_requires_what_the_package_requires() -> None:
     assert named == needed
 
 
-def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path: Path) -> None:
+def metadata(folder: Path, repository: str | None) -> str:
+    """What the package's page shows, with this address of the repository."""
     pytest.importorskip("setuptools", "77")
     for name in ("README.md", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "tllib_ancon", tmp_path / "tllib_ancon", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "tllib_ancon", folder / "tllib_ancon", ignore=shutil.ignore_patterns("__pycache__"))
+    text = re.sub("^Repository = .*\n", "", (folder / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    line = "" if repository is None else f'Repository = "{repository}"\n'
+    (folder / "pyproject.toml").write_text(text.replace("[project.urls]\n", f"[project.urls]\n{line}"))
     code = "from setuptools.build_meta import prepare_metadata_for_build_wheel as made; made('.')"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
-    page = next(tmp_path.glob("*.dist-info/METADATA")).read_text()
-    links = re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    return next(folder.glob("*.dist-info/METADATA")).read_text()
+
+
+def links_of(page: str) -> list[str]:
+    return re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
+
+
+def test_without_an_address_of_the_repository_the_packages_page_names_none(tmp_path: Path) -> None:
+    page = metadata(tmp_path, None)
+    assert [line for line in page.splitlines() if line.startswith("Project-URL: Repository")] == []
+    assert links_of(page) == links_of((ROOT / "README.md").read_text())
+
+
+def test_no_text_holds_a_placeholder_for_the_repository() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    texts = [
+        ROOT / name for name in tracked if name.endswith((".md", ".toml", ".py", ".yml", ".yaml", ".cff", ".ipynb"))
+    ]
+    owner = "OWNER" + "/NAME"
+    assert [str(path) for path in texts if path.is_file() and owner in path.read_text(encoding="utf-8")] == []
+
+
+REPOSITORY = "https://github.com/somebody/something"
+
+
+def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path: Path) -> None:
+    page = metadata(tmp_path, REPOSITORY)
+    links = links_of(page)
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
-    ours = re.findall(
-        rf"{re.escape(PROJECT['urls']['Repository'])}/(raw|blob)/v{re.escape(__version__)}/([^#\n]+)", "\n".join(links)
-    )
+    ours = re.findall(rf"{re.escape(REPOSITORY)}/(raw|blob)/v{re.escape(__version__)}/([^#\n]+)", "\n".join(links))
     assert {kind for kind, _ in ours} == {"raw", "blob"}
     assert [path for _, path in ours if not (ROOT / path).exists()] == []
 
 
 def test_one_file_has_the_address_of_the_repository() -> None:
-    address = PROJECT["urls"]["Repository"].removeprefix("https://")
+    address = PROJECT["urls"].get("Repository", REPOSITORY).removeprefix("https://")
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     texts = (
         path for name in tracked if (path := ROOT / name).suffix in (".md", ".cff", ".yml", ".yaml", ".ipynb", ".toml")

@@ -121,8 +121,8 @@ class ImageConfig(Settings):
     rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
     no_hflip: bool | None = None
-    """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror changes
-    the predicted class of more than 30 % of the images."""
+    """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
+    changes the predicted class of more than 30 % of the images."""
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
     """Folder that stores decoded and resized images for later runs, 0.2 MB each at 256 pixels. Default: memory, if they
     fit in a quarter of the free memory."""
