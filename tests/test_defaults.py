@@ -132,7 +132,7 @@ def test_pretrain_then_adapt_then_evaluate(method: str, domains: Path, tmp_path:
 def own_loop(*arguments: Tensor, loss: nn.Module) -> Any:
     indices, features, logits = arguments
     takes_features = isinstance(loss, tllib_ancon.NeighborhoodReciprocity)
-    if takes_features:
+    if isinstance(loss, tllib_ancon.NeighborhoodReciprocity | tllib_ancon.AdaptiveSmoothing):
         loss.initialize(torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES))
     return loss(indices, features, logits) if takes_features else loss(indices, logits)
 

@@ -88,6 +88,7 @@ def accelerator() -> Iterator[Accelerator]:
     torch.backends.cudnn.benchmark = True
     torch.set_num_threads(2)
     network()  # every call makes one, which seeds torch's generator
+    AcceleratorState._reset_state(reset_partial_state=True)
     yield Accelerator(mixed_precision="bf16", gradient_accumulation_steps=4, cpu=True)
     torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = benchmark
