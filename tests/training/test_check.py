@@ -132,7 +132,13 @@ def test_in_python_with_a_module_and_arrays_the_model_is_unchanged() -> None:
         ("output", Colours(), {}, "logits (B, 3); head head, 3 features", ""),
         ("output", nn.Sequential(Colours(), nn.Softmax(1)), {}, "probabilities, and logits are expected, (B, 3)", "!"),
         ("output", Colours(1), {}, "one logit z of two classes, taken as (0, z), (B, 1)", ""),
-        ("mirror", Colours(), {}, "changes the predicted class of 0 of 24 images; training learns from the image", ""),
+        (
+            "mirror",
+            Colours(),
+            {},
+            "changes the predicted class of 0 % of 24 images, a small shift 0 %; training learns",
+            "",
+        ),
         ("mirror", Colours(), {"no_hflip": True, "views": 1}, "training does not mirror", ""),
         ("predictions", Colours(), {}, "0 33 %, 1 33 %, 2 33 %; 3 of 3 classes in 24 images", ""),
         ("parameters", Colours(), {}, "4 of 6 learn (60 % of 30 weights), convolution.weight to norm.bias", ""),
@@ -168,8 +174,10 @@ def test_classes_that_a_mirror_exchanges() -> None:
         image[:, 16 * (number % 2) : 16 * (number % 2) + 16] += 100
     result = checked(model, images)
     assert (result.mirror.mark, result.mirror.values["share"]) == ("?", 1.0)
-    assert "24 of 24 images" in result.mirror.text
-    assert checked(model, images, no_hflip=True, views=1).mirror.mark == ""
+    assert "changes the predicted class of 100 % of 24 images, a small shift 0 %: left and right may be" in str(result)
+    assert "training does not mirror" in result.mirror.text
+    assert checked(model, images, no_hflip=True).mirror.mark == ""
+    assert "training learns from the image and its mirror" in checked(model, images, no_hflip=False).mirror.text
 
 
 def test_a_collapsed_model_and_one_that_gives_nan() -> None:

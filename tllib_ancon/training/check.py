@@ -12,13 +12,14 @@ from torch import nn
 
 from tllib_ancon.config import CheckConfig
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import LEGEND, WRONG, Fact
 from tllib_ancon.training.image_facts import channels, class_names, classes, images, pixels, preprocessing
 from tllib_ancon.training.model_facts import batch_norm, cost, mirror, output, parameters, predictions
 from tllib_ancon.training.resolve import Transform, given_transforms
-from tllib_ancon.training.subject import Subject, choose_parameters, open_subject, predict_and_try
+from tllib_ancon.training.subject import Subject, choose_parameters, compare_mirrors, open_subject, predict_and_try
 from tllib_ancon.training.tiles import PICTURE, require_pictures, write_tiles
 
 FACTS: dict[str, Callable[[Subject], Fact]] = {
@@ -42,7 +43,7 @@ class CheckResult(Shown):
         channels: channels of the images and of the network's input
         preprocessing: resizing, crop and normalisation, and where they come from
         output: logits, probabilities, one logit or something else; head and features
-        mirror: share of a sample whose predicted class a mirror changes
+        mirror: share of some images whose predicted class a mirror changes, beside that of shifted images
         predictions: frequencies of the predicted classes in a sample
         parameters: which parameters learn with these settings
         batch_norm: number of batch-norm layers, and their statistics while adapting
@@ -93,6 +94,7 @@ class CheckResult(Shown):
         return "\n".join(self.lines())
 
 
+@recording_gradients()
 def check(
     model: nn.Module | str | Path | None = None,
     images: Any = None,
@@ -145,10 +147,11 @@ def check(
 
 
 def _tried(subject: Subject) -> Subject:
-    """The subject with its predictions and two training steps, if the model returns logits."""
+    """The subject with its predictions and two training steps, if the model returns logits (B, K)."""
     classifier = subject.classifier
     if classifier is None:
         return subject
-    learning = choose_parameters(subject, classifier)
-    sample_pass, trial = predict_and_try(subject, classifier)
-    return dataclasses.replace(subject, **learning, sample_pass=sample_pass, trial=trial)
+    compared = compare_mirrors(subject, classifier)
+    prepared = dataclasses.replace(subject, **choose_parameters(subject, classifier), **compared)
+    sample_pass, trial = predict_and_try(prepared, classifier)
+    return dataclasses.replace(prepared, sample_pass=sample_pass, trial=trial)

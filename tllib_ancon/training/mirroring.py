@@ -1,7 +1,7 @@
 """Whether a mirror changes the class: predictions for images, for their mirrors and for small shifts of them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from tllib_ancon.models.classifier import Classifier, evaluating, logits_of
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms
+
+Config = TypeVar("Config", bound=AdaptConfig)
 
 COMPARED = 256
 """Images at most that are compared, drawn from the target by the seed."""
@@ -103,6 +105,11 @@ def without_mirrors(
     if not disagreement.changes_class:
         return config, transforms
     Progress(config.quiet).line(mirror_line(disagreement))
-    unmirrored = inputs.transforms_of(config.replace(no_hflip=True), classifier, target, given)
-    views = 1 if unmirrored.second_view is None else config.views
-    return config.replace(no_hflip=True, views=views), unmirrored
+    return unmirrored(config, classifier, target, given)
+
+
+def unmirrored(config: Config, classifier: Classifier, target: Domain, given: Given) -> tuple[Config, Transforms]:
+    """The settings and transforms of an adaptation with ``no_hflip``."""
+    transforms = inputs.transforms_of(config.replace(no_hflip=True), classifier, target, given)
+    views = 1 if transforms.second_view is None else config.views
+    return config.replace(no_hflip=True, views=views), transforms

@@ -17,9 +17,6 @@ from tllib_ancon.training.facts import FEW_NAMES, FINE, LOOK, WRONG, Fact, both_
 from tllib_ancon.training.image_facts import class_names
 from tllib_ancon.training.subject import Subject, Trial, named_parameters
 
-MOST_MIRRORED = 0.2
-"""Share of a sample whose predicted class a mirror may change before a line is marked."""
-
 MOST_OF_ONE_CLASS = 0.9
 """Share of a sample that may be predicted as one class before a line is marked."""
 
@@ -73,23 +70,25 @@ def _form(model_output: Any) -> str:
 
 
 def mirror(subject: Subject) -> Fact:
-    """Share of the sample whose predicted class a mirror changes."""
-    if subject.sample_pass is None or subject.sample_pass.mirrored is None:
+    """Share of images whose predicted class a mirror changes."""
+    compared, settings = subject.disagreement, ("no_hflip", "views")
+    if compared is None:
         return Fact("not compared: the inputs are no images, or the output is no logits", {"share": None})
-    logits, mirrored = subject.sample_pass.logits, subject.sample_pass.mirrored
-    changed = int((logits.argmax(1) != mirrored.argmax(1)).sum())
-    share = changed / len(logits)
-    mirrors = not subject.config.no_hflip and subject.transforms.preprocessing is not None
-    use = "training does not mirror"
-    if mirrors and subject.config.views == 2:
-        use = "training learns from the image and its mirror"
-    elif mirrors:
-        use = "training mirrors at random"
-    text = f"changes the predicted class of {changed} of {counted(len(logits), 'image')}; {use}"
-    if mirrors and share > MOST_MIRRORED:
-        text += ", which is wrong if left and right are different classes"
-        return Fact(text, {"share": share}, ("no_hflip", "views"), LOOK)
-    return Fact(text, {"share": share}, ("no_hflip", "views"))
+    changed, moved = (f"{100 * share:.0f} %" for share in (compared.mirror, compared.shift))
+    text = f"changes the predicted class of {changed} of {counted(compared.images, 'image')}, a small shift {moved}"
+    values = {"share": compared.mirror, "share_of_shift": compared.shift, "images": compared.images}
+    use = _use_of_mirrors(subject)
+    if compared.changes_class and subject.given.no_hflip is None:
+        return Fact(f"{text}: left and right may be different classes; {use}", values, settings, LOOK)
+    return Fact(f"{text}; {use}", values, settings)
+
+
+def _use_of_mirrors(subject: Subject) -> str:
+    if subject.config.no_hflip or subject.transforms.preprocessing is None:
+        return "training does not mirror"
+    if subject.config.views == 2:
+        return "training learns from the image and its mirror"
+    return "training mirrors at random"
 
 
 def predictions(subject: Subject) -> Fact:

@@ -31,6 +31,7 @@ from tllib_ancon.models.classifier import (
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.loop import require_batch_statistics, training_loader
+from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms, resolve
 from tllib_ancon.training.trained import TrainedModel, find
@@ -49,10 +50,9 @@ NO_GRADIENT = "no parameter that learns reaches the loss: the forward pass runs 
 
 @dataclass(frozen=True)
 class SamplePass:
-    """Logits of a sample and of its mirror images, (M, K) on the CPU. ``seconds`` is the time for one image."""
+    """Logits of a sample, (M, K) on the CPU. ``seconds`` is the time for one image."""
 
     logits: Tensor
-    mirrored: Tensor | None
     seconds: float
 
 
@@ -87,6 +87,7 @@ class Subject:
         frozen: names of the parameters that were frozen
         thawed: how many of these ``adapted`` lets learn
         learning_error: why no parameter learns
+        disagreement: how often a mirror changes the predicted class; None if the inputs are no images
     """
 
     config: CheckConfig
@@ -106,6 +107,7 @@ class Subject:
     frozen: tuple[str, ...] = ()
     thawed: int = 0
     learning_error: str = ""
+    disagreement: MirrorDisagreement | None = None
     sample_pass: SamplePass | None = None
     trial: Trial | None = None
 
@@ -165,6 +167,27 @@ def named_parameters(classifier: Classifier) -> Iterator[tuple[str, nn.Parameter
     return network.named_parameters()
 
 
+def compare_mirrors(subject: Subject, classifier: Classifier) -> dict[str, Any]:
+    """Compare predictions for images and their mirrors, and leave out mirrors as ``adapt`` does; returns attributes of
+    a :class:`Subject`."""
+    config = subject.config
+    if subject.probe.ndim != 4:
+        return {}
+    disagreement = mirror_disagreement(
+        classifier,
+        subject.target,
+        subject.transforms.evaluation,
+        batch_size=config.batch_size or SAMPLE,
+        workers=config.workers,
+        seed=config.seed,
+    )
+    mirrors = subject.transforms.second_view is mirror and subject.given.no_hflip is None
+    if not (mirrors and disagreement.changes_class):
+        return {"disagreement": disagreement}
+    without, transforms = unmirrored(config, classifier, subject.target, subject.passed)
+    return {"disagreement": disagreement, "config": without, "transforms": transforms}
+
+
 def predict_and_try(subject: Subject, classifier: Classifier) -> tuple[SamplePass, Trial]:
     """Predict the sample, and try two training steps with the same worker processes."""
     config = subject.config
@@ -198,17 +221,13 @@ def own_random_numbers(seed: int) -> Iterator[None]:
 @torch.no_grad()
 def _predict(loader: ImageLoader, classifier: Classifier, progress: Progress) -> SamplePass:
     logits: list[Tensor] = []
-    mirrored: list[Tensor] = []
     started = time.perf_counter()
     with evaluating(classifier), progress.bar("predictions of a sample", len(loader)) as bar:
         for _, images in loader:
-            batch = images.to(devices.device())
-            logits.append(classifier.predict(batch)[0].float().cpu())
-            if batch.ndim == 4:
-                mirrored.append(classifier.predict(mirror(batch))[0].float().cpu())
+            logits.append(classifier.predict(images.to(devices.device()))[0].float().cpu())
             bar.update()
     seconds = (time.perf_counter() - started) / loader.num_images
-    return SamplePass(torch.cat(logits), torch.cat(mirrored) if mirrored else None, seconds)
+    return SamplePass(torch.cat(logits), seconds)
 
 
 def _try_steps(subject: Subject, classifier: Classifier, loader: ImageLoader, steps: int) -> Trial:
