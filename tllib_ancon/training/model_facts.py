@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tllib_ancon.models.classifier import BATCH_NORMS, NetworkClassifier, described
 from tllib_ancon.self_training.checks import are_probabilities
+from tllib_ancon.training import devices
 from tllib_ancon.training.adapting import SAMPLE as SCORED
 from tllib_ancon.training.facts import FEW_NAMES, FINE, LOOK, WRONG, Fact, both_ends, counted, duration, storage
 from tllib_ancon.training.image_facts import class_names
@@ -159,15 +160,24 @@ def cost(subject: Subject) -> Fact:
     if trial.error:
         return Fact(f"a training step fails: {trial.error}", {"error": trial.error}, settings, WRONG)
     seconds, memory = _epoch_seconds(subject, trial), _training_memory(subject, trial)
-    device = "GPU" if torch.cuda.is_available() else "CPU"
+    device, free = _device_and_free_memory()
     text = (
         f"an epoch takes about {duration(seconds)} and {storage(memory)} on this {device}, {counted(epochs, 'epoch')} "
         f"{duration(epochs * seconds)}; {counted(trial.steps, 'step')} of {counted(trial.batch_size, 'image')}, "
         f"{duration(trial.step_seconds)} each, loading {duration(trial.load_seconds)}"
     )
-    values = {"seconds": seconds, "bytes": memory, "steps": trial.steps, "batch_size": trial.batch_size}
     times = {"step_seconds": trial.step_seconds, "load_seconds": trial.load_seconds}
-    return Fact(text, {**values, **times}, settings)
+    values = {"seconds": seconds, "bytes": memory, "steps": trial.steps, "batch_size": trial.batch_size, **times}
+    if memory > free:
+        text += f"; {storage(free)} are free: pass a smaller `batch_size`, and `accumulation_steps`"
+        return Fact(text, values, settings, LOOK)
+    return Fact(text, values, settings)
+
+
+def _device_and_free_memory() -> tuple[str, int]:
+    if torch.cuda.is_available():
+        return "GPU", int(torch.cuda.mem_get_info()[0])
+    return "CPU", devices.free_memory()
 
 
 def _epoch_seconds(subject: Subject, trial: Trial) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,9 @@ SAMPLE = 128
 DECODED = 32
 """Images at most of the sample whose pixels are looked at."""
 
-STEPS = 2
-"""Training steps that are tried: the first counts the memory, the second the time."""
+STEPS, TRIED = 2, 16
+"""Training steps that are tried, and their images at most: the first counts the memory, the second the time. Both are
+in proportion to the number of images."""
 
 NO_GRADIENT = "no parameter that learns reaches the loss: the forward pass runs parts under torch.no_grad or detaches"
 
@@ -58,7 +59,7 @@ class SamplePass:
 
 @dataclass(frozen=True)
 class Trial:
-    """Cost of a training step of ``batch_size`` images, or the ``error`` in which it ended."""
+    """Cost of a training step of ``batch_size`` images, from steps of few, or the ``error`` in which one ended."""
 
     batch_size: int
     steps: int  # of one epoch
@@ -192,19 +193,19 @@ def predict_and_try(subject: Subject, classifier: Classifier) -> tuple[SamplePas
     """Predict the sample, and try two training steps with the same worker processes."""
     config = subject.config
     assert config.batch_size is not None
-    batch_size = config.batch_size
     workers = WorkerPool(config.workers)
-    predicting = evaluation_loader(subject.sample, subject.transforms.evaluation, batch_size, workers)
+    predicting = evaluation_loader(subject.sample, subject.transforms.evaluation, config.batch_size, workers)
     images = UnlabelledImages(subject.target, subject.transforms.train, config.seed)
-    training = training_loader(images, batch_size, workers, batches=STEPS)
-    steps = len(subject.target) // (batch_size * config.accumulation_steps) * config.accumulation_steps
+    training = training_loader(images, min(config.batch_size, TRIED), workers, batches=STEPS)
+    updates = len(subject.target) // (config.batch_size * config.accumulation_steps)
+    trial = Trial(config.batch_size, max(updates, 1) * config.accumulation_steps)
     with own_random_numbers(config.seed):
         sample_pass = _predict(predicting, classifier, Progress(config.quiet))
         try:
-            require_batch_statistics(classifier, batch_size)
-            trial = _try_steps(subject, classifier, training, max(steps, 1))
+            require_batch_statistics(classifier, config.batch_size)
+            trial = _try_steps(subject, classifier, training, trial)
         except Exception as error:  # of a user's own network, or of a device without room
-            trial = Trial(batch_size, max(steps, 1), error=one_line(error))
+            trial = replace(trial, error=one_line(error))
     classifier.zero_grad()
     return sample_pass, trial
 
@@ -230,12 +231,13 @@ def _predict(loader: ImageLoader, classifier: Classifier, progress: Progress) ->
     return SamplePass(torch.cat(logits), seconds)
 
 
-def _try_steps(subject: Subject, classifier: Classifier, loader: ImageLoader, steps: int) -> Trial:
+def _try_steps(subject: Subject, classifier: Classifier, loader: ImageLoader, trial: Trial) -> Trial:
     """Two steps forward and backward of the views with which ``adapt`` trains; nothing is updated."""
     config = subject.config
+    times = trial.batch_size / loader.batch_size
     started = time.perf_counter()
     batches = [images for _, images in loader]
-    load_seconds = (time.perf_counter() - started) / len(batches)
+    load_seconds = times * (time.perf_counter() - started) / len(batches)
     BatchNormPolicy(config.batch_norm).set_mode(classifier, config.dropout)
     if config.channels_last:
         classifier.to(memory_format=torch.channels_last)
@@ -250,14 +252,20 @@ def _try_steps(subject: Subject, classifier: Classifier, loader: ImageLoader, st
             logits, _ = classifier.predict(torch.cat(views).to(devices.device()))
         loss = -(logits.float().softmax(1).detach() * logits.float().log_softmax(1)).sum(1).mean()
         if not loss.requires_grad:
-            return Trial(loader.batch_size, steps, error=NO_GRADIENT)
+            return replace(trial, error=NO_GRADIENT)
         torch.autograd.backward([loss])
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
     learning = [(name, parameter) for name, parameter in named_parameters(classifier) if parameter.requires_grad]
     silent = tuple(name for name, parameter in learning if parameter.grad is None)
-    return Trial(loader.batch_size, steps, load_seconds, seconds, stored.bytes, silent)
+    return replace(
+        trial,
+        load_seconds=load_seconds,
+        step_seconds=times * seconds,
+        activations=round(times * stored.bytes),
+        without_gradient=silent,
+    )
 
 
 def _precision(mixed_precision: str | None) -> AbstractContextManager[Any]:
