@@ -157,7 +157,7 @@ def certify(config: CertifyConfig) -> None:
 
 OF_DATASETS = (
     *("root", "data", "target", "subset", "num_classes", "allow_outside_root", "image_column", "label_column"),
-    *("allow_download", "workers", "no_decode", "json_file", "quiet"),
+    *("allow_download", "bands", "max_megapixels", "workers", "no_decode", "json_file", "quiet"),
 )
 """Settings of ``check`` without a model."""
 
@@ -194,7 +194,12 @@ def check_dataset(config: CheckConfig) -> int:
         )
     if config.data is None:
         raise missing_dataset(str(config.root))
-    how = {"skip_corrupt": not config.no_decode, "workers": config.workers, **config.opening}
+    how = {
+        "skip_corrupt": not config.no_decode,
+        "workers": config.workers,
+        "decoding": config.decoding,
+        **config.opening,
+    }
     checked = check(str(config.root), config.data, config.target, **how)
     for part in checked.parts:
         expected = "" if part.expected is None else f" of {part.expected}"

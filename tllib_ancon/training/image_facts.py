@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import nn
 
 from tllib_ancon.data.domain import numbered
-from tllib_ancon.data.images import FORMATS, Files
+from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.classifier import takes_pixel_values
 from tllib_ancon.training.facts import FINE, LOOK, WRONG, Fact, counted, first_names
@@ -106,11 +105,29 @@ def pixels(subject: Subject) -> Fact:
     sizes = Counter((array.shape[1], array.shape[0]) for array in arrays)
     text = f"{_sizes(sizes)}; decoded values {least} to {most} of 255, mean {mean:.0f} ({len(arrays)} images)"
     values = {"least": least, "most": most, "mean": mean, "sizes": [list(size) for size in sizes]}
+    deep = _deep_pixels(subject)
+    if deep is not None:
+        return dataclasses.replace(deep, text=f"{text}; {deep.text}", values={**values, **deep.values})
     if least == most:
         return Fact(f"{text}; all pixels are equal", values, mark=WRONG)
     if most < DARK:
         return Fact(f"{text}; the images are nearly black", values, mark=LOOK)
     return Fact(text, values)
+
+
+def _deep_pixels(subject: Subject) -> Fact | None:
+    """Range of pixels of more than 8 bits, and which become black and white; None for other images."""
+    found, limits = subject.target.pixel_values(), subject.config.pixel_range
+    if not found.deep or limits is None:
+        return None
+    text = (
+        f"the files hold {found.least:g} to {found.most:g} in {found.deep} of {found.images} images, of which "
+        f"{limits[0]:g} becomes black and {limits[1]:g} white"
+    )
+    values = {"file_least": found.least, "file_most": found.most, "pixel_range": list(limits)}
+    if subject.given.pixel_range is None:
+        return Fact(text, values, ("pixel_range",), LOOK)
+    return Fact(text, values, ("pixel_range",))
 
 
 def _tensors(subject: Subject) -> Fact:
@@ -139,21 +156,32 @@ def channels(subject: Subject) -> Fact:
         text += " (grey)"
     elif shape[0] == 3:
         text += " (RGB)"
-    modes = _modes(subject)
-    if modes:
-        listed = ", ".join(f"{count} × {mode}" for mode, count in modes.most_common())
+    kinds = _kinds_of_files(subject)
+    if kinds:
+        listed = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
         text = f"files of {listed}; {text}"
-    return Fact(text, {"network": shape[0], "files": dict(modes)}, ("norm_mean", "norm_std"))
+    values = {"network": shape[0], "files": dict(kinds)}
+    bands = subject.target.pixel_values().bands
+    if bands:
+        used = ", ".join(map(str, subject.config.bands or usual_bands(bands)))
+        return Fact(f"{text}; bands {used} are used", values, ("bands", "norm_mean", "norm_std"), LOOK)
+    return Fact(text, values, ("norm_mean", "norm_std"))
 
 
-def _modes(subject: Subject) -> Counter[str]:
-    """Pillow's mode of files, such as RGB, L for grey or I;16 for 16 bits."""
-    sample, modes = subject.sample, Counter[str]()
-    if isinstance(sample.images, Files):
-        for path in (sample.paths or ())[: len(subject.decoded)]:
-            with Image.open(path, formats=FORMATS) as image:
-                modes[image.mode] += 1
-    return modes
+def _kinds_of_files(subject: Subject) -> Counter[str]:
+    """Pillow's mode of files, such as RGB, L for grey or RGBA, or the type of deep pixels."""
+    sample, kinds = subject.sample, Counter[str]()
+    for position in sample.positions[: len(subject.decoded)].tolist():
+        samples = sample.images.samples(position)
+        if samples is None:
+            continue
+        kind = str(getattr(samples.image, "mode", ""))
+        if samples.values is not None:
+            kind = str(samples.values.dtype)
+        if samples.bands:
+            kind += f" of {samples.bands} bands"
+        kinds[kind] += 1
+    return kinds
 
 
 def preprocessing(subject: Subject) -> Fact:

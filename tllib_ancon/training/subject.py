@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,24 +199,15 @@ def predict_and_try(subject: Subject, classifier: Classifier) -> tuple[SamplePas
     training = training_loader(images, min(config.batch_size, TRIED), workers, batches=STEPS)
     updates = len(subject.target) // (config.batch_size * config.accumulation_steps)
     trial = Trial(config.batch_size, max(updates, 1) * config.accumulation_steps)
-    with own_random_numbers(config.seed):
-        sample_pass = _predict(predicting, classifier, Progress(config.quiet))
-        try:
-            require_batch_statistics(classifier, config.batch_size)
-            trial = _try_steps(subject, classifier, training, trial)
-        except Exception as error:  # of a user's own network, or of a device without room
-            trial = replace(trial, error=one_line(error))
+    devices.make_reproducible(config.seed, config.deterministic)
+    sample_pass = _predict(predicting, classifier, Progress(config.quiet))
+    try:
+        require_batch_statistics(classifier, config.batch_size)
+        trial = _try_steps(subject, classifier, training, trial)
+    except Exception as error:  # of a user's own network, or of a device without room
+        trial = replace(trial, error=one_line(error))
     classifier.zero_grad()
     return sample_pass, trial
-
-
-@contextmanager
-def own_random_numbers(seed: int) -> Iterator[None]:
-    """In this context torch's random numbers start from ``seed``. Afterwards they continue as before."""
-    graphics = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(graphics):
-        torch.manual_seed(seed)
-        yield
 
 
 @torch.no_grad()
