@@ -55,7 +55,7 @@ def distances(opened: Cells, cell: Cell) -> dict[str, Any]:
     source, target = source_of(opened, cell, task)
     truth = frequencies(target.labels, target.num_classes)
     adapted = adapt(task.model, target.without_labels(), method="ancon-auto", **task.settings).model
-    known = {*settings_of(PredictConfig)} - {"device_augmentation", "scratch"}
+    known = {*settings_of(PredictConfig)} - {"scratch"}
     settings = {name: value for name, value in task.settings.items() if name in known}
     row: dict[str, Any] = {"images": len(target)}
     for kind, model in zip(MODELS, (task.model, adapted), strict=True):

@@ -126,9 +126,6 @@ class ImageConfig(Settings):
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
     """Folder that stores decoded and resized images for later runs, 0.2 MB each at 256 pixels. Default: memory, if they
     fit in a quarter of the free memory."""
-    device_augmentation: bool = False
-    """crop and flip training images on the GPU, or without one in the main process; the crops are the same up to
-    rounding"""
     norm_mean: Annotated[tuple[float, ...] | None, Flag(metavar="X")] = None
     """mean of each channel for the normalisation, of pixels from 0 to 1; by default that of the architecture's
     training"""

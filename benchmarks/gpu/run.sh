@@ -11,7 +11,7 @@
 #   MINUTES  of a call (9)
 #   NETWORK  flags of the model (-a resnet50)
 #   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
-#   SPEED    measurements of benchmarks.speed (step votes search images augmentation epochs predictions)
+#   SPEED    measurements of benchmarks.speed (step votes search images epochs predictions)
 #   PLAN     plan of "tllib-ancon benchmark" (a copy of office31, the paper's settings and three seeds, with WORKERS and
 #            DATA's weights)
 #   TABLE    its flags, such as --pairs
@@ -19,7 +19,7 @@
 set -uo pipefail
 DATA=$1 OUT=$2
 NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-$OUT/office31.toml} TABLE=${TABLE:-}
-SPEED=${SPEED-step votes search images augmentation epochs predictions}
+SPEED=${SPEED-step votes search images epochs predictions}
 WORKERS=${WORKERS:-$(($(nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=
@@ -67,8 +67,7 @@ short float32
 short fp16 --mixed-precision fp16
 short bf16 --mixed-precision bf16
 short compile --compile
-short device-augmentation --cache "$OUT/cache" --device-augmentation
-short everything --cache "$OUT/cache" --device-augmentation --channels-last --fused --mixed-precision bf16 --compile
+short everything --cache "$OUT/cache" --channels-last --fused --mixed-precision bf16 --compile
 step office31 tllib-ancon benchmark "$PLAN" "$DATA/office31" --out "$OUT/office31" $TABLE
 step report tllib-ancon report "$OUT/office31" --out "$OUT/report"
 if grep -qvx 0 "$OUT"/ended/*; then exit 1; fi

@@ -100,7 +100,7 @@ class Cells:
         domain = open_domain(str(root), "ImageList", [SOURCE if cell.pair == NO_SHIFT else TARGET])
         if cell.pair == NO_SHIFT:
             domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
-        own = {"scratch": cell.pair == FULL_RATE, "epochs": 2 * self.epochs, "device_augmentation": True}
+        own = {"scratch": cell.pair == FULL_RATE, "epochs": 2 * self.epochs}
         return self._part(cell, source, domain, {**own, "scale": (0.5, 1.0), "no_hflip": True})
 
     def _cifar10_c(self, cell: Cell) -> Task:
@@ -179,5 +179,4 @@ DEMO: Mapping[str, Any] = {
     "image_size": CROP,
     "scale": (0.5, 1.0),
     "no_hflip": True,
-    "device_augmentation": True,
 }

@@ -22,7 +22,6 @@ MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "votes": votes.measure,
     "search": search.measure,
     "images": images.measure,
-    "augmentation": images.measure_augmentation,
     "epochs": epochs.measure,
     "predictions": predictions.measure,
     "methods": methods.measure,

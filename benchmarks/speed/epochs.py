@@ -17,7 +17,7 @@ from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import Preprocessing, device_augmentation, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
@@ -144,11 +144,11 @@ def measure(
     ]
     if on_gpu := torch.cuda.is_available():
         scenes = [Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)]
-    half = {"device_augmentation": True, "mixed_precision": "bf16", "compile": on_gpu}
+    half = {"mixed_precision": "bf16", "compile": on_gpu}
     ways = [
         Way("images/s of adapt with its defaults / the usual loop's", limits={"at_least": 2}),
         Way("the same on a target without labels", labelled=False),
-        Way(f"with labels, --device-augmentation --mixed-precision bf16{' --compile' * on_gpu}", options=half),
+        Way(f"with labels, --mixed-precision bf16{' --compile' * on_gpu}", options=half),
     ]
     for scene in scenes:
         with tempfile.TemporaryDirectory() as folder:
@@ -184,8 +184,7 @@ def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: i
     options = resolve(AdaptConfig(**given, **way.options), TrainedModel(), model)
     run = RunDirectory(tempfile.mkdtemp(dir=folder))
     run.begin({})
-    train = (device_augmentation if options.device_augmentation else train_transform)(scene.transforms)
-    transforms = Transforms(train, evaluation_transform(scene.transforms))
+    transforms = Transforms(train_transform(scene.transforms), evaluation_transform(scene.transforms))
     labels = np.zeros(len(domain), dtype=int) if way.labelled else None
     target = replace(domain, classes=numbered(NUM_CLASSES), labels=labels)
     target, transforms = inputs.prepared(options, model, target, transforms)

@@ -1,11 +1,9 @@
-"""Images a second of a training epoch: TLLib's own loader against the one of this package with its cache; and the crops
-of a batch on the device: torchvision's kernels image by image, and two products of matrices."""
+"""Images a second of a training epoch: TLLib's own loader against the one of this package with its cache."""
 
 import importlib
 import tempfile
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from benchmarks.speed.timing import Row, family_clock, in_turn, ratio, row, wall_clock
+from benchmarks.speed.timing import Row, family_clock, in_turn, ratio, row
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, item_seed
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import ImageTransform, Preprocessing, device_augmentation, train_transform
+from tllib_ancon.data.transforms import ImageTransform, Preprocessing, train_transform
 from tllib_ancon.toolkit.toolkit import find
 
 BATCH = 64
@@ -39,35 +37,16 @@ def measure(root: str | None = None, target: str = "W", workers: int = 2, rounds
         return _compare(images, Path(folder), rounds, workers, f"Office-31 {target}" if root else "drawn pictures")
 
 
-def measure_augmentation(rounds: int = 15, **_: object) -> list[Row]:
-    """Seconds of a batch of 64 crops of 224 from squares of 256, with their flips and normalisation."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    transform = device_augmentation(Preprocessing(image_size=224))
-    side = transform.resizing.side
-    pixels = torch.randint(256, (BATCH, side, side, 3), dtype=torch.uint8).to(device)
-    ways = {
-        name: partial(replace(transform, at_once=at_once).finish, pixels, range(BATCH))
-        for name, at_once in (("image by image", False), ("in one call", True))
-    }
-    seconds = in_turn(ways, rounds, clock=wall_clock)
-    title = f"augmentation of {BATCH} images, {device.upper()}"
-    return [
-        *(row(f"{title}, {name}", [1e3 * value for value in seconds[name]], "ms") for name in ways),
-        ratio("image by image / in one call", seconds["image by image"], seconds["in one call"]),
-    ]
-
-
 def _compare(domain: Domain, folder: Path, rounds: int, workers: int, title: str) -> list[Row]:
     theirs, name = toolkit_images(domain, folder, Preprocessing(image_size=224)), f"{find().name}'s"
     loader = DataLoader(theirs, BATCH, shuffle=True, drop_last=True, num_workers=workers)
     usual = Preprocessing(image_size=224)
-    in_workers, on_device = train_transform(usual), device_augmentation(usual)
-    kept = cached(domain, [in_workers, on_device], folder)
+    in_workers = train_transform(usual)
+    kept = cached(domain, [in_workers], folder)
     with_cache = _loader(kept, workers, in_workers)
     ours = {
         "without --cache": _loader(domain, workers, in_workers),
         "with --cache": with_cache,
-        "with --cache --device-augmentation": _loader(kept, workers, on_device),
     }
     loaders: dict[str, Iterable[Any]] = {name: loader, **ours}
     epochs = {title: partial(deque, batches, maxlen=0) for title, batches in loaders.items()}

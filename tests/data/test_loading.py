@@ -1,19 +1,12 @@
 """Which images an epoch visits, in which order, with whose random numbers, and the processes that load them."""
 
-import contextlib
-import gc
 import multiprocessing
-import os
-import signal
 import time
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
-from torch.utils.data import DataLoader
 
 from tests.data.conftest import epoch_of, finished
 from tllib_ancon.data.domain import Domain
@@ -22,10 +15,10 @@ from tllib_ancon.data.loading import (
     EpochSampler,
     ImageLoader,
     UnlabelledImages,
-    WorkerPool,
+    Workers,
     WorkersLost,
     hold_out,
-    live_as_parent_does,
+    watching_workers,
 )
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.errors import UserError
@@ -109,7 +102,7 @@ def loading_processes() -> set[BaseProcess]:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers: int) -> None:
-    pool, before = WorkerPool(workers), loading_processes()
+    pool, before = Workers(workers), loading_processes()
     floats = UnlabelledImages(
         Domain("numbers", Numbers()), lambda image: torch.full((3, 2, 2), image.getpixel((0, 0))[0])
     )
@@ -122,22 +115,22 @@ def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers:
     assert read(later) == read(loaders[0]) == list(range(90))
 
 
-def test_workers_end_when_asked_once_nothing_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[BaseProcess] = []
-    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # how long torch waits before it kills
     monkeypatch.setattr(BaseProcess, "terminate", lambda self: killed.append(self) or self.kill())
     before = loading_processes()
-    loader = ImageLoader(numbers(), 4, 2)
-    loader.itself = loader  # so that only the garbage collector finds it
-    assert len(read(loader)) == 90
-    del loader
-    gc.collect()
+    assert len(read(ImageLoader(numbers(), 4, 2))) == 90
+    assert loading_processes() == before
+    workers = Workers(2)
+    assert len(read(ImageLoader(numbers(), 4, workers))) == 90
+    assert len(loading_processes() - before) == 2
+    workers.close()
     assert (loading_processes() - before, killed) == (set(), [])
 
 
 def test_two_loaders_at_once() -> None:
     for workers in (0, 1):
-        pool = WorkerPool(workers)
+        pool = Workers(workers)
         first, second = (ImageLoader(numbers(), 4, pool) for _ in range(2))
         begun = iter(first)
         next(begun)
@@ -157,61 +150,27 @@ def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: in
     assert not isinstance(error.value, WorkersLost)
 
 
-def test_too_little_shared_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: Tensor) -> Tensor:
-        raise RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
-
-    monkeypatch.setattr(Tensor, "share_memory_", full)
+def test_too_little_shared_memory_is_one_line() -> None:
+    full = RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
     with pytest.raises(WorkersLost, match=r"No space left on device .*make /dev/shm larger.*fewer `workers`") as error:
-        read(ImageLoader(numbers(), 4, 1))
+        read(ImageLoader(numbers(fail=full), 4, 1))
     assert "\n" not in str(error.value)
 
 
-def test_a_worker_that_is_killed_is_said_where_its_batch_is_missing(monkeypatch, request) -> None:
-    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
-    monkeypatch.setattr("torch.utils.data._utils.signal_handling._SIGCHLD_handler_set", False)
-    # in place of a handler that an earlier loader of torch left, which would raise
-    previous = signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, previous))
-    handler, before = signal.getsignal(signal.SIGCHLD), loading_processes()
-    loader = ImageLoader(numbers(), 4, 2)
+def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others() -> None:
+    before = loading_processes()
+    loader = ImageLoader(numbers(), 4, Workers(2))
     batches = iter(loader)
     next(batches)
-    assert signal.getsignal(signal.SIGCHLD) is handler
-    for worker in loading_processes() - before:
-        worker.kill()
-    time.sleep(0.2)  # nothing is raised here
+
+    def lose_a_worker() -> None:
+        with watching_workers():
+            for worker in loading_processes() - before:
+                worker.kill()
+            list(batches)
+
     with pytest.raises(WorkersLost, match=r"ended without a word .*pass fewer `workers`") as error:
-        list(batches)
+        lose_a_worker()
     assert isinstance(error.value, UserError)
     assert read(loader) == list(range(90))
-
-
-def lose_a_worker(parent_lives: Path, told: int) -> None:
-    def begin(worker: int) -> None:
-        os.write(told, f"{os.getpid()}\n".encode())
-        while parent_lives.exists():
-            time.sleep(0.01)
-        live_as_parent_does(worker)
-
-    batches = iter(DataLoader([1], num_workers=1, worker_init_fn=begin))
-    next(batches)
-
-
-@pytest.mark.timeout(60)
-def test_a_worker_that_loses_its_parent_before_it_first_looks_ends(tmp_path: Path) -> None:
-    (tmp_path / "parent lives").touch()
-    read, write = os.pipe()
-    parent = multiprocessing.get_context("fork").Process(target=lose_a_worker, args=(tmp_path / "parent lives", write))
-    parent.start()
-    os.close(write)
-    with open(read) as told:
-        worker = int(told.readline())
-        parent.kill()
-        parent.join()
-        (tmp_path / "parent lives").unlink()
-        try:
-            assert told.read() == ""  # ends when the worker does, which holds it open too
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
+    loader.workers.close()

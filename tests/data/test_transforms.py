@@ -1,30 +1,19 @@
-"""Images to tensors, in a worker and on the device, against torchvision, timm, Pillow and TLLib."""
+"""Images to tensors, against torchvision, timm, Pillow and TLLib."""
 
 import importlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import timm.data
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
-from torch import Tensor
 from torchvision import transforms as T
-from torchvision.transforms.v2 import functional as F
 
-from tests.data.conftest import epoch_of
 from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import (
-    Geometry,
-    ImageTransform,
     Preprocessing,
     Resizing,
-    crop_batch,
-    device_augmentation,
     evaluation_transform,
     train_transform,
 )
@@ -94,60 +83,3 @@ def test_training_is_torchvisions_steps(mean: tuple[float, ...], more: Any, resi
 def test_refusals() -> None:
     with pytest.raises(UserError, match="`norm_mean` has 1 values and `norm_std` 3"):
         Preprocessing(mean=(0.5,))
-    with pytest.raises(UserError, match="`device_augmentation` needs squares"):
-        device_augmentation(Preprocessing(train_resizing="keep-ratio"))
-
-
-def shown(domain: Domain, transform: ImageTransform, **more: int) -> Tensor:
-    """The images of an epoch as levels, in the domain's order."""
-    indices, images = epoch_of(domain, transform, **more)
-    return images[indices.argsort()]
-
-
-@pytest.mark.parametrize("resizing", ["default", "cen.crop", "ran.crop", "res."])
-@pytest.mark.parametrize(
-    "more",
-    [{}, {"horizontal_flip": False}, {"scale": (0.08, 1.0)}, {"padding": 3}, GREY],
-    ids=["flip", "no flip", "strong", "padding", "grey"],
-)
-def test_on_the_device_each_image_is_what_a_worker_would_have_made_of_it(domain, resizing: str, more: Any) -> None:
-    options = replace(OPTIONS, train_resizing=resizing, **more)
-    for epoch in (0, 1):
-        expected = shown(domain, train_transform(options), epoch=epoch)
-        augmented = shown(domain, device_augmentation(options), epoch=epoch)
-        assert (augmented.dtype, augmented.shape, augmented.is_contiguous()) == (torch.float32, expected.shape, True)
-        assert (augmented - expected).abs().round().max() <= LEVELS
-
-
-def test_a_rotation_may_take_another_of_two_nearest_pixels(domain: Domain) -> None:
-    options = replace(OPTIONS, train_resizing="ran.crop", rotation=30.0)
-    difference = shown(domain, device_augmentation(options)) - shown(domain, train_transform(options))
-    assert (difference.abs().round() > LEVELS).float().mean() < 0.01
-
-
-@st.composite
-def geometries(draw: st.DrawFn) -> Geometry:
-    height, width = draw(st.integers(1, SIDE)), draw(st.integers(1, SIDE))
-    top, left = draw(st.integers(0, SIDE - height)), draw(st.integers(0, SIDE - width))
-    return Geometry(top, left, height, width, draw(st.integers(-5, 5)), draw(st.integers(-5, 5)), draw(st.booleans()))
-
-
-def one_by_one(square: Tensor, geometry: Geometry, size: int) -> Tensor:
-    top, left, height, width, down, right, flip = geometry
-    resized = F.resized_crop(square, top, left, height, width, [size, size], antialias=True)
-    shifted = F.crop(F.pad(resized, [5]), down + 5, right + 5, size, size)
-    return F.horizontal_flip(shifted) if flip else shifted
-
-
-@given(st.lists(geometries(), min_size=1, max_size=4), st.sampled_from([2, 7, SIZE, 40]), st.integers(0, 99))
-def test_crops_at_once_are_torchvisions_kernels_one_by_one(drawn: list[Geometry], size: int, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    squares = torch.randint(256, (len(drawn), 3, SIDE, SIDE), generator=generator, dtype=torch.uint8)
-    pairs = zip(squares, drawn, strict=True)
-    expected = torch.stack([one_by_one(square, geometry, size) for square, geometry in pairs])
-    with torch.autocast("cpu", torch.bfloat16):  # of the network; it does not reach images
-        cropped = crop_batch(squares, drawn, size)
-    assert (cropped.dtype, cropped.shape) == (torch.uint8, expected.shape)
-    assert (cropped.int() - expected.int()).abs().max() <= LEVELS
-    exact = drawn[0]._replace(top=2, left=3, height=SIZE, width=SIZE)
-    assert torch.equal(crop_batch(squares[:1], [exact], SIZE)[0], one_by_one(squares[0], exact, SIZE))

@@ -22,7 +22,7 @@ from tllib_ancon.laboratory import demo
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
-ON_DEVICE = "ancon --device-augmentation --train-resizing default --image-size 14 --override"
+CROPS = "ancon --train-resizing default --image-size 14 --override"
 LENGTH = ("-b", "8", "--epochs", "4")
 EVENTS = 80
 """Steps, flushes and renames of a run, about."""
@@ -38,7 +38,7 @@ def ended(command: list[str], seconds: float | None = None, **when: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("method", "by_time", "by_event"), [("nrc+ancon", 3, 4), (ON_DEVICE, 1, 2), ("erm", 1, 2), ("cdan", 1, 2)]
+    ("method", "by_time", "by_event"), [("nrc+ancon", 3, 4), (CROPS, 1, 2), ("erm", 1, 2), ("cdan", 1, 2)]
 )
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     adapt, domains: Path, tmp_path: Path, method: str, by_time: int, by_event: int

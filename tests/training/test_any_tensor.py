@@ -111,7 +111,7 @@ def test_arrays_of_pixels_are_images(pixels: np.ndarray) -> None:
     sizes: list[torch.Size] = []
     network.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape))
     settings = {"image_size": 16, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
-    unread = {"device_augmentation": True, "train_resizing": "keep-ratio"}  # they are of training
+    unread = {"train_resizing": "keep-ratio"}  # they are of training
     tllib_ancon.predict(network, pixels, **settings | unread)
     assert sizes == [(20, 3, 16, 16)]
 

@@ -27,6 +27,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.classifier import BottleneckClassifier
+from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.inference import Predictions, evaluation_loader, predict_domain
@@ -138,14 +139,14 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
 
     adaptation._step = recorded
     adaptation.make({})
-    regularizer = adaptation.method.regularizer
     positions = torch.tensor(adaptation.images.shard.positions)
-    state = adaptation.method.state_dict()
+    method = adaptation.method
+    state = method.state_dict()
     return {
         "thresholds": torch.stack(thresholds),
         "positions": positions,
-        "votes": adaptation.method.votes(positions),
-        "averages": None if regularizer is None else regularizer.module.targets,
+        "votes": method.votes(positions),
+        "averages": method.early_learning.targets if isinstance(method, WithELR) else None,
         "common": {name: state[name] for name in state if COMMON.search(name)},
         "parameters": adaptation.network.state_dict(),
         "metrics": without(adaptation.metrics),

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Bytes
 from tllib_ancon.data.tensors import Rows
 from tllib_ancon.data.transforms import ImageTransform, seeded
 from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.interruption import SIGNALS
-from tllib_ancon.orphan import end_with
 
-PREFETCHED = 2
-"""Batches that a worker may be ahead of the one in use."""
+KILLED = "DataLoader worker (pid"
+"""How PyTorch's message about a worker that was killed starts."""
 
 
 class EpochSampler(Sampler[int]):
@@ -34,7 +29,10 @@ class EpochSampler(Sampler[int]):
     RANKS_APART = 2**53  # beyond what seed and epoch reach
 
     def __init__(self, indices: Sequence[int], num_samples: int, seed: int, length: int | None = None, rank: int = 0):
-        self.indices, self.num_samples, self.seed, self.rank = torch.as_tensor(indices), num_samples, seed, rank
+        self.indices = torch.as_tensor(indices)
+        self.num_samples = num_samples
+        self.seed = seed
+        self.rank = rank
         self.length = len(self.indices) if length is None else length
         self.epoch = 0
 
@@ -61,31 +59,47 @@ def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[Tensor, Tens
 
 
 class DomainImages(Dataset[Any]):
-    """Images of a domain, each item decided by the seed and its key, ``epoch * N + index`` of :class:`EpochSampler`.
+    """Dataset of a domain's images. The seed and the key of an item determine it.
 
-    The transform's random numbers come from (seed, key), so that an epoch has the same tensors whatever the number of
-    workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` skips the transform. Its device part is
-    applied to :class:`Pixels` later.
+    A key is ``epoch * N + index``, as :class:`EpochSampler` gives them.
+
+    The transform's random numbers come from (seed, key), so that an epoch has the same tensors for any number of
+    workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` skips an :class:`ImageTransform`.
     """
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
-        self.domain, self.transform, self.seed = domain, transform, seed
+        self.domain = domain
+        self.transform = transform
+        self.seed = seed
 
     def __len__(self) -> int:
         return len(self.domain)
 
     def image(self, key: int) -> Any:
-        resizing = getattr(self.transform, "resizing", None)
-        image: Any = self.domain.image(key % len(self), resizing)
-        if self.domain.holds_tensors and resizing is not None:
+        """The image of a key; of an :class:`ImageTransform` its pixels (H, W, C) uint8, which :meth:`finish` takes."""
+        if not isinstance(self.transform, ImageTransform):
+            return self.transformed(self.domain.image(key % len(self)), key)
+        image = self.domain.image(key % len(self), self.transform.resizing)
+        if self.domain.holds_tensors:
             return image
         return self.transformed(image, key)
 
     def transformed(self, image: Any, key: int) -> Any:
         with seeded(item_seed(self.seed, key)):
             if isinstance(self.transform, ImageTransform):
-                return Pixels(self.transform.pixels(image), torch.initial_seed())
+                return torch.from_numpy(self.transform.pixels(image))
             return self.transform(image)
+
+    def batch(self, keys: Sequence[int]) -> Any:
+        """The items of these keys as one batch."""
+        return default_collate([self[key] for key in keys])
+
+    def finish(self, images: Tensor, device: torch.device) -> Tensor:
+        """Images of a batch on the device, normalised there where workers give pixels."""
+        moved = images.to(device, non_blocking=True)
+        if isinstance(self.transform, ImageTransform) and images.dtype == torch.uint8:
+            return self.transform.normalized(moved)
+        return moved
 
 
 class UnlabelledImages(DomainImages):
@@ -94,12 +108,18 @@ class UnlabelledImages(DomainImages):
     def __getitem__(self, key: int) -> tuple[int, Any]:
         return key % len(self), self.image(key)
 
-    def batch(self, keys: Sequence[int]) -> list[Tensor] | None:
-        """The batch of these keys read at once, where images are rows of an array that no transform changes."""
-        if not (isinstance(self.domain.images, Rows) and isinstance(self.transform, nn.Identity)):
-            return None
-        indices = torch.as_tensor(keys) % len(self)
-        return [indices, self.domain.images.at(self.domain.positions[indices.numpy()])]
+    def batch(self, keys: Sequence[int]) -> list[Tensor]:
+        """Rows of an array that no transform changes are read at once."""
+        if isinstance(self.domain.images, Rows) and isinstance(self.transform, nn.Identity):
+            indices = torch.as_tensor(keys) % len(self)
+            return [indices, self.domain.images.at(self.domain.positions[indices.numpy()])]
+        collated: list[Tensor] = super().batch(keys)
+        return collated
+
+    def on_device(self, batch: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Indices on the CPU and images on the device."""
+        indices, images = batch
+        return indices, self.finish(images, device)
 
 
 class LabelledImages(DomainImages):
@@ -114,13 +134,10 @@ class LabelledImages(DomainImages):
     def __getitem__(self, key: int) -> tuple[Any, int]:
         return self.image(key), int(self.labels[key % len(self)])
 
-
-class Pixels(NamedTuple):
-    """Input of :meth:`~tllib_ancon.data.transforms.ImageTransform.finish`: bytes (H, W, C) and the seed of the random
-    numbers."""
-
-    values: Bytes
-    seed: int
+    def on_device(self, batch: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Images on the device and labels on the CPU."""
+        images, labels = batch
+        return self.finish(images, device), labels
 
 
 def item_seed(seed: int, key: int) -> int:
@@ -133,27 +150,27 @@ def item_seed(seed: int, key: int) -> int:
 
 
 class ImageLoader:
-    """Batches of a :class:`DomainImages`, with its images on the GPU where there is one.
+    """Batches of :class:`UnlabelledImages` or :class:`LabelledImages`, with the images on the GPU where there is one.
 
-    Where the transform is an :class:`~tllib_ancon.data.transforms.ImageTransform`, workers hand over bytes, a quarter
-    of the floats, and a batch is finished on the device. Loaders that are read one after the other may share a pool of
-    workers, which outlive an epoch. Nothing is drawn from the global random state.
+    Workers of a number belong to one pass. Loaders that are read one after the other may share :class:`Workers`, which
+    outlive an epoch. Nothing is drawn from the global random state.
     """
 
     def __init__(
         self,
-        dataset: DomainImages,
+        dataset: UnlabelledImages | LabelledImages,
         batch_size: int,
-        workers: int | WorkerPool,
+        workers: int | Workers,
         sampler: Sequence[int] | EpochSampler | None = None,
         drop_last: bool = False,
     ):
-        self.dataset, self.batch_size = dataset, batch_size
+        self.dataset = dataset
+        self.batch_size = batch_size
         self.sampler = range(len(dataset)) if sampler is None else sampler
         self.batches = BatchSampler(self.sampler, batch_size, drop_last)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.pool = workers if isinstance(workers, WorkerPool) else WorkerPool(workers)
-        self.number = self.pool.add(dataset)
+        self.workers = workers if isinstance(workers, Workers) else Workers(workers, persistent=False)
+        self.workers.add(dataset)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -162,152 +179,135 @@ class ImageLoader:
     def num_images(self) -> int:
         return min(len(self.sampler), len(self) * self.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        for batch in self.pool.batches(self.number, self.batches):
-            yield tuple(map(self._finish, batch))
-
-    def _finish(self, part: Any) -> Tensor:
-        if isinstance(part, Tensor):
-            return part.to(self.device, non_blocking=True) if part.is_floating_point() else part
-        pixels, seeds = part
-        assert isinstance(self.dataset.transform, ImageTransform)
-        return self.dataset.transform.finish(pixels.to(self.device, non_blocking=True), seeds)
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self.workers.batches(self.dataset, self.batches):
+            yield self.dataset.on_device(batch, self.device)
 
 
 class WorkersLost(UserError, RuntimeError):
     """A process that loads images ended without being asked to."""
 
+    def __init__(self, reason: str):
+        super().__init__(
+            f"a process that loads images ended without a word ({reason}); where memory is short, pass fewer `workers` "
+            "or a smaller `batch_size`"
+        )
 
-class WorkerPool:
-    """Processes that load the batches of any number of loaders, one loader at a time; with none, this process loads.
+
+@contextmanager
+def watching_workers() -> Iterator[None]:
+    """In this context a killed worker is one line, in whichever statement PyTorch's handler of SIGCHLD raises."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith(KILLED):
+            raise
+        raise WorkersLost(one_line(str(error))) from error
+
+
+class Workers:
+    """Processes that load batches for any number of loaders, one loader at a time, until :meth:`close`.
 
     A data loader of torch starts processes of its own, so that a training loop with four loaders would have four times
-    the workers. This process handles signals such as Ctrl-C; workers wait or end quietly. A lost worker shows when its
-    batch is missing.
+    as many.
+
+    Args:
+        count: number of processes; with 0 this process loads
+        persistent: whether they outlive a pass. Default: True
     """
 
-    def __init__(self, workers: int):
-        self.workers = workers
-        self.datasets: list[Dataset[Any]] = []
-        self.asked: Iterator[tuple[int, list[int]]] = iter(())  # number of a dataset and the keys of each batch
-        self._loader: list[DataLoader[Any]] = []  # none or one
-        # in a reference cycle, the garbage collector would close the queues before the workers can be asked to end
-        weakref.finalize(self, self._loader.clear)
-        self._mapped: dict[int, Any] = {}  # memory in which workers laid batches; else mapped again for each
+    def __init__(self, count: int, persistent: bool = True):
+        self.count = count
+        self.persistent = persistent
+        self.datasets: list[DomainImages] = []
+        self.requests = _Requests()
+        self._loader: DataLoader[Any] | None = None
 
-    def add(self, dataset: Dataset[Any]) -> int:
-        """Register what will be read, and tell its number; workers that run already are started again."""
+    def add(self, dataset: DomainImages) -> None:
+        """Register what will be read; processes that run already are started again."""
         self.datasets.append(dataset)
-        self._loader.clear()
-        self._mapped.clear()
-        return len(self.datasets) - 1
+        self.close()
 
-    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
-        """What the workers are to load now, as a sampler."""
-        return self.asked
-
-    def batches(self, number: int, keys: Iterable[list[int]]) -> Iterator[Any]:
-        self.asked = mine = ((number, batch) for batch in keys)
-        if self.workers == 0:
-            yield from map(_Batches(self.datasets).__getitem__, mine)
+    def batches(self, dataset: DomainImages, keys_of_batches: Iterable[list[int]]) -> Iterator[Any]:
+        if self.count == 0:
+            yield from map(dataset.batch, keys_of_batches)
             return
-        if not self._loader:
-            self._loader.append(self._start())
+        number = self.datasets.index(dataset)
+        requests = ((number, keys) for keys in keys_of_batches)
+        self.requests.current = requests
+        if self._loader is None:
+            self._loader = self._start()
         try:
-            for batch in _running(self._loader[0]):
-                if self.asked is not mine:
+            for batch in _batches_of(self._loader):
+                if self.requests.current is not requests:
                     raise RuntimeError("two loaders read through the same workers at once; give each its own")
-                for part in batch:
-                    if isinstance(part, list | tuple) and getattr(part[0], "is_shared", bool)():
-                        storage = part[0].untyped_storage()
-                        self._mapped[storage.data_ptr()] = storage
                 yield batch
         except WorkersLost:
-            self._loader.clear()
+            self.close()
             raise
+
+    def close(self) -> None:
+        """End the processes; the next pass starts them again."""
+        self._loader = None
 
     def _start(self) -> DataLoader[Any]:
         return DataLoader(
-            _Batches(self.datasets),
+            _BatchesOfDatasets(self.datasets),
             batch_size=None,
-            sampler=weakref.proxy(self),
-            num_workers=self.workers,
-            worker_init_fn=live_as_parent_does,
-            prefetch_factor=PREFETCHED,
-            persistent_workers=True,
+            sampler=self.requests,
+            num_workers=self.count,
+            worker_init_fn=_leave_signals_to_the_parent,
+            persistent_workers=self.persistent,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
         )
 
 
-class _Batches(Dataset[Any]):
-    """Item (n, keys) is the batch of these keys of dataset n. A worker lays images in shared memory that it fills again
-    and again: in that of torch, new for every batch, the pages cost more than the bytes that fill them."""
+class _Requests:
+    """What the processes are to load now, as a sampler: the number of a dataset and the keys of each batch."""
 
-    def __init__(self, datasets: Sequence[Dataset[Any]]):
+    current: Iterator[tuple[int, list[int]]] = iter(())
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        return self.current
+
+
+class _BatchesOfDatasets(Dataset[Any]):
+    """Item (n, keys) is the batch of these keys of dataset n."""
+
+    def __init__(self, datasets: Sequence[DomainImages]):
         self.datasets = datasets
-        self.places = [torch.empty(0, dtype=torch.uint8)] * (PREFETCHED + 1)  # ahead, and the one in use
 
-    def __getitem__(self, asked: tuple[int, list[int]]) -> Any:
-        number, keys = asked
-        dataset = self.datasets[number]
-        if isinstance(dataset, UnlabelledImages) and (batch := dataset.batch(keys)) is not None:
-            return batch
-        columns = map(list, zip(*(dataset[key] for key in keys), strict=True))
-        return [self._laid(column) if isinstance(column[0], Pixels) else default_collate(column) for column in columns]
-
-    def _laid(self, images: Sequence[Pixels]) -> tuple[Tensor, list[int]]:
-        values = [torch.from_numpy(image.values) for image in images]
-        seeds = [image.seed for image in images]
-        if get_worker_info() is None:
-            return torch.stack(values), seeds
-        place, size = self.places.pop(0), len(values) * values[0].numel()
-        if len(place) < size:
-            place = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
-        self.places.append(place)
-        return torch.stack(values, out=place[:size].view(len(values), *values[0].shape)), seeds
+    def __getitem__(self, request: tuple[int, list[int]]) -> Any:
+        number, keys = request
+        return self.datasets[number].batch(keys)
 
 
-def _running(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The batches of a loader whose workers follow it by :func:`live_as_parent_does`; the loss of one shows within five
-    seconds."""
+def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader; a lost worker is one line."""
     try:
-        yield from _without_sigchld(loader)
+        yield from loader
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
-        text = str(error)
-        lost = text.startswith("DataLoader worker (pid") or "shared memory" in text or "resize file" in text
-        if not lost and (isinstance(error, RuntimeError) or "in DataLoader worker process" in text):
+        reason = _loss_of_a_worker(error)
+        if reason is None:
             raise
-        reason = one_line(text.rpartition("RuntimeError: ")[2]) or type(error).__name__
-        reason += "; in a container make /dev/shm larger" * ("shared memory" in text)
-        raise WorkersLost(
-            f"a process that loads images ended without a word ({reason}); where memory is short, pass fewer `workers` "
-            "or a smaller `batch_size`"
-        ) from error
+        raise WorkersLost(reason) from error
 
 
-def _without_sigchld(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Iterate without torch's handler of SIGCHLD, which raises wherever this process is when a worker ends. A signal
-    that comes while workers start waits until they are ready for it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        return iter(loader)
-    before = signal.getsignal(signal.SIGCHLD)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        return iter(loader)
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+def _loss_of_a_worker(error: Exception) -> str | None:
+    """Why a worker was lost, if this error tells that one was; None for an error of the images themselves."""
+    text = str(error)
+    if "shared memory" in text or "resize file" in text:
+        reason = one_line(text.rpartition("RuntimeError: ")[2])
+        return f"{reason}; in a container make /dev/shm larger"
+    if text.startswith(KILLED):
+        return one_line(text)
+    if isinstance(error, RuntimeError) or "in DataLoader worker process" in text:
+        return None
+    return one_line(text) or type(error).__name__
 
 
-def live_as_parent_does(worker: int) -> None:
-    """Let a worker ignore SIGINT, end quietly at SIGTERM, and end with its parent. A worker of torch waits for ever if
-    its parent ended before its first look."""
+def _leave_signals_to_the_parent(worker: int) -> None:
+    """Let a worker ignore Ctrl-C and end quietly at SIGTERM: the parent ends its epoch and then its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        end_with(parent.pid, every=1.0)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
-from torch.utils.data import BatchSampler, Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import (
@@ -25,7 +26,6 @@ from tllib_ancon.data.folders import (
 from tllib_ancon.data.hugging_face import HUGGING_FACE, of_hugging_face, open_splits
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB, known_domains, open_lists, open_toolkit_lists
-from tllib_ancon.data.loading import WorkerPool
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.tensors import ARRAYS, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -191,9 +191,11 @@ def require_files(domain: Domain) -> Domain:
 
 def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """The domain without unreadable images, which ``workers`` processes find; ``skipped`` holds the reasons."""
-    pool, batches = WorkerPool(workers), BatchSampler(range(len(domain)), 16, drop_last=False)
     of_any_range = domain.decoded_by(replace(domain.images.decoding, pixel_range=ANY_RANGE))
-    reasons = [reason for (part,) in pool.batches(pool.add(_Reasons(of_any_range)), batches) for reason in part]
+    loader = DataLoader(
+        _Reasons(of_any_range), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
+    )
+    reasons = [reason for batch in loader for reason in batch]
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
         raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")
@@ -205,9 +207,12 @@ class _Reasons(Dataset[Any]):
     def __init__(self, domain: Domain):
         self.domain = domain
 
-    def __getitem__(self, index: int) -> tuple[str]:
+    def __len__(self) -> int:
+        return len(self.domain)
+
+    def __getitem__(self, index: int) -> str:
         try:
             self.domain.images.image(int(self.domain.positions[index]))
         except UserError as error:
-            return (str(error),)
-        return ("",)
+            return str(error)
+        return ""

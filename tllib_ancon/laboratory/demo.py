@@ -50,7 +50,6 @@ class Demo:
             "workers": 0,
             "mixed_precision": "no",
             "cache": str(self.out / "cache"),
-            "device_augmentation": True,
             "quiet": True,
         }
         runs = []

@@ -15,7 +15,7 @@ from tllib_ancon import assessing, methods, processes, selection
 from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, WorkerPool, hold_out
+from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
@@ -52,7 +52,7 @@ def divide(target: Domain, config: AdaptConfig, transforms: Transforms) -> Targe
     adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
     adapted, held_out = target.subset(adapted_indices), target.subset(held_out_indices)
     shard = Shard.of_this_process(len(adapted))
-    batch_size, workers = config.batch_size, WorkerPool(config.workers)
+    batch_size, workers = config.batch_size, Workers(config.workers)
     assert batch_size is not None
     images = UnlabelledImages(adapted, transforms.train, config.seed)
     training = training_loader(images, batch_size, workers, a_step=config.accumulation_steps)
@@ -123,7 +123,7 @@ class Adaptation(TrainingLoop):
         adapted, batch_size = images.adapted.dataset.domain, max(images.training.batch_size, USUAL_BATCH)
         self.sampled = torch.randperm(len(adapted), generator=torch.Generator().manual_seed(options.seed))[:most]
         self.sample, self.few = (
-            evaluation_loader(adapted.subset(chosen), transforms.evaluation, batch_size, images.training.pool)
+            evaluation_loader(adapted.subset(chosen), transforms.evaluation, batch_size, images.training.workers)
             for chosen in (self.sampled, self.sampled[:AGREEMENT_SAMPLE])
         )
         _refuse_without_effect(options, model, self.method.trains)

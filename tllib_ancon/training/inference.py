@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tllib_ancon import evaluation, processes, selection
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
@@ -26,7 +26,7 @@ class Predictions(NamedTuple):
 
 
 def evaluation_loader(
-    domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | WorkerPool
+    domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | Workers
 ) -> ImageLoader:
     """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
     positions = Shard.of_this_process(len(domain)).padded_positions

@@ -17,7 +17,6 @@ from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
 from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import (
     ImageTransform,
-    device_augmentation,
     evaluation_transform,
     second_view,
     train_transform,
@@ -97,9 +96,8 @@ def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, give
         return replace(given, preprocessing=preprocessing)
     if images.holds_tensors or preprocessing is None:
         return Transforms(nn.Identity(), nn.Identity(), preprocessing)
-    build = device_augmentation if config.device_augmentation else train_transform
     evaluation = evaluation_transform(preprocessing)
-    train = evaluation if isinstance(config, PredictConfig) else build(preprocessing)
+    train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
     return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
 
 

@@ -12,7 +12,14 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon import processes
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.data.loading import DomainImages, EpochSampler, ImageLoader, WorkerPool
+from tllib_ancon.data.loading import (
+    EpochSampler,
+    ImageLoader,
+    LabelledImages,
+    UnlabelledImages,
+    Workers,
+    watching_workers,
+)
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.interruption import Interruption
 from tllib_ancon.processes import Shard
@@ -84,11 +91,13 @@ class TrainingLoop(ABC):
                 self._take_up(self.run.metrics())
                 return self.result()
         with closing(self.run) if self.run else nullcontext():
-            with self.interruption:
+            with watching_workers(), self.interruption:
                 for _ in self.epochs():
                     pass
                 if self.run is not None:
                     self.run.wait()
+            for loader in self.loaders:
+                loader.workers.close()
             result = self.result()
             if self.run is not None:
                 self.run.finish(result)
@@ -265,7 +274,11 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
 
 
 def training_loader(
-    images: DomainImages, batch_size: int, workers: int | WorkerPool, batches: int | None = None, a_step: int = 1
+    images: UnlabelledImages | LabelledImages,
+    batch_size: int,
+    workers: int | Workers,
+    batches: int | None = None,
+    a_step: int = 1,
 ) -> ImageLoader:
     """A loader with a new order each epoch, of ``batches`` batches or one pass of steps of ``a_step`` batches."""
     shard = Shard.of_this_process(len(images))

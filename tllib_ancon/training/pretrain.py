@@ -94,7 +94,7 @@ class SourceOnly(TrainingLoop):
         train, held_out = source.subset(indices), source.subset(held_out_indices if len(held_out_indices) else indices)
         images = LabelledImages(train, transforms.train, options.seed)
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
-        self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.pool)
+        self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.workers)
         self.held_out_labels = torch.as_tensor(held_out.labels)
         self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
         self.source_loss = source_loss(options)
@@ -178,7 +178,7 @@ class AdversarialTraining(TrainingLoop):
                 UnlabelledImages(target, transforms.train, options.seed + 1),
             )
         ]
-        self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].pool)
+        self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].workers)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: dict[str, Any] = {"loss": self.adversary, "reversal": self.reversal}
         super().__init__(options, run, progress, model, loaders, groups, state=state)

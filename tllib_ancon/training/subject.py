@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.config import CheckConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, WorkerPool
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.batch_norm import BatchNormPolicy
@@ -193,7 +193,7 @@ def predict_and_try(subject: Subject, classifier: Classifier) -> tuple[SamplePas
     """Predict the sample, and try two training steps with the same worker processes."""
     config = subject.config
     assert config.batch_size is not None
-    workers = WorkerPool(config.workers)
+    workers = Workers(config.workers)
     predicting = evaluation_loader(subject.sample, subject.transforms.evaluation, config.batch_size, workers)
     images = UnlabelledImages(subject.target, subject.transforms.train, config.seed)
     training = training_loader(images, min(config.batch_size, TRIED), workers, batches=STEPS)
