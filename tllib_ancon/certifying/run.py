@@ -21,6 +21,7 @@ from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
+from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.networks import IMAGENET
 from tllib_ancon.settings import settings_of
 from tllib_ancon.shared_settings import ModelConfig
@@ -126,7 +127,9 @@ def certify(
         predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
     )
     names = list(map(str, start.indices if start.paths is None else start.paths))
-    comparison = Comparison(start.labels, other.labels, names, classes or numbered(start.probabilities.shape[1]))
+    num_classes = start.probabilities.shape[1]
+    told = class_names_of(source, num_classes) if isinstance(source, nn.Module) else None
+    comparison = Comparison(start.labels, other.labels, names, classes or told or numbered(num_classes))
     session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
     session.image = images.image
     session.answer_all(known(labels, comparison))

@@ -272,7 +272,7 @@ UNCHECKED = (
 COMMANDS = {
     "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
     "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"),
-    "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "target", "checkpoint"), hidden=("source",)),
+    "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
     "assess": Command(

@@ -35,6 +35,7 @@ class Domain:
         positions: (N,) of each image among ``images``, which is the order of its list. Default: all
         skipped: why images of the list were left out, one text each
         ignored: how many files beside the images were ignored, in words
+        plain_folder: whether they are a folder whose subfolders may be the classes of a model
 
     Raises:
         UserError: labels that are not N whole numbers in [0, K)
@@ -47,6 +48,7 @@ class Domain:
     positions: Positions = None  # type: ignore[assignment]
     skipped: Sequence[str] = ()
     ignored: str = ""
+    plain_folder: bool = False
 
     def __post_init__(self) -> None:
         if self.positions is None:

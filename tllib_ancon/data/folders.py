@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.errors import MOST_SHOWN, UserError, reading, unknown_name
 from tllib_ancon.text import showable
@@ -131,14 +132,18 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
     folders = [(folder, _class_folders_in(tree, folder, classes is not None)) for folder in map(tree.domain, codes)]
     others, expected = folders[0] if classes is None else ("the classes", classes)
     names = [showable(name) for name in expected]
-    for folder, found in folders:
-        here = [showable(name) for name in found]
-        strange = sorted(set(here) - set(names)) or sorted(set(names) - set(here)) * (classes is None)
-        if strange:
+    places: list[Path] = []
+    for folder, inside in folders:
+        here = [showable(name) for name in inside]
+        strange = sorted({*here} - {*labels_by_name(here, [[name] for name in names])})
+        missing = sorted({*names} - {*here}) if classes is None else []
+        if strange or missing:
             raise UserError(
-                f"{folder} has other class folders than {others}, {strange[0]!r} first: {_shown(here)} instead of "
-                f"{_shown(names)}"
+                f"{folder} has other class folders than {others}, {(strange or missing)[0]!r} first: {_shown(here)} "
+                f"instead of {_shown(names)}"
             )
+        places += [folder / name for name in inside]
+    labels = labels_by_name((showable(place.name) for place in places), [[name] for name in names])
 
     def images(folder: Path) -> list[str]:
         inside = list(tree.images_below(folder))
@@ -146,8 +151,7 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
             raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
         return inside
 
-    every = (folder / name for folder, found in folders for name in found)
-    return _domain_of(tree, codes, names, ((showable(folder.name), images(folder)) for folder in every))
+    return _domain_of(tree, codes, names, ((names[labels[showable(place.name)]], images(place)) for place in places))
 
 
 def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:

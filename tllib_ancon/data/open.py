@@ -102,12 +102,12 @@ def as_domain(
     allow_outside: bool = False,
     decoding: Decoding | None = None,
 ) -> Domain:
-    """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`. A folder may have
-    class folders.
+    """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`.
 
-    The names of ``classes`` are in the order of the labels and of the model's outputs. Class folders and Hugging Face
-    datasets bring names and labels. Otherwise there are none by default; given labels are named by numbers. ``labels``
-    False reads a folder as images without labels, at any depth.
+    The names of ``classes`` are in the order of the labels and of the model's outputs. Hugging Face datasets bring
+    names and labels. Otherwise there are none by default; given labels are named by numbers. A folder holds images
+    without labels, at any depth, until a model is known whose classes have the names of its subfolders. ``labels`` True
+    takes each subfolder as a class, False none.
     """
     if isinstance(images, str | os.PathLike) and os.path.isfile(images):
         images = [images]
@@ -115,15 +115,10 @@ def as_domain(
         domain = images
     elif isinstance(images, str | os.PathLike):
         tree = Tree(images, allow_outside, skip_corrupt)
-        below = [] if labels is False else tree.folders(tree.root)
-        if below and tree.images(tree.root):
-            raise UserError(
-                f"{tree.root} holds images beside folders, {below[0]!r} first: expected images alone or a folder a "
-                "class; `labels=False` reads all of them without labels"
-            )
-        opener = open_class_folders if below else open_any
+        opener = open_class_folders if labels is True else open_any
         domain = opener(tree, [ROOT], classes).decoded_by(decoding)
         domain = without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
+        domain = replace(domain, plain_folder=labels is None)
     elif isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):
         domain = require_files(Domain.of_files(name or "given", list(map(os.fspath, images)), list(classes or ())))
     elif type(images).__module__.partition(".")[0] == "datasets":

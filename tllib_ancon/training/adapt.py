@@ -31,6 +31,7 @@ from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, refuse_settings_of_training
 from tllib_ancon.training.card import card_of, save, write_card
+from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.mirroring import without_mirrors
@@ -39,7 +40,7 @@ from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
 from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
-from tllib_ancon.training.trained import find, network_record, record_of, sha256_of_tensors, with_classes
+from tllib_ancon.training.trained import find, network_record, record_of, sha256_of_tensors
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -126,7 +127,7 @@ def adapt(
     model: nn.Module | str | Path | AdaptConfig | None = None,
     images: Any = None,
     *,
-    labels: Sequence[int] | None = None,
+    labels: Sequence[int] | bool | None = None,
     answers: ArrayLike | str | Path | None = None,
     head: str | None = None,
     train_transform: Transform | None = None,
@@ -150,7 +151,8 @@ def adapt(
             tensors, PIL images, or tuples or dicts with an image first or as ``image`` or ``img``. Default: the domain
             that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
-            selection. Labels in the dataset's items are dropped
+            selection. Labels in the dataset's items are dropped. True takes each subfolder of a folder as a class,
+            False none. Default: the subfolders of a folder, if they have the names of the model's classes
         answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
             the images, drawn by the seed, trains the model with them, beside the method's loss. The others do not:
             their labels are left to certify the model
@@ -220,7 +222,7 @@ def adapt(
             config, transforms = without_mirrors(config, classifier, target, transforms, passed)
         transforms = replace(transforms, augment=augment and _augmenting(augment, target))
         classifier.preprocessing = transforms.preprocessing
-        target = with_classes(target, classifier.num_classes, start)
+        target = in_the_models_order(target, network, classifier.num_classes, start, Progress(config.quiet).line)
         recorded: dict[str, Any] = {"inputs": record_of(target)}
         if not start.checkpoint:
             weights = sha256_of_tensors(network.state_dict())

@@ -29,14 +29,16 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
-from tllib_ancon.training.trained import TrainedModel, with_classes
+from tllib_ancon.training.trained import TrainedModel
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +162,8 @@ def passes_of(
     inputs.unpacking(network, target)
     probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
     classifier = as_classifier(network, head, probe).to(devices.device())
-    target = with_classes(target, classifier.num_classes, TrainedModel())
+    show = Progress(config.quiet).line
+    target = in_the_models_order(target, network, classifier.num_classes, TrainedModel(), show)
     other_view = shifted if predictor.config.no_hflip else mirror
     return Passes(classifier, config, transform, other_view), target, predictor.start
 

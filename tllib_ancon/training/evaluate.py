@@ -12,9 +12,10 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import ARRAYS
 from tllib_ancon.errors import UserError
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
-from tllib_ancon.training.trained import with_classes
 
 
 def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
@@ -22,7 +23,9 @@ def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, 
     with devices.using_processor(config.threads):
         predictor = Predictor(config)
         images = predictor.open(labels=True)
-        images = with_classes(images, predictor.network.num_classes, predictor.start)
+        show = Progress(config.quiet).line
+        num_classes = predictor.network.num_classes
+        images = in_the_models_order(images, predictor.network, num_classes, predictor.start, show)
         logits = torch.from_numpy(predictor.logits(images))
         scores: dict[str, Any] = {"images": len(images), **selection.score_all(logits.softmax(1))}
         if images.labels is not None:
@@ -40,7 +43,9 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
         is_root = config.data in (None, ARRAYS)
         own = config.replace(root=source) if is_root else config
         source = inputs.open_images(own, () if is_root else (source,), "test", predictor.start.classes)
-    source = with_classes(source, predictor.network.num_classes, predictor.start)
+    num_classes = getattr(predictor.network, "num_classes", None) or len(predictor.start.classes or ())
+    show = Progress(config.quiet).line
+    source = in_the_models_order(source, predictor.network, num_classes, predictor.start, show)
     if source.labels is None:
         raise UserError(f"the source {source.name} has no labels, and its accuracy needs them; pass labelled images")
     predictors, start = {"after": predictor}, predictor.start

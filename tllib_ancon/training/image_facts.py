@@ -15,6 +15,7 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.classifier import takes_pixel_values
+from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.facts import FINE, LOOK, WRONG, Fact, counted, first_names
 from tllib_ancon.training.resolve import Transforms
 from tllib_ancon.training.subject import Subject
@@ -56,7 +57,8 @@ def classes(subject: Subject) -> Fact:
     if subject.classifier is None:
         return Fact("not known: the model returns no logits", settings=settings, mark=LOOK)
     number = subject.classifier.num_classes
-    of_model = list(subject.start.classes or ())
+    known = ModelClasses.of(subject.network, number, subject.start)
+    of_model = list(subject.start.classes or known.usable_names)
     of_images = list(subject.target.classes)
     if of_images == numbered(len(of_images)):
         of_images = []
@@ -71,6 +73,8 @@ def classes(subject: Subject) -> Fact:
     problem = _class_mismatch(number, of_model, of_images)
     if problem:
         return Fact("; ".join([*parts, problem]), values, settings, WRONG)
+    if subject.folder_lines:
+        return Fact("; ".join([*parts, *subject.folder_lines]), values, settings, LOOK)
     if of_images and not of_model:
         parts.append("compare the order with the model's training")
         return Fact("; ".join(parts), values, settings, LOOK)

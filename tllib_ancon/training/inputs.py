@@ -1,5 +1,6 @@
 """The images that settings name: opened as a domain, transformed and cached."""
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -11,7 +12,7 @@ from torch import nn
 from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.folders import SUFFIXES
+from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ROOT, SUFFIXES
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
 from tllib_ancon.data.tensors import Mapped
@@ -37,17 +38,24 @@ def images_of(
     config: AdaptConfig | PredictConfig, images: Any = None, labels: Any = None, classes: Sequence[str] | None = None
 ) -> Domain:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
-    if images is not None:
-        opened = as_domain(images, labels=labels, classes=classes, decoding=config.decoding)
-    elif labels is not None and labels is not False:
+    how: dict[str, Any] = {"skip_corrupt": config.skip_corrupt, "workers": config.workers}
+    how["allow_outside"] = config.allow_outside_root
+    in_layout = config.data is not None or bool(config.target)
+    if images is not None and not (in_layout and isinstance(images, str | os.PathLike)):
+        is_folder = isinstance(images, str | os.PathLike)
+        settings = how if is_folder else {}
+        opened = as_domain(images, labels=labels, classes=classes, decoding=config.decoding, **settings)
+    elif labels is not None and not isinstance(labels, bool):
         raise UserError("`labels` belong to `images`; pass both, or neither")
-    elif isinstance(config, AdaptConfig) or config.data is not None or config.target:
+    elif isinstance(config, AdaptConfig) or in_layout:
         split = "train" if isinstance(config, AdaptConfig) else "test"
-        opened = open_images(config, config.target, split, classes)
+        codes = config.target or ((ROOT,) if config.data in (FOLDER, IMAGE_FOLDER) else ())
+        named = config if images is None else config.replace(root=str(images))
+        opened = open_images(named, codes, split, classes, labels)
     else:
         root = Path(str(config.root))
         if not root.is_file() or root.name.lower().endswith(SUFFIXES):
-            opened = as_domain(root, labels=False, decoding=config.decoding)
+            opened = as_domain(root, labels=labels, classes=classes, decoding=config.decoding, **how)
         elif root.suffix.lower() not in LIST_SUFFIXES:
             raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
         else:
@@ -59,7 +67,11 @@ def images_of(
 
 
 def open_images(
-    config: ImagesConfig, codes: Sequence[str], split: str = "train", classes: Sequence[str] | None = None
+    config: ImagesConfig,
+    codes: Sequence[str],
+    split: str = "train",
+    classes: Sequence[str] | None = None,
+    labels: bool | None = None,
 ) -> Domain:
     """The domain of these codes, or without them the folder ``root``; ``classes`` are names of the model's classes."""
     if config.root is None:
@@ -69,7 +81,7 @@ def open_images(
     how: dict[str, Any] = {"classes": classes, "skip_corrupt": config.skip_corrupt, "workers": config.workers}
     how["decoding"] = config.decoding
     if config.data is None:
-        opened = as_domain(config.root, **how, allow_outside=config.allow_outside_root)
+        opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
     else:
         opened = open_domain(config.root, config.data, codes, split, **how, **config.opening)
     if config.skip_corrupt:

@@ -20,6 +20,7 @@ from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.errors import UserError
 from tllib_ancon.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
+from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.resolve import Transform
@@ -105,7 +106,9 @@ def write_predictions(config: PredictionsConfig) -> dict[str, int]:
         unread = np.isnan(probabilities.max(1)).tolist()
         errors = [images.error(row) if bad else "" for row, bad in enumerate(unread)]
         names = list(map(str, domain.positions if domain.paths is None else domain.paths))
-        classes = predictor.start.classes or numbered(probabilities.shape[1])
+        num_classes = probabilities.shape[1]
+        known = ModelClasses.of(predictor.network, num_classes, predictor.start)
+        classes = predictor.start.classes or known.usable_names or numbered(num_classes)
         _write(out, names, classes, probabilities, errors, config.probabilities)
         return {"rows": len(domain), "errors": sum(map(bool, errors))}
 

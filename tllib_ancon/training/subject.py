@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +29,7 @@ from tllib_ancon.models.classifier import (
     output_of,
 )
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.loop import require_batch_statistics, training_loader
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
@@ -84,6 +85,7 @@ class Subject:
         output: what the model returns for ``probe``, two images
         target: all images; ``sample`` are some of them, spread evenly
         labelled: whether the images have labels
+        folder_lines: what is assumed about class folders
         passed: transforms or processor of the caller
         frozen: names of the parameters that were frozen
         thawed: how many of these ``adapted`` lets learn
@@ -105,6 +107,7 @@ class Subject:
     transforms: Transforms
     passed: Given
     decoded: list[Any]
+    folder_lines: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     thawed: int = 0
     learning_error: str = ""
@@ -133,6 +136,10 @@ def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None,
         classifier = as_classifier(network, head, probe)
     except OtherOutput as error:
         output_error = str(error)
+    labelled, lines = opened.labels is not None, list[str]()
+    if classifier is not None:
+        ordered = _in_order(opened, network, classifier.num_classes, start, lines.append)
+        labelled, target = ordered.labels is not None, replace(target, classes=ordered.classes)
     sample = target.subset(np.linspace(0, len(target) - 1, min(SAMPLE, len(target))).round().astype(np.int64))
     return Subject(
         config=resolved,
@@ -145,11 +152,22 @@ def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None,
         output=output,
         target=target,
         sample=sample,
-        labelled=opened.labels is not None,
+        labelled=labelled,
+        folder_lines=tuple(lines),
         transforms=transforms,
         passed=passed,
         decoded=[sample.image(index) for index in range(min(DECODED, len(sample)))],
     )
+
+
+def _in_order(
+    opened: Domain, network: nn.Module, num_classes: int, start: TrainedModel, show: Callable[[str], None]
+) -> Domain:
+    """The images with labels and class names in the order of the model's, as far as they fit."""
+    try:
+        return in_the_models_order(opened, network, num_classes, start, show)
+    except UserError:  # the fact about classes tells it
+        return opened
 
 
 def choose_parameters(subject: Subject, classifier: Classifier) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import AdaptConfig, PredictConfig
+from tllib_ancon.data.class_folders import subfolders
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.open import open_arrays
@@ -99,7 +100,7 @@ class TrainedModel:
         model = load(
             self.checkpoint,
             settings["arch"],
-            len(self.classes or ()) or None,
+            len(self.recorded.get("inputs", {}).get("classes", ())) or None,
             arch_options=parse_options(settings["arch_option"]),
             pool=not settings["no_pool"],
             bottleneck_dropout=settings["bottleneck_dropout"],
@@ -115,12 +116,12 @@ class TrainedModel:
 
 def find(config: AdaptConfig | PredictConfig, network: Any = None) -> TrainedModel:
     """Find the model that settings name, or the caller's ``network``, which takes the weights of a checkpoint."""
+    names = None if config.class_names is None else read_class_names(Path(config.class_names))
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
         for name in ("start", "checkpoint", "model"):
             if getattr(config, name, None) is not None:
                 raise UserError(f"give a model or `{name}`, not both")
-        return TrainedModel(given=require_network(network, learns=isinstance(config, AdaptConfig)))
-    names = None if config.class_names is None else read_class_names(Path(config.class_names))
+        return TrainedModel(given=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
     if config.checkpoint is not None:
         return replace(find_checkpoint(config.checkpoint, network or config.model), names=names)
     if ":" not in str(config.arch):
@@ -196,12 +197,22 @@ def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domai
     require_same_order(target.class_folders, folders, target.name, f"the run {start.run}")
     numbers = list(target.classes) == numbered(len(target.classes))
     if target.classes and not numbers and len(target.classes) != num_classes:
-        name = f"checkpoint {start.checkpoint}" if start.checkpoint else "the model"
-        raise UserError(
-            f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; give a model and a dataset of "
-            "the same classes"
-        )
+        raise _other_number(target, num_classes, start)
     return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
+
+
+def _other_number(target: Domain, num_classes: int, start: TrainedModel) -> UserError:
+    """The error for a dataset whose classes are not as many as the model's."""
+    name = f"checkpoint {start.checkpoint}" if start.checkpoint else "the model"
+    if start.names is not None and len(start.names) != num_classes:
+        return UserError(
+            f"`class_names` has {len(start.names)} names, and {name} has {num_classes} classes; write the name of each "
+            "class on a line, in the order of the labels"
+        )
+    advice = "`class_names=FILE` gives the names of the model's classes, in the order of its labels"
+    if target.labels is not None and {*subfolders(target)} == {*target.classes}:
+        advice += "; `data=Folder` reads images without labels"
+    return UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
 
 
 def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:

@@ -1,0 +1,207 @@
+"""Folders beside models: which subfolders are classes, and in which order, by default settings."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from torch import nn
+from torchvision import models
+
+import tllib_ancon
+from tllib_ancon.cli.main import main
+from tllib_ancon.errors import UserError
+
+HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8}
+QUICK = {"epochs": 1, "method": "self-training", "no_hflip": True}
+
+
+class Levels(nn.Module):
+    """Class k is the grey level k / (K - 1)."""
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        level = torch.linspace(0, 1, num_classes)
+        pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, num_classes)
+        self.layers = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), *pooled)
+        with torch.no_grad():
+            self.layers[0].weight.fill_(1)
+            self.layers[3].weight.copy_(level[:, None].repeat(1, 3) * 400)
+            self.layers[3].bias.copy_(-(level**2) * 600)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layers(images)
+
+
+def levels(num_classes: int, **attributes: Any) -> nn.Module:
+    model = Levels(num_classes).eval()
+    for name, value in attributes.items():
+        setattr(model, name, value)
+    return model
+
+
+def write(root: Path, folders: Iterable[str], num_classes: int, inside: str = "") -> Path:
+    """Two images a folder; the folder at place k has the grey level of class k."""
+    for label, name in enumerate(folders):
+        if name is None:
+            continue
+        folder = root / name / inside
+        folder.mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (8, 8), (round(255 * label / (num_classes - 1)),) * 3).save(folder / f"{number}.png")
+    return root
+
+
+def adapted(model: nn.Module, folder: Path, **settings: Any) -> Any:
+    return tllib_ancon.adapt(model, folder, **{**HOW, **QUICK, **settings})
+
+
+def lines(capfd: pytest.CaptureFixture[str]) -> str:
+    return capfd.readouterr().err
+
+
+@pytest.mark.parametrize("folders", [["2022", "2023", "2024"], ["2023", "2024"], ["a", "b", "c"]])
+def test_subfolders_are_no_classes_of_a_model_without_names(
+    folders: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    photos = write(tmp_path / "photos", folders, 3, inside="deep/deeper")
+    result = adapted(levels(3), photos)
+    assert "accuracy" not in result.metrics[0]
+    assert result._recorded["inputs"]["classes"] == ["0", "1", "2"]
+    said = lines(capfd)
+    assert f"its subfolders are not taken as classes ({', '.join(folders)})" in said
+    assert "`class_names=FILE`" in said
+    assert ("`data=ImageFolder`" in said) == (len(folders) == 3)
+
+
+def test_the_advice_about_subfolders_leads_on(tmp_path: Path) -> None:
+    photos = write(tmp_path / "photos", ["a", "b", "c"], 3)
+    names = tmp_path / "names.txt"
+    names.write_text("a\nb\nc\n")
+    for settings in ({"data": "ImageFolder"}, {"labels": True}, {"class_names": str(names)}):
+        result = adapted(levels(3), photos, **settings)
+        assert result.metrics[0]["accuracy"] == 100
+        assert result._recorded["inputs"]["classes"] == ["a", "b", "c"]
+    names.write_text("a\nb\n")
+    with pytest.raises(UserError, match="`class_names` has 2 names, and the model has 3 classes"):
+        adapted(levels(3), photos, class_names=str(names))
+
+
+def test_images_beside_folders_and_hidden_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    photos = write(tmp_path / "photos", ["pig", "owl", ".thumbs"], 3)
+    Image.new("RGB", (8, 8)).save(photos / "first.png")
+    result = adapted(levels(2, classes=["pig", "owl"]), photos)
+    assert result._recorded["inputs"]["images"]["photos"]["number"] == 5
+    assert "accuracy" not in result.metrics[0]
+    assert "(owl, pig): images lie beside them" in lines(capfd)
+
+
+NAMED = {
+    "class_names": ["pig", "snowy owl", "dog", "cat"],
+    "classes": ("pig", "snowy owl", "dog", "cat"),
+    "class_to_idx": {"cat": 3, "dog": 2, "snowy owl": 1, "pig": 0},
+    "idx_to_class": {0: "pig", 1: "snowy owl", 2: "dog", 3: "cat"},
+}
+
+
+@pytest.mark.parametrize("attribute", NAMED)
+def test_names_that_a_model_knows_are_matched(
+    attribute: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    photos = write(tmp_path / "photos", ["Pig", "snowy_owl", "dog", "cat"], 4, inside="session 1")
+    result = adapted(levels(4, **{attribute: NAMED[attribute]}), photos)
+    assert result.metrics[0]["accuracy"] == 100
+    assert result._recorded["inputs"]["classes"] == ["pig", "snowy owl", "dog", "cat"]
+    assert "classes" not in lines(capfd)
+
+
+def test_a_partial_target_has_labels_and_one_of_other_classes_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = levels(4, class_names=NAMED["class_names"])
+    some = write(tmp_path / "some", [None, "snowy owl", None, "cat"], 4)
+    assert adapted(model, some).metrics[0]["accuracy"] == 100
+    assert "classes" not in lines(capfd)
+    for settings, data in (({}, "others"), ({"data": "Folder"}, "again")):
+        others = write(tmp_path / data, ["pig", "snowy owl", "kitten"], 4)
+        assert "accuracy" not in adapted(model, others, **settings).metrics[0]
+        assert ("'kitten' is no class of the model" in lines(capfd)) == (not settings)
+    with pytest.raises(UserError, match=r"the model has 4 classes, the dataset has 3; .*`data=Folder`"):
+        adapted(model, others, data="ImageFolder")
+
+
+def test_transformers_and_imagenet_names() -> None:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    from tllib_ancon.data.class_folders import labels_by_name
+    from tllib_ancon.models.class_names import aliases_of, class_names_of
+
+    names = ["pig", "owl", "dog"]
+    tiny = {"embedding_size": 8, "hidden_sizes": [8], "depths": [1], "layer_type": "basic"}
+    named = ResNetForImageClassification(ResNetConfig(**tiny, id2label=dict(enumerate(names))))
+    assert class_names_of(nn.Sequential(nn.Identity(), named), 3) == names
+    assert class_names_of(ResNetForImageClassification(ResNetConfig(**tiny, num_labels=3)), 3) is None
+    network = timm.create_model("test_resnet", num_classes=1000)
+    aliases = aliases_of(network, 1000, class_names_of(network, 1000))
+    folders = ["n01440764", "goldfish", "great_white_shark", "n15075141", "crane"]
+    assert labels_by_name(folders, aliases) == {"n01440764": 0, "goldfish": 1, "great_white_shark": 2, "n15075141": 999}
+    labelled = timm.create_model("test_resnet", num_classes=2, pretrained_cfg_overlay={"label_names": ["b", "a"]})
+    assert class_names_of(labelled, 2) == ["b", "a"]
+    assert class_names_of(network, 1000) is None
+
+
+def test_numbered_class_folders_are_in_the_order_of_their_numbers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    photos = write(tmp_path / "photos", map(str, range(12)), 12)
+    for settings in ({}, {"data": "ImageFolder"}):
+        result = adapted(levels(12), photos, **settings)
+        assert result.metrics[0]["accuracy"] == 100
+        said = lines(capfd)
+        assert "label 2 is '2'; the order is that of their numbers, as timm's (the other has '10')" in said
+        assert "`class_names=FILE`" in said
+
+
+def recorded_order(model: nn.Module, folder: Path) -> list[str]:
+    result = adapted(model, folder, data="ImageFolder", image_size=32, method="adabn")
+    return result._recorded["inputs"]["classes"]
+
+
+def test_the_order_of_class_folders_is_that_of_the_models_library(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    natural = ["alpha", "Class2", "class10"]
+    photos = write(tmp_path / "photos", natural, 3)
+    assert recorded_order(timm.create_model("test_resnet", num_classes=3), photos) == natural
+    assert "as timm's (the other has 'Class2')" in lines(capfd)
+    assert recorded_order(models.shufflenet_v2_x0_5(num_classes=3), photos) == sorted(natural)
+    assert "as torchvision's (the other has 'alpha')" in lines(capfd)
+
+
+def test_the_command_line_reads_folders_in_the_same_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    checkpoint, photos = tmp_path / "model.pth", write(tmp_path / "photos", ["2023", "2024"], 3, inside="may")
+    network = timm.create_model("test_resnet", num_classes=3).state_dict()
+    torch.save({"state_dict": network}, checkpoint)
+    start = ["-a", "timm/test_resnet", "--checkpoint", str(checkpoint), "--image-size", "32"]
+    words = ["adapt", str(photos), *start, "--epochs", "1", "--log"]
+    assert main([*words, str(tmp_path / "run")]) == 0
+    assert "--class-names FILE gives the names of the model's classes" in lines(capfd)
+    assert main([*words, str(tmp_path / "again"), "-d", "Folder"]) == 0
+    assert "subfolders" not in lines(capfd)
+    assert main(["evaluate", str(photos), "--checkpoint", str(tmp_path / "run")]) == 0
+    assert "accuracy" not in capfd.readouterr().out
+    torch.save({"state_dict": network, "class_to_idx": {"2024": 0, "may": 1, "2023": 2}}, checkpoint)
+    assert main([*words, str(tmp_path / "named")]) == 0
+    shown = capfd.readouterr()
+    assert "accuracy" in shown.out
+    assert "subfolders" not in shown.err
+    assert main(["evaluate", str(photos), "--checkpoint", str(tmp_path / "named")]) == 0
+    assert "accuracy" in capfd.readouterr().out
+    assert main(["predict", str(photos), "--checkpoint", str(tmp_path / "named"), "--out", "-"]) == 0
+    assert np.isin([row.split(",")[1] for row in capfd.readouterr().out.split()[1:]], ["2024", "may", "2023"]).all()

@@ -1,0 +1,63 @@
+"""Class folders: the label of each folder, by the names of a model's classes or by the order of the folders."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.text import showable
+
+
+def subfolders(domain: Domain) -> list[str]:
+    """The first folder below the root of each of the N images; empty text for an image in the root itself."""
+    root = Path(getattr(domain.images, "root", ""))
+    parts = (Path(path).relative_to(root).parts for path in domain.paths or ())
+    return [showable(part[0]) if len(part) > 1 else "" for part in parts]
+
+
+def same_name(name: str) -> str:
+    """What two names have in common that differ in case, or in spaces, dashes and underscores."""
+    return re.sub(r"[\s_-]+", " ", showable(name)).strip().casefold()
+
+
+def labels_by_name(folders: Iterable[str], classes: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Folder -> label of the class with this name; folders of no class or of several are left out.
+
+    Args:
+        folders: names
+        classes: for each class, in the order of the labels, every name that it has
+    """
+    exact = _unique((name, label) for label, names in enumerate(classes) for name in set(map(showable, names)))
+    alike = _unique((name, label) for label, names in enumerate(classes) for name in set(map(same_name, names)))
+    labels = {folder: exact.get(folder, alike.get(same_name(folder))) for folder in folders}
+    return {folder: label for folder, label in labels.items() if label is not None}
+
+
+def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    listed = list(pairs)
+    times = Counter(name for name, _ in listed)
+    return {name: label for name, label in listed if times[name] == 1}
+
+
+def are_numbers(folders: Iterable[str], num_classes: int) -> bool:
+    """Whether the folders are named by all numbers from 0 to K - 1."""
+    names = list(folders)
+    return all(name.isdecimal() for name in names) and sorted(map(int, names)) == list(range(num_classes))
+
+
+def natural_order(folders: Iterable[str]) -> list[str]:
+    """The order of timm: numbers by their value, letters in any case. torchvision's is that of the characters."""
+    from timm.utils.misc import natural_key  # timm starts slowly
+
+    return sorted(sorted(folders), key=natural_key)
+
+
+def labelled(domain: Domain, folders: Sequence[str], labels: Mapping[str, int], classes: Sequence[str]) -> Domain:
+    """The domain with the labels of the folder or class of each of its images."""
+    return replace(
+        domain, classes=list(classes), labels=np.array([labels[folder] for folder in folders]), plain_folder=False
+    )
