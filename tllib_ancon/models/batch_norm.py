@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from tllib_ancon import processes
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import BATCH_NORMS, evaluating
+from tllib_ancon.models.classifier import BATCH_NORMS
+from tllib_ancon.models.outputs import evaluating
 
 Statistics = Literal["target", "source", "mixed"]
 HALF = 0.5

@@ -5,9 +5,7 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,8 +14,18 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from tllib_ancon.errors import UserError, one_line, unknown_name
+from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
+from tllib_ancon.models.outputs import (
+    LogitsReader,
+    OtherOutput,
+    described,
+    find_logits,
+    observe,
+    output_for,
+    takes_pixel_values,
+    two_logits,
+)
 from tllib_ancon.pooling import AveragePool
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
@@ -43,10 +51,6 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
     if type(network).__module__.startswith("torchvision.models."):
         return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", 224))
     return None
-
-
-class OtherOutput(UserError):
-    """A model that does not return logits (B, K)."""
 
 
 class Classifier(nn.Module):
@@ -117,24 +121,38 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network, whose state dict this has, with a known head: its dotted name and D. The head has a forward hook
-    while this object lives."""
+    """A whole network, whose state dict this has, and its head: a module by its dotted name or, of several whose mean
+    are the logits, their names with commas. ``widths`` are D of each. The head has a forward hook while this object
+    lives."""
 
     head_name: str | None
 
-    def __init__(self, network: nn.Module, num_classes: int, head: tuple[str, int] | None, finetune: bool):
+    def __init__(
+        self,
+        network: nn.Module,
+        num_classes: int,
+        heads: Sequence[str],
+        widths: Sequence[int],
+        finetune: bool,
+        reader: LogitsReader,
+    ):
         super().__init__()
         self.network, self.num_classes, self.finetune = network, num_classes, finetune
-        self.head_name, self.features_dim = head or (None, None)
+        self.reader = reader
+        self.widths = [*widths]
+        self.head_name = ",".join(heads) or None
+        self.features_dim = sum(widths) or None
         self.preprocessing = preprocessing_of(network)
-        self._entered = _HeadInput()
-        if self.head_name is not None:
-            self._hook = network.get_submodule(self.head_name).register_forward_pre_hook(self._entered)
+        self._entered = [_HeadInput() for _ in heads]
+        self._hooks = [
+            network.get_submodule(name).register_forward_pre_hook(entered)
+            for name, entered in zip(heads, self._entered, strict=True)
+        ]
 
     def release(self) -> nn.Module:
         """The network, without the hook; this object finds its features no more."""
-        if "_hook" in self.__dict__:
-            self._hook.remove()
+        for hook in self.__dict__.get("_hooks", ()):
+            hook.remove()
         return self.network
 
     def __del__(self) -> None:
@@ -144,16 +162,21 @@ class NetworkClassifier(Classifier):
     def head(self) -> nn.Module | None:  # type: ignore[override]
         if self.head_name is None:
             return None
-        head = self.network.get_submodule(self.head_name)
-        if isinstance(head, nn.Conv2d):
-            head = nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten())
-        return nn.Sequential(head, TwoLogits()) if getattr(head, "out_features", 0) == 1 else head
+        heads = [self.network.get_submodule(name) for name in self.head_name.split(",")]
+        has_one_logit = getattr(heads[0], "out_features", 0) == 1
+        on_vectors = [_on_vectors(head) for head in heads]
+        head = on_vectors[0] if len(heads) == 1 else MeanOfHeads(on_vectors, self.widths)
+        return nn.Sequential(head, TwoLogits()) if has_one_logit else head
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        logits, features = logits_of(self.network, images), self._entered.take()
+        logits = self.reader(output_for(self.network, images))
+        features = [entered.take() for entered in self._entered]
         if not isinstance(logits, Tensor):
             raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
-        return logits, logits.new_empty(len(logits), 0) if features is None else features
+        entering = [part for part in features if part is not None]
+        if not entering or len(entering) < len(features):
+            return logits, logits.new_empty(len(logits), 0)
+        return logits, entering[0] if len(entering) == 1 else torch.cat(entering, 1)
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.state_dict(*args, **options)
@@ -178,36 +201,59 @@ class _HeadInput:
         return _HeadInput, ()
 
 
+class MeanOfHeads(nn.Module):
+    """Features of several heads side by side, (B, D_1 + D_2 + …) -> mean of their logits (B, K)."""
+
+    def __init__(self, heads: Sequence[nn.Module], widths: Sequence[int]):
+        super().__init__()
+        self.heads, self.widths = nn.ModuleList(heads), [*widths]
+
+    def forward(self, features: Tensor) -> Tensor:
+        parts = torch.split(features, self.widths, 1)
+        return torch.stack([head(part) for head, part in zip(self.heads, parts, strict=True)]).mean(0)
+
+
+class TwoLogits(nn.Module):
+    def forward(self, logits: Tensor) -> Tensor:
+        return two_logits(logits)
+
+
+def _on_vectors(head: nn.Module) -> nn.Module:
+    """A head for features (B, D), which a convolution takes as (B, D, 1, 1)."""
+    if isinstance(head, nn.Conv2d):
+        return nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten())
+    return head
+
+
 def as_classifier(
-    model: nn.Module, head: str | None = None, probe: Tensor | None = None, finetune: bool = True
+    model: nn.Module,
+    head: str | None = None,
+    probe: Tensor | None = None,
+    finetune: bool = True,
+    reader: LogitsReader | None = None,
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
 
     The head is the innermost module with weights that maps (B, D), or (B, D, 1, 1) for a convolution, to the logits. A
-    factor and a shift of each row may follow, as of a temperature. ``head`` names it. The features are what enters it.
+    factor and a shift of each row may follow, as of a temperature. Of logits that are the mean of several heads, all
+    are the head, and their inputs side by side are the features. ``head`` names it. The features are what enters it.
     One forward pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without
-    such a module ``features_dim`` and ``head`` of the result are None.
+    such a module ``features_dim`` and ``head`` of the result are None. ``reader`` says where the logits are in the
+    output. Default: found by the same pass.
     """
     if isinstance(model, Classifier):
         return model
     modules = dict(model.named_modules())
-    if head is not None and head not in modules:
-        raise unknown_name("module of the model", head, modules)
+    names = [] if head is None else head.split(",")
+    for name in names:
+        if name not in modules:
+            raise unknown_name("module of the model", name, modules)
     images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
-    tried = [name for name, part in modules.items() if name and [*part.parameters()]] if head is None else [head]
-    calls: dict[str, tuple[int, Tensor]] = {}  # D and output, of those that are given (B, D) or (B, D, 1, 1)
-
-    def remember(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        shape = inputs[0].shape if inputs and isinstance(inputs[0], Tensor) else torch.Size()
-        flat = len(shape) == (4 if isinstance(module, nn.Conv2d) else 2) and shape[1:].numel() == shape[1]
-        calls.pop(name, None)
-        if flat and shape[0] == len(images) and isinstance(output, Tensor):
-            calls[name] = shape[1], two_logits(output.flatten(1))
-
-    with ExitStack() as hooks:
-        for name in tried:
-            hooks.enter_context(modules[name].register_forward_hook(partial(remember, name)))
-        logits = output_of(model, images, "" if probe is not None else "; give a few images that it takes as `probe`")
+    advice = "" if probe is not None else "; give a few images that it takes as `probe`"
+    observed = observe(model, images, names or None, advice)
+    if reader is None:
+        reader = find_logits(model, images, observed, names)
+    logits = reader(observed.output)
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
     if not (fits and logits.is_floating_point()):
         raise OtherOutput(
@@ -215,18 +261,12 @@ def as_classifier(
             "expected; wrap it in a module that returns these, of one logit (B, 1). In Python `method=adabn` takes any "
             "output, and `method=tent` logits (B, K, H, W), without `log`"
         )
-    if head is not None and head not in calls:
-        raise UserError(f"the model does not call its module {head} on (B, D); `head` must name one after pooling")
-    heads = ((name, width) for name, (width, output) in calls.items() if head or _same_classes(output, logits))
-    return NetworkClassifier(model, logits.shape[1], next(heads, None), finetune)
-
-
-def _same_classes(one: Tensor, other: Tensor) -> bool:
-    """Whether outputs are the same logits (B, K) but for a common factor and a shift of each row."""
-    if one.shape != other.shape:
-        return False
-    a, b = (logits.double() - logits.double().mean(1, keepdim=True) for logits in (one, other))
-    return bool((a * b).sum() >= (1 - 1e-5) * a.norm() * b.norm())
+    for name in names:
+        if name not in observed.calls:
+            raise UserError(f"the model does not call its module {name} on (B, D); `head` must name one after pooling")
+    heads = names or observed.heads(logits)
+    widths = [observed.calls[name][0].shape[1] for name in heads]
+    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, reader)
 
 
 def require_network(model: object, learns: bool = False) -> nn.Module:
@@ -256,72 +296,12 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
     return model
 
 
-def takes_pixel_values(network: nn.Module) -> bool:
-    """Whether it is an image model of transformers, or one with adapters of PEFT."""
-    return getattr(network, "main_input_name", None) == "pixel_values"
-
-
-def output_for(network: nn.Module, images: Tensor) -> Any:
-    return network(pixel_values=images) if takes_pixel_values(network) else network(images)
-
-
-def own_logits_of(network: nn.Module, images: Tensor) -> Any:
-    """Logits of a network as it gives them, in an output object, a dict, a tuple or alone."""
-    output = output_for(network, images)
-    named = output.get("logits", output.get("out")) if isinstance(output, Mapping) else getattr(output, "logits", None)
-    if named is None and isinstance(output, tuple | list) and output:
-        return output[0]
-    return output if named is None else named
-
-
-def logits_of(network: nn.Module, images: Tensor) -> Any:
-    logits = own_logits_of(network, images)
-    fits = isinstance(logits, Tensor) and logits.ndim >= 2 and logits.is_floating_point()
-    return two_logits(logits) if fits else logits
-
-
-def two_logits(logits: Tensor) -> Tensor:
-    """One logit z of a binary classifier as two, (0, z); others unchanged."""
-    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
-
-
-class TwoLogits(nn.Module):
-    def forward(self, logits: Tensor) -> Tensor:
-        return two_logits(logits)
-
-
-def output_of(network: nn.Module, images: Tensor, advice: str = "") -> Any:
-    """Output of a network for images in evaluation mode, without gradients; an error ends with the ``advice``."""
-    try:
-        with evaluating(network), torch.no_grad():
-            return logits_of(network, images)
-    except Exception as error:  # any error can come out of a user's own network
-        shape = tuple(images.shape)
-        raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){advice}") from error
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """In this context a network is in evaluation mode; after it each part is in the mode in which it was."""
-    training = [module for module in network.modules() if module.training]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def probe_images(model: nn.Module) -> Tensor:
     """Two black images of the size that the network's metadata tells, else of 224 pixels."""
     known = preprocessing_of(model)
     side = known.image_size if known and known.image_size else 224
     parameter = next(model.parameters(), torch.empty(0))
     return parameter.new_zeros(2, len(known.mean) if known else 3, side, side)
-
-
-def described(output: object) -> str:
-    return f"{tuple(output.shape)} of {output.dtype}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
 
 
 def shot_classifier(
@@ -372,6 +352,8 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
                 module.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         advice = "pass another `adapted`"
+        if which == "all-but-head":
+            advice = "the head has all of its parameters; pass `adapted=all`"
         if any(hasattr(module, "peft_config") for module in model.modules()):
             advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
         elif which == "as-given":

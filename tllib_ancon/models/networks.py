@@ -28,13 +28,12 @@ from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
     as_classifier,
-    described,
-    output_of,
     preprocessing_of,
     probe_images,
     require_network,
 )
 from tllib_ancon.models.foundation import ZeroShotClassifier
+from tllib_ancon.models.outputs import called, described, usual_tensor
 
 if TYPE_CHECKING:
     from tllib_ancon.toolkit.toolkit import Toolkit
@@ -285,7 +284,7 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
         pretrained = pretrained and timm.is_model_pretrained(name)
         network = _from_zoo(library, name, pretrained, {**options, "num_classes": 0})
         with_options = f"{name} with `arch_option` {dict(options)}"
-        features = output_of(network, probe_images(network), f": {with_options}")
+        features = usual_tensor(called(network, probe_images(network), f": {with_options}"))
         if not isinstance(features, Tensor) or features.ndim != 2:
             raise UserError(f"{with_options} gives {described(features)} where one vector an image is expected")
         network.out_features = features.shape[1]
@@ -298,14 +297,15 @@ def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
     at once: the network that it builds takes the same weights and gives the same logits for ``images``."""
     network = classifier.network
     images = images.to(next(network.parameters(), images).device)
-    logits, state = output_of(classifier, images), network.state_dict()
+    logits = called(classifier, images)
+    state = network.state_dict()
     with torch.random.fork_rng(devices=()):
         for recipe in _candidates(network, classifier.num_classes, images.shape[1]):
             with suppress(UserError, TypeError):  # what is no JSON; what the library does not take
                 kept: Recipe = json.loads(json.dumps(recipe))
                 twin = build(kept).to(logits.device)
                 load_into(twin, state, "")
-                rebuilt = output_of(as_classifier(twin, probe=images), images)
+                rebuilt = called(as_classifier(twin, probe=images), images)
                 if torch.allclose(rebuilt, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
                     return kept
     return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}

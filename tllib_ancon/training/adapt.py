@@ -25,8 +25,9 @@ from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
-from tllib_ancon.models.classifier import BATCH_NORMS, OtherOutput, as_classifier
+from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients, wrapped_again
+from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
 from tllib_ancon.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, refuse_settings_of_training
@@ -36,6 +37,7 @@ from tllib_ancon.training.files import sha256
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.mirroring import without_mirrors
 from tllib_ancon.training.online import online
+from tllib_ancon.training.probing import probe_of, require_gradient
 from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
 from tllib_ancon.training.run import CARD, RunDirectory
@@ -65,6 +67,7 @@ class AdaptationResult(Shown):
     summary: Mapping[str, Any]
     config: AdaptConfig
     _recorded: Mapping[str, Any] = field(kw_only=True)  # what ``config.json`` holds
+    _head: str | None = field(default=None, kw_only=True)
     _origin: tuple[nn.Module | None, Domain, Transform] = field(kw_only=True)  # model that was given, images, transform
 
     def __repr__(self) -> str:
@@ -92,7 +95,13 @@ class AdaptationResult(Shown):
             if source is None:
                 source = find(self.config).load(self.config).to(devices.device())
             views = 1 if self.config.no_hflip else self.config.views
-            more = {"classes": images.classes, "evaluation_transform": transform, "views": views, **settings}
+            more = {
+                "head": self._head,
+                "classes": images.classes,
+                "evaluation_transform": transform,
+                "views": views,
+                **settings,
+            }
             return certify(source, self.model, images, labels=labels, **more)
         config = CertifyConfig(run=self.config.log, **{"quiet": True, **settings})
         with ModelPair(config, source and self.model, images, transform) as pair:
@@ -142,8 +151,8 @@ def adapt(
         model: any module from images (B, C, H, W) to logits (B, K). A copy is adapted; the model is unchanged. Or a
             checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
             settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
-            Logits may be a tensor, ``logits`` of an output object or a dict, or a tuple's first; image models of
-            transformers are called with ``pixel_values``
+            Logits may be a tensor or part of an output object, a dict or a tuple. Probabilities are converted to
+            logits. Image models of transformers are called with ``pixel_values``
         images: the N target images. A folder, a list of paths, an array (N, H, W, 3), a
             :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style dataset of torch. Arrays
             hold bytes or numbers from 0 to 1. Other arrays and tensors (N, ...) of floats, such as features (N, D), are
@@ -156,7 +165,9 @@ def adapt(
         answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
             the images, drawn by the seed, trains the model with them, beside the method's loss. The others do not:
             their labels are left to certify the model
-        head: dotted name of the model's head. Default: the layer that returns the logits
+        head: dotted name of the model's head; of several heads whose mean are the logits, their names with commas.
+            Default: the layer that returns the logits. It is needed if the model returns several tensors that could be
+            logits
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers as
@@ -211,11 +222,12 @@ def adapt(
         target, transforms = inputs.prepared(config, network, target, passed)
         probe = None
         if start.is_whole:
-            probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
+            probe = probe_of(target, transforms.evaluation)
         try:
             classifier = as_classifier(network, head, probe)
-        except OtherOutput:
-            if start.checkpoint or given.method not in ("adabn", "tent") or run is not None:
+        except OtherOutput as error:
+            possible = ("adabn",) if isinstance(error, MultiLabelOutput) else ("adabn", "tent")
+            if start.checkpoint or given.method not in possible or run is not None:
                 raise
             return _of_another_output(given, config, start.given, target, transforms, augment)
         if transforms.second_view is mirror and given.no_hflip is None and "no_hflip" not in before:
@@ -240,7 +252,12 @@ def adapt(
         if config.teach is not None or answers is not None:
             taught = taught_labels(config, target, answers, recorded)
         progress = Progress(config.quiet, config.verbose)
+        for note in classifier.reader.notes if isinstance(classifier, NetworkClassifier) else ():
+            progress.line(note)
+        config = _with_parameters_to_train(config, given, classifier, progress)
         adaptation = Adaptation(classifier, target, config, run, transforms, progress, taught, start.statistics)
+        if probe is not None and adaptation.method.trains:
+            require_gradient(classifier, probe, config.adapted)
         if not adaptation.method.trains:
             refuse_settings_of_training(given)
             config = config.replace(optimizer=None, lr=None, fused=None)  # the defaults of what it does not read
@@ -257,8 +274,28 @@ def adapt(
         adapted = wrapped_again(adapted, given_network)
     origin = (given_network, target, transforms.evaluation)
     return AdaptationResult(
-        adapted, adaptation.metrics, summary["selected_epoch"], summary, config, _recorded=settings, _origin=origin
+        adapted,
+        adaptation.metrics,
+        summary["selected_epoch"],
+        summary,
+        config,
+        _recorded=settings,
+        _head=head,
+        _origin=origin,
     )
+
+
+def _with_parameters_to_train(
+    config: AdaptConfig, given: AdaptConfig, classifier: Classifier, progress: Progress
+) -> AdaptConfig:
+    """The settings, where the default of ``adapted`` would leave nothing to train: of a model that is its head alone."""
+    if given.adapted is not None or config.adapted != "all-but-head" or classifier.head is None:
+        return config
+    in_head = {*classifier.head.parameters()}
+    if any(parameter not in in_head for parameter in classifier.parameters()):
+        return config
+    progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
+    return config.replace(adapted="all")
 
 
 def _restore_types(adapted: nn.Module, given: nn.Module) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from torch import nn
@@ -25,7 +24,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
-from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
@@ -35,6 +34,7 @@ from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
@@ -123,7 +123,7 @@ def assess(
         if source is not None and not isinstance(source, SourceStatistics):
             labelled = _labelled(source, start.classes)
             if labelled is not None:
-                lost = source_accuracy(Predictor(config, model, evaluation_transform), labelled)
+                lost = source_accuracy(Predictor(config, model, evaluation_transform, head=head), labelled)
             source = as_domain(source, labels=False)
             if len(source) < FEWEST_IMAGES:
                 raise UserError(f"`source` has {len(source)} images. Pass {FEWEST_IMAGES} or more.")
@@ -160,9 +160,11 @@ def passes_of(
     transform = predictor.prepare(target)[1]
     network = copy_of(predictor.network)
     inputs.unpacking(network, target)
-    probe = torch.stack([transform(target.image(index % len(target))) for index in range(2)])
-    classifier = as_classifier(network, head, probe).to(devices.device())
+    classifier = as_classifier(network, head, probe_of(target, transform)).to(devices.device())
     show = Progress(config.quiet).line
+    if isinstance(classifier, NetworkClassifier):
+        for note in classifier.reader.notes:
+            show(note)
     target = in_the_models_order(target, network, classifier.num_classes, TrainedModel(), show)
     other_view = shifted if predictor.config.no_hflip else mirror
     return Passes(classifier, config, transform, other_view), target, predictor.start

@@ -15,8 +15,9 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.checkpoints import export_state_dict
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier, logits_of, output_of
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier
 from tllib_ancon.models.copies import copy_of
+from tllib_ancon.models.outputs import LogitsReader, called, output_for
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predictor import Predictor
 
@@ -104,9 +105,13 @@ class _Logits(nn.Module):
     def __init__(self, classifier: Classifier, images: Tensor):
         super().__init__()
         twin = copy_of(classifier).float().cpu()
-        self.network = twin.release() if isinstance(twin, NetworkClassifier) else twin
+        self.network: nn.Module = twin
+        self.reader = LogitsReader()
+        if isinstance(twin, NetworkClassifier):
+            self.network = twin.release()
+            self.reader = twin.reader
         self.requires_grad_(False).eval()
-        output_of(self, images)
+        called(self, images)
 
     def forward(self, images: Tensor) -> Any:
-        return logits_of(self.network, images)
+        return self.reader(output_for(self.network, images))

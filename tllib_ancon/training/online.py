@@ -1,6 +1,7 @@
 """A model that adapts to a stream: each batch is predicted, then learnt from, and not seen again."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -10,8 +11,9 @@ from torch.optim import SGD, Adam, AdamW
 
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import BATCH_NORMS, logits_of, output_for, own_logits_of, require_network, two_logits
+from tllib_ancon.models.classifier import BATCH_NORMS, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
+from tllib_ancon.models.outputs import ENOUGH, LogitsReader, find_logits, observe, output_for, two_logits
 from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.roid import (
@@ -53,10 +55,13 @@ class Online(nn.Module):
         lr: float,
         augment: Callable[[Tensor], Tensor],
         settings: Mapping[str, Any],
+        head: str | None = None,
     ):
         super().__init__()
         self.model = copy_of(require_network(model, learns=True)).eval().requires_grad_(False)
         self.method, self.augment = method, augment
+        self.head_names = [] if head is None else head.split(",")
+        self.reader: LogitsReader | None = None  # found with the first batch
         layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
         self.batch_norms = [layer for layer in layers if isinstance(layer, BATCH_NORMS)]
         self.parameters_adapted = [one for layer in layers for one in layer.parameters()]
@@ -84,7 +89,9 @@ class Online(nn.Module):
             return self._learn_from(normal_batch)
 
     def _learn_from(self, batch: Tensor) -> Tensor:
-        logits, average = own_logits_of(self.model, batch), self.average
+        if self.reader is None:
+            self.reader = self._find_logits(batch[:ENOUGH])
+        logits, average = self.reader.raw(output_for(self.model, batch)), self.average
         loss, prediction = self._loss(batch, logits)
         if not (loss.isfinite() and prediction.isfinite().all()):
             self.average = average
@@ -98,6 +105,13 @@ class Online(nn.Module):
                     parameter.lerp_(anchor.to(parameter), SOURCE_WEIGHT)
         prediction = prediction.detach()
         return prediction[:, 1:] - prediction[:, :1] if logits.shape[1] == 1 else prediction
+
+    def _find_logits(self, batch: Tensor) -> LogitsReader:
+        observed = observe(self.model, batch, self.head_names or None)
+        reader = find_logits(self.model, batch, observed, self.head_names)
+        for note in reader.notes:
+            warnings.warn(note, stacklevel=5)
+        return reader
 
     @recording_gradients()
     def reset(self) -> None:
@@ -132,7 +146,8 @@ class Online(nn.Module):
             return loss, logits
         before = logits.new_full((num_classes,), 1 / num_classes) if self.average is None else self.average.to(logits)
         self.average = logits.detach().float().softmax(1).mean(0).lerp(before, DECAY)
-        other = logits_of(self.model, self.augment(batch))
+        assert self.reader is not None
+        other = self.reader(output_for(self.model, self.augment(batch)))
         if self.method == "ancon-auto":
             return _class_weighted(logits, other, self.average), logits
         weights = certainty_and_diversity(logits, before)
@@ -146,6 +161,7 @@ def online(
     optimizer: Optimizer | None = None,
     lr: float | None = None,
     augment: Callable[[Tensor], Tensor] = mirrored,
+    head: str | None = None,
     **settings: Any,
 ) -> Online:
     """Wrap a model so that it adapts to every batch that it predicts.
@@ -159,6 +175,7 @@ def online(
             trains nothing and takes no setting of an optimiser
         lr (float): learning rate. Default: 0.001
         augment: batch -> batch, the second view of ``roid`` and ``ancon-auto``. Default: the mirror image of images
+        head: dotted name of the model's head, for a model that returns several tensors
         **settings: of the optimiser, such as ``betas`` or ``momentum``
 
     Returns: a module; calling it with a batch returns the predictions
@@ -177,7 +194,7 @@ def online(
     for name, value in chosen.items():
         if method == "adabn" and value is not None:
             raise UserError(f"`{name}={value}` has no effect with `method=adabn`, which trains nothing; leave it out")
-    return Online(model, method, optimizer or "adam", 1e-3 if lr is None else lr, augment, settings)
+    return Online(model, method, optimizer or "adam", 1e-3 if lr is None else lr, augment, settings, head)
 
 
 def _class_weighted(logits: Tensor, other: Tensor, mean: Tensor) -> Tensor:

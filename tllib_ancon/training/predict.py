@@ -61,7 +61,12 @@ class Predictions(Shown):
 
 
 def predict(
-    model: nn.Module | str | Path, images: Any, *, evaluation_transform: Transform | None = None, **settings: Any
+    model: nn.Module | str | Path,
+    images: Any,
+    *,
+    head: str | None = None,
+    evaluation_transform: Transform | None = None,
+    **settings: Any,
 ) -> Predictions:
     """Predict the classes of images.
 
@@ -70,6 +75,7 @@ def predict(
             :class:`~tllib_ancon.training.adapt.AdaptationResult`. Device and mode are unchanged. Or a checkpoint or run
             directory; or a module beside ``checkpoint``, whose weights a copy of it then has
         images: as for :func:`tllib_ancon.adapt`
+        head: as for :func:`tllib_ancon.adapt`, for a module that returns several tensors
         evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
             as PIL images. Default: for images from the run directory or the model's timm, transformers, open_clip or
             torchvision metadata; other tensors are unchanged.
@@ -80,7 +86,7 @@ def predict(
     """
     config = PredictConfig(**{"quiet": True, **settings})
     with devices.using_processor(config.threads):
-        predictor = Predictor(config, model, evaluation_transform)
+        predictor = Predictor(config, model, evaluation_transform, head=head)
         domain = predictor.open(images)
         positions = np.asarray(domain.positions, dtype=np.int64)
         return Predictions(predictor.probabilities(domain), positions, domain.paths)

@@ -15,9 +15,10 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import evaluating, logits_of
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.foundation import is_processor
+from tllib_ancon.models.outputs import ENOUGH, LogitsReader, evaluating, find_logits, observe, output_for
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
@@ -29,7 +30,8 @@ from tllib_ancon.training.trained import TrainedModel, find
 
 class Predictor:
     """A network in evaluation, the names of its classes, the preprocessing of its images and its number of views. The
-    network is a given module, which stays unchanged, or that of a checkpoint or run directory."""
+    network is a given module, which stays unchanged, or that of a checkpoint or run directory. ``head`` names the head
+    of a given module with several."""
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Predictor:
         model: nn.Module | str | Path | None = None,
         transform: Transform | None = None,
         start: TrainedModel | None = None,
+        head: str | None = None,
     ):
         if isinstance(model, str | Path):
             config, model = config.replace(checkpoint=str(model)), None
@@ -44,6 +47,8 @@ class Predictor:
         self.network: Any = None if self.start.given is None else unwrapped(self.start.given)
         if self.start.checkpoint:
             self.network = self.start.load(config).to(devices.device())
+        self.head = head
+        self._reader: LogitsReader | None = None
         self._given = given_transforms(None if is_processor(transform) else transform, transform)
         self.config = resolve(config, self.start)
 
@@ -90,7 +95,18 @@ class Predictor:
     def _logits_of(self, images: Tensor) -> Tensor:
         if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
             images = images.contiguous(memory_format=torch.channels_last)
-        logits = logits_of(self.network, images)
+        if self._reader is None:
+            self._reader = self._find_logits(images[:ENOUGH])
+        logits = self._reader(output_for(self.network, images))
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             raise UserError("the model must return one row of logits for each image, (B, K)")
         return logits
+
+    def _find_logits(self, images: Tensor) -> LogitsReader:
+        if isinstance(self.network, Classifier):
+            return LogitsReader()
+        names = [] if self.head is None else self.head.split(",")
+        reader = find_logits(self.network, images, observe(self.network, images, names or None), names)
+        for note in reader.notes:
+            Progress(self.config.quiet).line(note)
+        return reader

@@ -25,6 +25,7 @@ from tllib_ancon.models.classifier import Classifier, as_classifier, require_net
 from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
+from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.text import say
 from tllib_ancon.training.resolve import ASSUMED, of_the_model
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
@@ -88,7 +89,9 @@ class TrainedModel:
         if probe is not None and (layout := self.record.get("layout")):
             network.register_forward_pre_hook(Layout(**layout), with_kwargs=True)
             probe = probe.long()
-        model = as_classifier(network, self.record.get("head"), probe)
+        output = self.record.get("output")
+        reader = None if output is None else LogitsReader(**{**output, "path": tuple(output["path"])})
+        model = as_classifier(network, self.record.get("head"), probe, reader=reader)
         if "preprocessing" in self.record:
             known = self.record["preprocessing"]
             values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in (known or {}).items()}
@@ -159,6 +162,7 @@ def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing
     return {
         **recipe_of(classifier, images),
         "head": classifier.head_name,
+        "output": asdict(classifier.reader),
         "images": list(images.shape[1:]),
         "preprocessing": preprocessing and asdict(preprocessing),
     }

@@ -1,0 +1,50 @@
+"""A few images of the target, with which a network is tried before it adapts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import UserError
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.models.outputs import ENOUGH, evaluating
+
+
+def probe_of(target: Domain, transform: Callable[[Any], Any]) -> Tensor:
+    """A few images from the whole target, (B, ...), as a network gets them."""
+    positions = [number * len(target) // ENOUGH for number in range(ENOUGH)]
+    return torch.stack([transform(target.image(position)) for position in positions])
+
+
+def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> None:
+    """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
+    if _has_gradient(model, images):
+        return
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    model.requires_grad_(True)
+    all_would_learn = _has_gradient(model, images)
+    for parameter, flag in zip(model.parameters(), flags, strict=True):
+        parameter.requires_grad_(flag)
+    reason = (
+        f"no parameter that learns with `adapted={adapted}` reaches the loss: the model's forward computes it under "
+        "torch.no_grad() or torch.inference_mode()"
+    )
+    if all_would_learn and adapted != "all":
+        raise UserError(f"{reason}. Pass `adapted=all`, which also trains the parameters outside that context")
+    raise UserError(f"{reason}. Remove that context from the forward: adapt needs none and predict sets its own")
+
+
+def _has_gradient(model: Classifier, images: Tensor) -> bool:
+    weights = next(model.parameters(), images)
+    batch = images.to(weights) if images.is_floating_point() else images.to(weights.device)
+    try:
+        with evaluating(model), recording_gradients():
+            logits, _ = model.predict(batch)
+    except RuntimeError as error:
+        if "nference tensor" not in str(error):
+            raise
+        return False
+    return logits.requires_grad
