@@ -165,6 +165,7 @@ class Returns(nn.Module):
     [
         lambda logits: SimpleNamespace(logits=logits),
         lambda logits: {"loss": None, "logits": logits},
+        lambda logits: {"scores": logits},
         lambda logits: (logits, None),
         lambda logits: [logits],
     ],
@@ -179,7 +180,7 @@ def test_logits_may_come_in_an_output_of_a_library(wrap) -> None:
     ("wrap", "said"),
     [
         (lambda logits: (), "gives a tuple for 4 images where logits"),
-        (lambda logits: {"scores": logits}, "gives a dict for"),
+        (lambda logits: {"scores": logits[0]}, "gives a dict for"),
         (lambda logits: logits[0], r"gives \(5,\) of torch.float32"),
         (lambda logits: logits[:, :, None], r"gives \(4, 5, 1\)"),
         (lambda logits: logits[:2], r"gives \(2, 5\)"),

@@ -124,7 +124,7 @@ REFUSED_OF_A_NETWORK = [
         for name, value in (("batch_norm", "source"), ("method", "adabn"))
     ),
     (PLAIN, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
-    (ONE_LAYER, {}, "no parameter to train with `adapted=all-but-head`"),
+    (ONE_LAYER, {"adapted": "all-but-head"}, "no parameter to train with `adapted=all-but-head`"),
 ]
 
 

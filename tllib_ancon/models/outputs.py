@@ -27,7 +27,7 @@ NAMES = ("logits", "out")
 ENOUGH = 8
 """Images from which one output in [0, 1] counts as a probability if no layer returns it."""
 
-LAST_ACTIVATIONS = 8
+LAST_SIGMOIDS = 8
 MOST_HEADS = 6
 
 
@@ -152,19 +152,16 @@ class Observation:
     Attributes:
         output: what it returned
         calls: inputs (B, D) and outputs (B, ...) of the modules that take vectors, innermost first
-        activations: results of the last softmax and sigmoid operations
+        sigmoids: results of the last sigmoid operations
     """
 
     output: Any = None
     calls: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    activations: deque[tuple[str, Tensor]] = field(default_factory=lambda: deque(maxlen=LAST_ACTIVATIONS))
+    sigmoids: deque[Tensor] = field(default_factory=lambda: deque(maxlen=LAST_SIGMOIDS))
 
-    def activation_of(self, values: Tensor) -> str | None:
-        """The operation that computed these values, if it is a softmax or a sigmoid."""
-        for name, result in self.activations:
-            if result.numel() == values.numel() and torch.equal(result.flatten(), values.detach().flatten()):
-                return name
-        return None
+    def of_sigmoid(self, values: Tensor) -> bool:
+        """Whether a sigmoid computed these values."""
+        return any(torch.equal(result.flatten(), values.flatten()) for result in self.sigmoids)
 
     def heads(self, logits: Tensor) -> list[str]:
         """Modules that return these logits (B, K), but for a factor and a shift; or heads whose mean they are."""
@@ -183,18 +180,17 @@ class Observation:
         return []
 
 
-class _Activations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Remember the results of the last softmax and sigmoid operations."""
+class _Sigmoids(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Remember the results of the last sigmoid operations."""
 
-    def __init__(self, results: deque[tuple[str, Tensor]]):
+    def __init__(self, results: deque[Tensor]):
         super().__init__()  # type: ignore[no-untyped-call]
         self.results = results
 
     def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         result = operation(*arguments, **(options or {}))
-        name = operation.overloadpacket.__name__.strip("_")
-        if name in ("softmax", "log_softmax", "sigmoid") and isinstance(result, Tensor):
-            self.results.append((name, result.detach()))
+        if operation.overloadpacket in (torch.ops.aten.sigmoid, torch.ops.aten.sigmoid_):
+            self.results.append(result.detach())
         return result
 
 
@@ -218,7 +214,7 @@ def observe(network: nn.Module, images: Tensor, names: Sequence[str] | None = No
         for name in names:
             contexts.enter_context(modules[name].register_forward_hook(partial(remember, name)))
         contexts.enter_context(_eagerly())
-        contexts.enter_context(_Activations(observed.activations))
+        contexts.enter_context(_Sigmoids(observed.sigmoids))
         observed.output = called(network, images, advice)
     return observed
 
@@ -346,13 +342,13 @@ def _chosen_path(candidates: list[tuple[Path, Tensor]], observed: Observation, h
 
 def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:
     """Whether values (B, K, ...) are logits or probabilities. Classes that do not exclude each other are an error."""
-    activation = observed.activation_of(values)
+    of_sigmoid = observed.of_sigmoid(values)
     in_range = bool(((values >= 0) & (values <= 1)).all())
     sums_to_one = in_range and bool(((values.sum(1) - 1).abs() < _tolerance(values)).all())
     if values.shape[1] > 1:
-        _refuse_multi_label(network, values.shape[1], activation == "sigmoid" and not sums_to_one)
+        _refuse_multi_label(network, values.shape[1], of_sigmoid and not sums_to_one)
         return "softmax" if sums_to_one else "logits"
-    if activation == "sigmoid":
+    if of_sigmoid:
         return "sigmoid"
     varies = bool((values != values[:1]).any())
     unexplained = in_range and varies and len(values) >= ENOUGH and not observed.heads(two_logits(values))
@@ -394,6 +390,11 @@ def takes_pixel_values(network: nn.Module) -> bool:
 
 def output_for(network: nn.Module, images: Tensor) -> Any:
     return network(pixel_values=images) if takes_pixel_values(network) else network(images)
+
+
+def logits_of(network: nn.Module, images: Tensor) -> Any:
+    """Logits of a network that returns them alone, or where libraries do; a classifier does in evaluation mode."""
+    return LogitsReader()(output_for(network, images))
 
 
 @contextmanager

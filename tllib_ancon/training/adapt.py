@@ -288,7 +288,7 @@ def adapt(
 def _with_parameters_to_train(
     config: AdaptConfig, given: AdaptConfig, classifier: Classifier, progress: Progress
 ) -> AdaptConfig:
-    """The settings, where the default of ``adapted`` would leave nothing to train: of a model that is its head alone."""
+    """The settings, with ``adapted=all`` by default for a model that is its head alone."""
     if given.adapted is not None or config.adapted != "all-but-head" or classifier.head is None:
         return config
     in_head = {*classifier.head.parameters()}

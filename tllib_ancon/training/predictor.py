@@ -18,7 +18,7 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.foundation import is_processor
-from tllib_ancon.models.outputs import ENOUGH, LogitsReader, evaluating, find_logits, observe, output_for
+from tllib_ancon.models.outputs import LogitsReader, evaluating, find_logits, observe, output_for
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
@@ -95,18 +95,20 @@ class Predictor:
     def _logits_of(self, images: Tensor) -> Tensor:
         if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
             images = images.contiguous(memory_format=torch.channels_last)
-        if self._reader is None:
-            self._reader = self._find_logits(images[:ENOUGH])
-        logits = self._reader(output_for(self.network, images))
+        logits = self._read_logits(images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             raise UserError("the model must return one row of logits for each image, (B, K)")
         return logits
 
-    def _find_logits(self, images: Tensor) -> LogitsReader:
+    def _read_logits(self, images: Tensor) -> Any:
+        """Logits of a batch. The first one shows where they are in the network's output."""
         if isinstance(self.network, Classifier):
-            return LogitsReader()
+            self._reader = LogitsReader()
+        if self._reader is not None:
+            return self._reader(output_for(self.network, images))
         names = [] if self.head is None else self.head.split(",")
-        reader = find_logits(self.network, images, observe(self.network, images, names or None), names)
-        for note in reader.notes:
+        observed = observe(self.network, images, names or None)
+        self._reader = find_logits(self.network, images, observed, names)
+        for note in self._reader.notes:
             Progress(self.config.quiet).line(note)
-        return reader
+        return self._reader(observed.output)
