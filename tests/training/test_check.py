@@ -130,7 +130,7 @@ def test_in_python_with_a_module_and_arrays_the_model_is_unchanged() -> None:
         ),
         ("channels", Colours(), {}, "the network gets 3 (RGB)", ""),
         ("output", Colours(), {}, "logits (B, 3); head head, 3 features", ""),
-        ("output", nn.Sequential(Colours(), nn.Softmax(1)), {}, "probabilities, and logits are expected, (B, 3)", "!"),
+        ("output", nn.Sequential(Colours(), nn.Softmax(1)), {}, "probabilities, converted to logits, (B, 3)", "?"),
         ("output", Colours(1), {}, "one logit z of two classes, taken as (0, z), (B, 1)", ""),
         (
             "mirror",
@@ -298,7 +298,7 @@ def test_bad_input_ends_in_one_line(words: list[str], tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (nn.Linear(5, 3), r"the model cannot be called on images of shape \(2, 3, 32, 32\)"),
+        (nn.Linear(5, 3), r"the model cannot be called on images of shape \(8, 3, 32, 32\)"),
         ("no.pth", "no.pth is not a file"),
         (None, "no model to start from: pass `checkpoint`"),
         (len, "must be a torch.nn.Module"),

@@ -14,7 +14,7 @@ from torch import nn
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
-from tllib_ancon.models.classifier import takes_pixel_values
+from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.facts import FINE, LOOK, WRONG, Fact, counted, first_names
 from tllib_ancon.training.resolve import Transforms

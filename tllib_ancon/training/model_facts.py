@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tllib_ancon.models.classifier import BATCH_NORMS, NetworkClassifier, described
+from tllib_ancon.models.classifier import BATCH_NORMS, NetworkClassifier
+from tllib_ancon.models.outputs import LogitsReader, described, place_of
 from tllib_ancon.self_training.checks import are_probabilities
 from tllib_ancon.training import devices
 from tllib_ancon.training.adapting import SAMPLE as SCORED
@@ -45,15 +46,20 @@ def output(subject: Subject) -> Fact:
     if bad:
         text = f"{form}: NaN or infinity for {bad} of {counted(len(logits), 'image')}"
         return Fact(text, {**values, "kind": "not finite"}, ("head",), WRONG)
-    kind, mark = _kind_of(logits, subject.output)
+    reader = classifier.reader if isinstance(classifier, NetworkClassifier) else LogitsReader()
+    kind, mark = _kind_of(logits, subject.output, reader)
     return Fact(f"{kind} {form}; {features}", {**values, "kind": kind}, ("head",), mark)
 
 
-def _kind_of(logits: Tensor, model_output: Any) -> tuple[str, str]:
+def _kind_of(logits: Tensor, model_output: Any, reader: LogitsReader) -> tuple[str, str]:
     if are_probabilities(logits):
         return "probabilities, and logits are expected,", WRONG
-    if isinstance(model_output, tuple | list) and len(model_output) > 1:
-        return "several outputs, the first taken as logits,", LOOK
+    if reader.kind == "softmax":
+        return "probabilities, converted to logits,", LOOK
+    if reader.kind == "sigmoid":
+        return "probability of class 1, converted to a logit,", LOOK
+    if reader.of_several:
+        return f"several tensors, {place_of(reader.path)} taken as logits,", LOOK
     if isinstance(model_output, Tensor) and model_output.shape[1] == 1:
         return "one logit z of two classes, taken as (0, z),", FINE
     return "logits", FINE

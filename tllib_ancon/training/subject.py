@@ -21,18 +21,16 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
-    OtherOutput,
     as_classifier,
     choose_adapted_parameters,
-    evaluating,
-    output_for,
-    output_of,
 )
+from tllib_ancon.models.outputs import OtherOutput, called, evaluating
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.loop import require_batch_statistics, training_loader
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
+from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms, resolve
 from tllib_ancon.training.trained import TrainedModel, find
@@ -82,7 +80,7 @@ class Subject:
         network: copy of the model
         classifier: the same copy with its head; None for a model without logits (B, K)
         output_error: why there is no classifier
-        output: what the model returns for ``probe``, two images
+        output: what the model returns for ``probe``, a few images
         target: all images; ``sample`` are some of them, spread evenly
         labelled: whether the images have labels
         folder_lines: what is assumed about class folders
@@ -126,11 +124,8 @@ def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None,
     resolved = resolve(config, start, network, opened, passed)
     target, transforms = inputs.prepared(resolved, network, opened.without_labels(), passed)
     network.to(devices.device())
-    probe = torch.stack([transforms.evaluation(target.image(index % len(target))) for index in range(2)])
-    probe = probe.to(devices.device())
-    output_of(network, probe)
-    with evaluating(network), torch.no_grad():
-        output = output_for(network, probe)
+    probe = probe_of(target, transforms.evaluation).to(devices.device())
+    output = called(network, probe)
     classifier, output_error = None, ""
     try:
         classifier = as_classifier(network, head, probe)
