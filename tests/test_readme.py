@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 QUICK_FLAGS = {
     "adapt": ["--epochs", "1", "--image-size", "32", "--resize-size", "36", "-b", "4", "--workers", "0", "--quiet"],
+    "check": ["--image-size", "32", "--resize-size", "36", "-b", "4", "--workers", "0"],
     "predict": ["--workers", "0", "--quiet"],
     "evaluate": ["--workers", "0"],
 }
@@ -51,6 +52,17 @@ def test_the_commands_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFi
         assert program == "tllib-ancon"
         assert main([command, *words, *QUICK_FLAGS[command]]) == 0, capsys.readouterr().err
     assert len(list(csv.DictReader((newcomer / "predictions.csv").open()))) == 20
+
+
+def test_the_check_prints_the_lines_that_are_shown(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, *words = shlex.split(block("sh", "tllib-ancon check photos"))
+    assert main([*words, *QUICK_FLAGS["check"]]) == 0
+    printed = capsys.readouterr().out
+    for line in block("text", "  pixels ").splitlines():
+        name, flags = line[:18], re.findall(r"\[--.*\]$", line)
+        (found,) = [said for said in printed.splitlines() if said.startswith(name)]
+        assert re.findall(r"\[--.*\]$", found) == flags
+    assert (program, (newcomer / "look" / "images.png").is_file()) == ("tllib-ancon", True)
 
 
 def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, few_digits: int, capsys) -> None:

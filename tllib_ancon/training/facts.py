@@ -37,7 +37,7 @@ class Fact:
     mark: str = FINE
 
     def line(self, name: str, only: Iterable[str] | None = None) -> str:
-        """One line: mark, name, text, and the settings, of which ``only`` some can be given."""
+        """One line: mark, name, text and settings. Default of ``only``, the settings that the door has: all."""
         settings = [f"`{setting}`" for setting in self.settings if only is None or setting in only]
         line = f"{self.mark:1} {name.replace('_', ' '):<{WIDTH}} {showable(self.text)}"
         return f"{line}  [{', '.join(settings)}]" if settings else line

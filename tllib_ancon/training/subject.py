@@ -280,7 +280,7 @@ def _precision(mixed_precision: str | None) -> AbstractContextManager[Any]:
 
 
 class StoredTensors:
-    """Bytes of what a forward pass stores for its backward pass, without the weights themselves."""
+    """Count the bytes that a forward pass stores for its backward pass, without the weights."""
 
     def __init__(self, network: nn.Module):
         self.weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
