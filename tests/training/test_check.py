@@ -75,8 +75,9 @@ def test_a_timm_checkpoint_on_a_folder(words: list[str], tmp_path: Path, capsys:
     lines = said.out.splitlines()
     assert [line[2:18].rstrip().replace(" ", "_") for line in lines[: len(FACTS)]] == FACTS
     for expected in (
-        f"24 images of photos; the first is {words[1]}/blue/002.png; their labels are used only to report the accuracy",
-        "? classes         3 classes; the model has no names for them; those of the images in order: blue, green, red",
+        f"24 images of photos; the first is {words[1]}/blue/002.png  [--data, --target]",
+        "? classes         3 classes; the model has no names for them; ",
+        "its subfolders are not taken as classes (blue, green, red)",
         "40 × 40 pixels; decoded values 0 to 199 of 255",
         "files of 24 × RGB; the network gets 3 (RGB)  [--norm-mean, --norm-std]",
         "crop 160 × 160, mean 0.5 0.5 0.5, std 0.5 0.5 0.5; from timm's metadata  [--image-size, ",
@@ -91,7 +92,7 @@ def test_a_timm_checkpoint_on_a_folder(words: list[str], tmp_path: Path, capsys:
     assert lines[-1] == f"images as the network gets them: {tmp_path / 'look' / 'images.png'}"
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert [*facts] == [*FACTS, "picture"]
-    assert facts["classes"]["values"] == {"number": 3, "model": [], "images": ["blue", "green", "red"]}
+    assert facts["classes"]["values"] == {"number": 3, "model": [], "images": []}
     assert facts["cost"]["values"]["seconds"] > 0
 
 
@@ -315,6 +316,7 @@ def test_names_of_the_classes(words: list[str], tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out
     names = "the model's names in order: blue, green, red; those of the images in order: blue, green, red"
     assert f"  classes         3 classes; {names}  [--class-names]\n" in said
+    assert "; their labels are used only to report the accuracy" in said
     assert "from your settings (--image-size), the rest from timm's metadata" in said
 
 

@@ -44,11 +44,14 @@ def images(subject: Subject) -> Fact:
 
 
 def class_names(subject: Subject) -> list[str]:
-    """Names of the model's classes, or numbers."""
-    names = list(subject.start.classes or subject.target.classes)
-    if subject.classifier is None or len(names) == subject.classifier.num_classes:
+    """Names of the model's classes, else of the images', else numbers."""
+    if subject.classifier is None:
+        return []
+    number = subject.classifier.num_classes
+    names = ModelClasses.of(subject.network, number, subject.start).usable_names or list(subject.target.classes)
+    if len(names) == number:
         return names
-    return numbered(subject.classifier.num_classes)
+    return numbered(number)
 
 
 def classes(subject: Subject) -> Fact:
@@ -60,7 +63,7 @@ def classes(subject: Subject) -> Fact:
     known = ModelClasses.of(subject.network, number, subject.start)
     of_model = list(subject.start.classes or known.usable_names)
     of_images = list(subject.target.classes)
-    if of_images == numbered(len(of_images)):
+    if not subject.labelled or of_images == numbered(len(of_images)):
         of_images = []
     values = {"number": number, "model": of_model, "images": of_images}
     parts = [counted(number, "class", "classes")]
