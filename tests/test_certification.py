@@ -100,7 +100,7 @@ def test_with_all_labels_the_verdict_and_the_interval_are_exact(
     assert test.interval == (pytest.approx(float(difference)), pytest.approx(float(difference)))
     assert test.settled
     assert test.remaining == 0
-    with pytest.raises(UserError, match="there is no further one"):
+    with pytest.raises(UserError, match="disagreements have their label"):
         test.update(1)
 
 
@@ -147,7 +147,7 @@ def test_what_is_refused(_: str, arguments: dict[str, object], message: str) -> 
 
 @pytest.mark.parametrize("outcome", [2, -2, 0.5, math.nan, "better", None])
 def test_an_outcome_is_better_worse_or_neither(outcome: object) -> None:
-    with pytest.raises(UserError, match="an outcome is 1"):
+    with pytest.raises(UserError, match="an outcome must be 1"):
         DisagreementTest().update(outcome)
 
 

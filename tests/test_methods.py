@@ -28,7 +28,7 @@ def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name: str
 
 
 def test_a_confidence_by_dropout_needs_a_head() -> None:
-    with pytest.raises(UserError, match="`head` is needed"):
+    with pytest.raises(UserError, match="needs the model's head"):
         methods.create("ancon", **SIZES, confidence="mc-dropout")
 
 

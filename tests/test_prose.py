@@ -1,10 +1,14 @@
 """Texts that users read: short sentences, small table cells, standard terms, and errors with an action."""
 
-import ast
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
+
+import tllib_ancon
+from tests.messages import flags_in, messages, settings_in
+from tllib_ancon.cli.main import COMMANDS, parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
@@ -13,35 +17,19 @@ AVOIDED = re.compile(
     r"\b(those that|that which|is said|are said|is told|are told|goes on|go on|of which|so many|as (it|they) (is|are)|"
     r"is worth|refuse[sd]?|(says?|tells?) of|its first form|until commit|the rule before)\b"
 )
-ACTION = re.compile(
-    r"\b(pass|give|choose|leave|use|take|install|save|expected|must|needs?|needed|add|name|try|let|remove|make|rename|"
-    r"finish|copy|move|restore|start|smaller|write|label|adapt|train|fill|lower|set|register|return|load|wait|delete|"
-    r"download|convert|evaluate|create|repair|check|resume)\b|did you mean|--help|names: |known|exclude each other|"
-    r"between|at (least|most)|from 0|is for|belongs? to|outside 0|above 0|=True|'both'|1 \(adapted|go together|"
-    r"say where|the flag is",
+VERBS = (
+    "adapt|add|ask|build|call|certify|check|choose|collect|convert|copy|create|delete|draw|end|evaluate|export|fill|give|"
+    "install|join|keep|label|leave|let|load|lower|make|move|name|open|pass|put|raise|read|register|remove|rename|repair|"
+    "repeat|restore|resume|return|run|save|say|see|set|shrink|start|take|train|try|turn|use|wait|wrap|write"
+)
+BEFORE = r"(?:\w+ )?(?:then |else |or |to [\w ]+ |for [\w ]+ )?"
+ADVICE = re.compile(
+    rf"(?:^|[;:.,)…]\s+){BEFORE}(?:{VERBS})\b|\bor (?:{VERBS})\b|"
+    r"\b(?:must (?:be|hold|return|name|have|lie|work)|expected|pip install)\b|did you mean|(?:Names|names|offered): |"
+    r"--help lists them",
     re.IGNORECASE,
 )
-VARIABLES = {
-    "advice",
-    "ANEW",
-    "DELETE",
-    "error",
-    "failures",
-    "most",
-    "why",
-    "skipped",
-    "problem",
-    "layout",
-    "unlabelled",
-    "found",
-    "FOLDER",
-    "hint",
-    "told",
-    "strange",
-    "_first",
-    "one_line",
-}
-"""Names whose text holds the action, or another error with its own."""
+"""A verb that says what to do, at the start of a clause, or what the value must be."""
 
 
 def prose(page: Path) -> list[str]:
@@ -64,24 +52,30 @@ def test_sentences_and_cells_are_short_and_terms_are_standard(page: Path) -> Non
     assert [text for text, _ in limits if AVOIDED.search(text)] == []
 
 
-def messages() -> list[str]:
-    """The constant text of every UserError in the package, with the names of its variables, such as ``advice``."""
-    found = []
-    for path in (ROOT / "tllib_ancon").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UserError" and node.args:
-                parts = [getattr(part, "value", getattr(part, "id", "")) for part in ast.walk(node.args[0])]
-                text = " ".join(part for part in parts if isinstance(part, str))
-                if len(text.split()) > 2:
-                    found.append(f"{path.name}:{node.lineno}: {text}")
-    return found
-
-
-def acts(message: str) -> bool:
-    return bool(ACTION.search(message) or VARIABLES & set(message.split()))
+MESSAGES = messages()
+OPTIONS = {action.dest for name in COMMANDS for action in parser_of(name)._actions}
+PARAMETERS = {
+    parameter
+    for name in tllib_ancon.__all__
+    if callable(getattr(tllib_ancon, name)) and name != "UserError"
+    for parameter in signature(getattr(tllib_ancon, name)).parameters
+}
+OF_A_PLAN = {"source_domain"}
+OF_OTHER_PROGRAMS = {"--nproc-per-node", "--head", "--phase"}
+"""Flags of torchrun, of ``ray start`` and of TLLib's scripts."""
 
 
 def test_every_error_says_what_to_do() -> None:
-    found = messages()
-    assert len(found) > 100
-    assert [message for message in found if not acts(message.partition(": ")[2])] == []
+    assert len(MESSAGES) > 250
+    assert [f"{message.place}: {message.text}" for message in MESSAGES if not ADVICE.search(message.text)] == []
+
+
+def test_every_setting_and_flag_that_an_error_names_exists() -> None:
+    """A setting between backticks is shown as a flag on the command line; in Python it may be an argument."""
+    unknown = []
+    for message in MESSAGES:
+        settings = {name for name, _ in settings_in(message.text)}
+        unknown += [(message.place, name) for name in settings - OPTIONS - PARAMETERS - OF_A_PLAN - message.parameters]
+        flags = set(flags_in(message.text)) - OF_OTHER_PROGRAMS
+        unknown += [(message.place, flag) for flag in flags if flag[2:].replace("-", "_") not in OPTIONS]
+    assert unknown == []

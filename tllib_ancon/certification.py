@@ -102,17 +102,17 @@ class DisagreementTest:
         side: Side = "both",
     ):
         if not 0 < delta < 1:
-            raise UserError(f"`delta` is the probability of a false verdict, above 0 and below 1, got {delta}")
+            raise UserError(f"`delta`, the probability of a false verdict, must be above 0 and below 1, got {delta}")
         if not 0 <= margin < 1:
             raise UserError(
-                f"`margin` is a share of all images, at least 0 and below 1 (0.01: one point), got {margin}"
+                f"`margin`, a share of all images, must be at least 0 and below 1 (0.01: one point), got {margin}"
             )
         if (disagreements is None) != (images is None):
             raise UserError("pass both `disagreements` (M) and `images` (N), or neither")
         if disagreements is not None and images is not None and not 1 <= disagreements <= images:
-            raise UserError(f"`disagreements` lies between 1 and `images`, got {disagreements} of {images}")
+            raise UserError(f"`disagreements` must be between 1 and `images`, got {disagreements} of {images}")
         if side not in ("better", "both"):
-            raise UserError(f"`side` is 'better' or 'both', got {side!r}")
+            raise UserError(f"`side` must be 'better' or 'both', got {side!r}")
         self.delta, self.margin, self.disagreements, self.side = delta, margin, disagreements, side
         self._scale = images or STEPS  # what a difference of accuracy is multiplied with to give a whole total
         self._rate = (disagreements or 1) / (images or 1)
@@ -129,9 +129,9 @@ class DisagreementTest:
             UserError: another value, or a label after all M disagreements have theirs.
         """
         if outcome not in (-1, 0, 1):
-            raise UserError(f"an outcome is 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}")
+            raise UserError(f"an outcome must be 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}")
         if self.remaining == 0:
-            raise UserError(f"all {len(self._outcomes)} disagreements have their label; there is no further one")
+            raise UserError(f"all {len(self._outcomes)} disagreements have their label; read the verdict")
         self._outcomes.append(int(outcome))
         vars(self).pop("log_curves", None)
 

@@ -195,9 +195,13 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     def check(self) -> None:
         super().check()
         if self.batch_norm != "mixed" and self.batch_norm_share is not None:
-            raise UserError(f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`")
+            raise UserError(
+                f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`; leave it out"
+            )
         if self.batch_norm != "target" and self.sync_batch_norm:
-            raise UserError(f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`")
+            raise UserError(
+                f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`; leave it out"
+            )
 
     @property
     def held_out_share(self) -> float:
@@ -306,7 +310,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
 
     def check(self) -> None:
         if self.answers is not None and self.labels is not None:
-            raise UserError("`answers` and `labels` exclude each other")
+            raise UserError("`answers` and `labels` exclude each other; pass one of them")
 
 
 class ExportConfig(NetworkConfig):

@@ -14,7 +14,8 @@ NEAREST = 6
 MOST_CHARACTERS = 200
 
 DEVICE = (
-    "the GPU if PyTorch finds one, else the CPU. CUDA_VISIBLE_DEVICES=1 chooses a GPU, CUDA_VISIBLE_DEVICES= the CPU"
+    "the GPU if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 to choose a GPU, CUDA_VISIBLE_DEVICES= "
+    "for the CPU"
 )
 """Which device is used; no setting chooses it."""
 
@@ -68,8 +69,11 @@ def in_words(error: BaseException) -> str:
     return f"{text}; check the path, its permissions, its content and the room on its disk, then give the command again"
 
 
+REPAIR = "; repair it, or give another file"
+
+
 @contextmanager
-def reading(path: object, kind: str, advice: str = "") -> Iterator[None]:
+def reading(path: object, kind: str, advice: str = REPAIR) -> Iterator[None]:
     """Turn any error of a file's reader into one line, with the advice, which begins with ``"; "``."""
     try:
         yield
@@ -96,7 +100,7 @@ class ProcessLost(Exception):
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     if _letters(name) == "device":
-        return UserError(f"unknown {kind} {name!r}: tllib_ancon uses {DEVICE}")
+        return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
     removed = {_letters(old): advice for old, advice in REMOVED.items()}
     if kind.startswith(("command", "setting", "flag")) and _letters(name) in removed:
         return UserError(f"{name} was removed: {removed[_letters(name)]}")

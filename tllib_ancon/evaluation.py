@@ -171,7 +171,7 @@ def _predictions(outputs: Tensor) -> Tensor:
     if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
         raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
     if not all(rows.isfinite().all() for rows in torch.split(outputs, ROWS_AT_ONCE)):
-        raise UserError("outputs are not finite; the model has probably diverged (try a lower learning rate)")
+        raise UserError("outputs are not finite; the model has probably diverged; try a lower learning rate")
     return outputs.argmax(dim=1)
 
 
@@ -182,13 +182,13 @@ def _check_classes(what: str, classes: Tensor, num_classes: int, num_samples: in
         raise UserError(f"{what} have dtype {classes.dtype}; give integer classes")
     lowest, highest = int(classes.min()), int(classes.max())
     if lowest < 0 or highest >= num_classes:
-        raise UserError(f"{what} range from {lowest} to {highest}, outside 0 to {num_classes - 1}")
+        raise UserError(f"{what} range from {lowest} to {highest}, and must be within 0 to {num_classes - 1}")
 
 
 def _labelled_probabilities(probabilities: Tensor, labels: Tensor, num_bins: int) -> Tensor:
     """Checked probabilities in float32, lowered below 1 so that certain ones lie in the last bin."""
     if num_bins < 1:
-        raise UserError(f"the calibration error needs at least one bin, got num_bins={num_bins}")
+        raise UserError(f"num_bins must be at least 1, got {num_bins}")
     probabilities = checked_probabilities(probabilities).float()
     _check_classes("labels", labels, probabilities.shape[1], len(probabilities))
     return probabilities.clamp(max=BELOW_ONE)

@@ -118,7 +118,7 @@ def _require_method(name: str, method: Any) -> None:
     if not (isinstance(method, type) and issubclass(method, base)):
         raise UserError(
             f"method {name}: {getattr(method, '__name__', method)} is no subclass of methods.Method. Make it a class "
-            f"whose `objective` is the loss; {_PAGE}"
+            f"whose objective is the loss; {_PAGE}"
         )
 
 

@@ -183,7 +183,10 @@ def checked_probabilities(probabilities: Tensor) -> Tensor:
         probabilities = probabilities.cpu()
     probabilities = probabilities.detach().double()
     for bad, problem in (
-        (~probabilities.isfinite().all(dim=1), "is not finite; the model has probably diverged"),
+        (
+            ~probabilities.isfinite().all(dim=1),
+            "is not finite; the model has probably diverged; try a lower learning rate",
+        ),
         ((probabilities < 0).any(dim=1), "has a negative entry; apply softmax to logits first"),
         (
             (probabilities.sum(dim=1) - 1).abs() > ROW_SUM_TOLERANCE,

@@ -182,7 +182,7 @@ def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: V
         return unknown_name("setting", name, fields)
     field = fields[name]
     if name not in given:
-        return UserError(f"`{name}` is needed" + (f": {field.description}" if field.description else ""))
+        return UserError(f"`{name}` is needed; pass it" + (f": {field.description}" if field.description else ""))
     if kind == "literal_error":
         return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:

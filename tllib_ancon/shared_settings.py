@@ -146,7 +146,7 @@ class ImageConfig(Settings):
             least, most = self.pixel_range
             raise UserError(f"`pixel_range` must be MIN and MAX with MIN < MAX, got {least:g} {most:g}")
         if self.bands is not None and len(self.bands) not in (1, 3):
-            raise UserError(f"`bands` needs 3 numbers, or 1 for grey, got {len(self.bands)}")
+            raise UserError(f"`bands` must be 3 numbers, or 1 for grey, got {len(self.bands)}")
         for name in ("scale", "ratio"):
             least, most = getattr(self, name) or (0, 1)
             if least > most:
@@ -154,7 +154,7 @@ class ImageConfig(Settings):
         for name in ("norm_mean", "norm_std"):
             count = len(getattr(self, name) or "rgb")
             if count not in (1, 3):
-                raise UserError(f"`{name}` needs 3 values, or 1 for grey, got {count}")
+                raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {count}")
 
     @property
     def decoding(self) -> Decoding:

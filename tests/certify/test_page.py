@@ -126,7 +126,7 @@ def test_an_answer_that_is_none_or_cannot_be_saved_is_said_in_one_line_and_not_t
         assert page.get("answer", method="POST", body=body)[0].status == 400, body
     for answer in (4, -1, "mug", "Another", None, [1], {"a": 1}, 0.5, 1.0, True):
         status, state = page.post("answer", {"answered": 0, "answer": answer})
-        assert (status, "an answer is a class from 0 to 3" in state["error"]) == (422, True)
+        assert (status, "an answer must be a class from 0 to 3" in state["error"]) == (422, True)
     monkeypatch.setattr("os.fsync", disk_is_full)
     status, state = page.post("answer", {"answered": 0, "answer": ANOTHER})
     assert (status, "No space left" in state["error"], state["answered"]) == (422, True, 0)

@@ -296,7 +296,7 @@ def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
         ([right[0], right[1], {"undo": names[0]}], "line 4: not the answer"),
         ([*right, right[0]], "line 62: not the answer"),
         ([*certain, right[len(certain)]], f"line {len(certain) + 2}: not the answer"),
-        ([{**right[0], "answer": "mug"}], "an answer is a class"),
+        ([{**right[0], "answer": "mug"}], "an answer must be a class"),
     ]:
         path.write_text("".join(json.dumps(entry) + "\n" for entry in [header, *entries]))
         with pytest.raises(UserError, match=message):

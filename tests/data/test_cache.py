@@ -66,7 +66,7 @@ def test_tensors_are_the_same_once_images_are_read(store: Store, domain: Domain,
     assert torch.equal(tensors(kept.subset(range(12)), transform, workers), expected)
     if kind == "keep-ratio":
         os.remove(domain.paths[0])
-        with pytest.raises(UserError, match=r"0\.png.*`skip_corrupt=True` leaves"):
+        with pytest.raises(UserError, match=r"0\.png.*pass `skip_corrupt=True`"):
             kept.image(0, transform.resizing)
     some = kept.subset([7, 3, 3])
     assert torch.equal(tensors(some, transform, workers), tensors(some, transform, 0))

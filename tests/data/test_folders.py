@@ -80,7 +80,7 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
     outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
     (root / "dslr" / "bike" / "link").symlink_to(outside)
     for dataset in ("ImageFolder", "Folder"):
-        refused(root, "bike/link leads outside the dataset root; `allow_outside_root=True`", dataset, "dslr")
+        refused(root, "bike/link leads outside the dataset root; pass `allow_outside_root=True`", dataset, "dslr")
         assert len(open_domain(root, dataset, ["dslr"], allow_outside=True)) == 3
     assert len(as_domain(root / "dslr", allow_outside=True)) == 3
     (root / "dslr" / "bike" / "link").unlink()

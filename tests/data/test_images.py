@@ -237,7 +237,7 @@ def test_folders_that_are_neither(root: Path) -> None:
     (root / "empty").mkdir()
     for path, message in {
         "none": "is not a folder",
-        "empty": r": no image here. Known suffixes: \.jpg",
+        "empty": r": no image here. Give a folder with files of these suffixes: \.jpg",
     }.items():
         with pytest.raises(UserError, match=message):
             as_domain(root / path)

@@ -176,9 +176,9 @@ def test_what_is_not_there_is_named(root: Path, dataset: str, codes: list[str], 
 def test_roots_that_hold_nothing_to_read(root: Path) -> None:
     with pytest.raises(UserError, match="is not a folder"):
         open_domain(root / "none", "ImageList", ["a"])
-    with pytest.raises(UserError, match=r"no image_list/\*\.txt here; .*Class folders are `data` ImageFolder"):
+    with pytest.raises(UserError, match=r"no image_list/\*\.txt here; .*For class folders pass `data=ImageFolder`"):
         open_domain(root / "art", "ImageList", ["a"])
-    with pytest.raises(UserError, match=r"not one of its 3 images can be decoded; image .*a\.png: cannot be decoded"):
+    with pytest.raises(UserError, match=r"not one of its 3 images can be decoded; .*a\.png: cannot be decoded"):
         open_domain(root, "ImageList", ["art"], skip_corrupt=True)
 
 

@@ -148,7 +148,7 @@ def test_sigterm_reaches_the_commands(engine: Any, domains: Path, tmp_path: Path
 
 
 def test_more_than_the_nodes_have(engine: Any) -> None:
-    with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many, the most are 0"):
+    with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many; give at most 0"):
         ray_engine.OnRay(EngineConfig(engine="ray", gpus_per_run=2))
     with pytest.raises(UserError, match="`cpus_per_run` 64: no node of the cluster has as many for a run"):
         ray_engine.OnRay(EngineConfig(engine="ray", cpus_per_run=64))

@@ -220,8 +220,8 @@ def test_a_head_that_does_not_fit():
     del headless["head.weight"]
     for given, message in [
         ({**state, "head.weight": torch.zeros(K, 10)}, r"head does not fit.*\(7, 10\).*\(7, 9\)"),
-        ({**state, "head.weight": torch.zeros(3)}, r"weight should be a matrix and is \(3,\)"),
-        (headless, "should be a matrix and is missing"),
+        ({**state, "head.weight": torch.zeros(3)}, r"weight must be a matrix and is \(3,\)"),
+        (headless, "must be a matrix and is missing"),
     ]:
         with pytest.raises(UserError, match=message):
             start(given, Backbone())

@@ -57,7 +57,7 @@ def test_mean_and_standard_deviation_are_the_settings_also_of_a_processor_of_tex
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("Siglip2ImageProcessor", {}, "has no `size` with `shortest_edge` or `height`; pass"),
+        ("Siglip2ImageProcessor", {}, "has no size with shortest_edge or height; pass"),
         ("MobileViTImageProcessor", {}, "does more than to resize, crop and normalise"),  # red and blue change places
         ("DonutImageProcessor", {"size": SQUARE}, "does more than"),  # it pads
         ("ImageGPTImageProcessor", {}, "cannot be applied to an RGB image"),

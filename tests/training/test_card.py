@@ -55,7 +55,7 @@ def test_a_model_of_timm_is_written_as_timm_does(tmp_path: Path) -> None:
 
 
 def test_a_network_that_no_library_writes(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="Sequential has no `save_pretrained`"):
+    with pytest.raises(UserError, match="Sequential has no save_pretrained"):
         adapt(network(), epochs=1).save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -122,5 +122,5 @@ def test_adapters_learn_alone_and_are_saved(
     )
     assert (found == expected).all()
     assert (found != start).any()
-    with pytest.raises(UserError, match="its adapters are frozen, as PEFT loads them; load them with `is_trainable"):
+    with pytest.raises(UserError, match="its adapters are frozen, as PEFT loads them; load them with is_trainable"):
         adapt(loaded, IMAGES)

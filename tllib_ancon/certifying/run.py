@@ -17,6 +17,7 @@ from tllib_ancon.certifying.session import Certificate, Classes, Comparison, Ses
 from tllib_ancon.config import CertifyConfig, PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
+from tllib_ancon.data.hugging_face import HUGGING_FACE
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
@@ -167,8 +168,8 @@ class ModelPair:
         run = f"the run in {self.directory.path}"
         if not self.directory.finished:
             raise UserError(f"{run} is not finished; give its command again first")
-        if images is None and recorded.get("root") is None and config.root is None:
-            raise UserError(f"{run} does not know where its images are; give their folder as `root`")
+        if images is None and config.root is None:
+            _require_images(run, recorded)
         self.start = find_checkpoint(config.checkpoint or _start(self.directory, recorded), self.given)
         start, of_networks = self.start.checkpoint, settings_of(ModelConfig) if self.start.is_whole else {}
         taken = {name: recorded[name] for name in settings_of(PredictConfig).keys() - of_networks if name in recorded}
@@ -245,6 +246,15 @@ class ModelPair:
     def predictor(self, which: str) -> Predictor:
         config = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
         return Predictor(config, None if isinstance(self.given, str) else self.given, self.transform)
+
+
+def _require_images(run: str, recorded: Mapping[str, Any]) -> None:
+    """Raise an error if the images of a run are not where the run recorded them."""
+    root, is_on_disk = recorded.get("root"), not str(recorded.get("data")).startswith(HUGGING_FACE)
+    if root is None:
+        raise UserError(f"{run} does not know where its images are; give their folder as `root`")
+    if is_on_disk and not Path(root).exists():
+        raise UserError(f"the images of {run} are gone: there is no {root}; give their folder as `root`")
 
 
 def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:

@@ -194,7 +194,9 @@ class Session(Shown):
             raise UserError(f"no question is left to answer: the session ended {self.test.verdict!r}; start another")
         last = len(self.comparison.classes) - 1
         if answer not in (ANOTHER, CANNOT_TELL) and not (type(answer) is int and 0 <= answer <= last):
-            raise UserError(f"an answer is a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}")
+            raise UserError(
+                f"an answer must be a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}"
+            )
         if self._log is not None:
             self._log.append({"image": question.name, "answer": answer})
         self.answers.append(answer)
@@ -210,7 +212,7 @@ class Session(Shown):
             asked = self.asked(place)
             if (new := answers.get(asked.position, known)) != known:
                 told = f"{self.described(known)!r} before, now {self.described(new)!r}"
-                raise UserError(f"two answers for {asked.name!r}: {told}")
+                raise UserError(f"two answers for {asked.name!r}: {told}; leave one of them out")
         while (question := self.question) is not None and question.position in answers:
             self.answer(answers[question.position])
         return len(self.answers) - before
@@ -223,7 +225,7 @@ class Session(Shown):
                 f"the session ended {self.test.verdict!r}: its last answer stays; start a session with another `log`"
             )
         if not self.answers:
-            raise UserError("there is no answer to take back")
+            raise UserError("there is no answer to take back; give one first")
         if self._log is not None:
             self._log.append({"undo": self.asked(len(self.answers) - 1).name})
         self.answers.pop()

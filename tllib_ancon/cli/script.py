@@ -148,11 +148,14 @@ def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
 
     missing = [f"--{name}" for name in NEEDED if script.get(name) is None]
     if missing:
-        raise UserError(f"the script has no {', '.join(missing)}; --method is for TLLib's image classification scripts")
+        raise UserError(
+            f"the script has no {', '.join(missing)}; leave --method out: it is for TLLib's image classification "
+            "scripts"
+        )
     log = Path(script["log"])
     checkpoint = log / "checkpoints" / f"{given['start']}.pth"
     if not checkpoint.is_file():
-        raise UserError(f"the script left no {checkpoint}; did it train (--phase train)?")
+        raise UserError(f"the script left no {checkpoint}; train with it (--phase train)")
     if given["start"] == "best":
         say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
     owners = (DataConfig, ModelConfig, ImageConfig, RunConfig)

@@ -53,10 +53,10 @@ def read_answers(
             if key not in positions and name in names:
                 raise UserError(f"{name!r} is not in question: both models predict the same class. Remove the line")
             if key not in positions:
-                raise UserError(f"{name!r} is none of the {len(names):,} images")
+                raise UserError(f"{name!r} is none of the {len(names):,} images; remove the line")
             image = names[positions[key][0]]
             if image in lines:
-                raise UserError(f"a second answer for {name!r}; the first is in line {lines[image]}")
+                raise UserError(f"a second answer for {name!r}; the first is in line {lines[image]}; remove one")
             if answer and answer not in meanings:
                 raise unknown_name("class", answer, [*classes, ANOTHER, CANNOT_TELL])
             lines[image] = line

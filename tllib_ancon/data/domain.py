@@ -92,7 +92,7 @@ class Domain:
         except UserError as error:
             if self.holds_tensors:
                 raise
-            raise UserError(f"{error}; `skip_corrupt=True` leaves such images out") from error
+            raise UserError(f"{error}; pass `skip_corrupt=True` to leave such images out") from error
 
     def decoded_by(self, decoding: Decoding | None) -> Domain:
         """The same images, whose files become bytes in this way; what it leaves open stays as it is."""

@@ -45,7 +45,7 @@ class Tree:
 
     def require(self, path: str | Path) -> str:
         if not self.holds(str(path)):
-            raise UserError(f"{path} leads outside the dataset root; `allow_outside_root=True` accepts it")
+            raise UserError(f"{path} leads outside the dataset root; pass `allow_outside_root=True` to accept it")
         return str(path)
 
     def folders(self, folder: str | Path) -> list[str]:
@@ -89,7 +89,7 @@ class Tree:
         known = self.layers() if layered else [ROOT, *self.folders(self.root)]
         if not known:
             layout = "the layout of corrupted images is corruption/severity/class/*"
-            raise UserError(f"{self.root} does not hold {code}; {layout}")
+            raise UserError(f"{self.root} does not hold {code}; {layout}. Name a domain that is there")
         raise unknown_name(f"domain of {self.root}:", code, known)
 
 
@@ -116,7 +116,10 @@ def _domain_of(
     ignored = f"{number:,} {'file' if number == 1 else 'files'} ignored ({', '.join(endings)})" * bool(number)
     if not paths:
         folders = ", ".join(str(tree.domain(code)) for code in codes)
-        raise UserError(f"{folders}: no image here{ignored and f'; {ignored}'}. Known suffixes: {', '.join(SUFFIXES)}")
+        raise UserError(
+            f"{folders}: no image here{ignored and f'; {ignored}'}. Give a folder with files of these suffixes: "
+            f"{', '.join(SUFFIXES)}"
+        )
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
     domain = Domain.of_files(name, paths, list(classes or ()), labels or None, str(tree.root))
     return replace(domain, ignored=ignored, skipped=[*tree.skipped])
@@ -140,7 +143,7 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
         if strange or missing:
             raise UserError(
                 f"{folder} has other class folders than {others}, {(strange or missing)[0]!r} first: {_shown(here)} "
-                f"instead of {_shown(names)}"
+                f"instead of {_shown(names)}; rename or remove the folders that differ"
             )
         places += [folder / name for name in inside]
     labels = labels_by_name((showable(place.name) for place in places), [[name] for name in names])
@@ -157,7 +160,9 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
 def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:
     names = tree.folders(folder)
     if not names and tree.images(folder):
-        raise UserError(f"{folder} holds images and no folder a class; `data` {FOLDER} reads images without labels")
+        raise UserError(
+            f"{folder} holds images and no folder a class; to read images without labels, pass `data={FOLDER}`"
+        )
     if not given and not any(tree.images(folder / name) for name in names):
         inner = next((name for name in names if tree.folders(folder / name)), None)
         hint = f"; if {inner!r} is a domain, name it in the place of the root" if inner else ""
@@ -201,7 +206,7 @@ def _subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[
         if len(name.parts) != 2 or ".." in name.parts or name.is_absolute():
             raise UserError(f"{subset}, line {number}: expected class/name of an image, got {line!r}")
         if not (folder / name).is_file():
-            raise UserError(f"{subset}, line {number}: {folder / name} does not exist")
+            raise UserError(f"{subset}, line {number}: {folder / name} does not exist; remove the line")
         yield name.parts[0], [tree.require(folder / name)]
 
 

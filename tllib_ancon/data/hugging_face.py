@@ -28,7 +28,10 @@ class Column(Encoded):
         from datasets import Image as ImageFeature
 
         if not isinstance(dataset.features[column], ImageFeature):
-            raise UserError(f"{name}: column {column!r} holds no images but {dataset.features[column]}")
+            raise UserError(
+                f"{name}: column {column!r} holds no images but {dataset.features[column]}; name another as "
+                "`image_column`"
+            )
         self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
         self.fingerprint, self.column, self.name = dataset._fingerprint, column, name
 
@@ -57,7 +60,7 @@ def open_splits(name: str, codes: Sequence[str], allow_download: bool) -> Any:
         import datasets
     except ImportError as error:
         raise UserError(
-            f"datasets of Hugging Face need the library `datasets` ({one_line(error)}): pip install datasets"
+            f"datasets of Hugging Face need the library datasets ({one_line(error)}): pip install datasets"
         ) from error
     full, offline = HUGGING_FACE + name, datasets.config.HF_HUB_OFFLINE or not allow_download
     saved = any(Path(name, file).is_file() for file in ("state.json", "dataset_info.json", "dataset_dict.json"))
@@ -134,6 +137,7 @@ def _labels(
     strange = [label for label in names if label not in expected]
     if strange:
         raise UserError(
-            f"{name} has other classes, {strange[0]!r} first: {', '.join(names)} instead of {', '.join(expected)}"
+            f"{name} has other classes, {strange[0]!r} first: {', '.join(names)} instead of {', '.join(expected)}; "
+            "name a split with the same classes"
         )
     return expected, np.array([expected.index(label) for label in names])[values]

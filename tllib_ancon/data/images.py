@@ -71,10 +71,10 @@ def naming(image: str) -> Iterator[None]:
     try:
         yield
     except UnidentifiedImageError:
-        raise UserError(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)})") from None
+        raise UserError(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)}); remove or convert it") from None
     except Exception as error:  # Pillow's decoders raise many types
         reason = str(error) if isinstance(error, UserError) else one_line(error)
-        raise UserError(f"{image}: cannot be decoded ({reason})") from error
+        raise UserError(f"{image}: cannot be decoded ({reason}); remove or repair it") from error
 
 
 class Images(ABC):
@@ -230,7 +230,8 @@ class Items(Images):
 
     def states(self, positions: Positions) -> Iterator[bytes]:
         raise UserError(
-            f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already"
+            f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already; leave "
+            "it out"
         )
 
     def read(self, position: int) -> Image.Image | Tensor:
@@ -253,7 +254,9 @@ class Items(Images):
             raise
         except Exception as error:  # it is the user's code
             where = f"{self.name}, item {position}"
-            raise UserError(f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})") from error
+            raise UserError(
+                f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
+            ) from error
 
 
 def image_in(item: Any) -> Any:
@@ -284,7 +287,9 @@ def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         except Exception as error:  # Pillow's
-            raise UserError(f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})") from error
+            raise UserError(
+                f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
+            ) from error
     features = _as_features(value, where)
     if features is not None:
         return features

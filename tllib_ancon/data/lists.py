@@ -70,10 +70,12 @@ def read_image_list(
                 raise UserError(f"{where}: label {end} is out of range; it must be {expected}")
             labels.append(label)
         if unlabelled and labels:
-            raise UserError(f"{unlabelled} (other lines of the list have one)")
+            raise UserError(f"{unlabelled} (other lines of the list have one); add it")
         paths.append(os.path.normpath(os.path.join(base, path)))
         if not tree.holds(paths[-1]):
-            raise UserError(f"{where}: {path!r} leads outside the dataset root; `allow_outside_root=True` accepts it")
+            raise UserError(
+                f"{where}: {path!r} leads outside the dataset root; pass `allow_outside_root=True` to accept it"
+            )
     if not paths:
         raise UserError(f"{list_file}: the list is empty; it must name at least one image")
     return paths, np.array(labels) if labels else None
@@ -93,7 +95,7 @@ def open_lists(tree: Tree, codes: Sequence[str], num_classes: int | None) -> Dom
     if not known:
         raise UserError(
             f"{tree.root}: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. "
-            f"Class folders are `data` {IMAGE_FOLDER}, images without labels {FOLDER}"
+            f"For class folders pass `data={IMAGE_FOLDER}`, for images without labels `data={FOLDER}`"
         )
     for code, file in zip(codes, files, strict=True):
         if not file.is_file():
@@ -122,7 +124,10 @@ def open_toolkit_lists(tree: Tree, dataset: str, codes: Sequence[str], split: st
             needed = dict.fromkeys(folder for name in codes for folder in table.folders[name])
             missing = [folder for folder in needed if not (tree.root / folder).exists()]
             hint = f"; missing folders: {', '.join(missing)}" if missing else ""
-            raise UserError(f"{tree.root} does not hold {dataset}: {file.relative_to(tree.root)} not found{hint}")
+            raise UserError(
+                f"{tree.root} does not hold {dataset}: {file.relative_to(tree.root)} not found{hint}. Give the folder "
+                "that holds it"
+            )
         lists.append(read_image_list(file, base, len(table.classes), tree.allow_outside, table.first_label))
     return _joined(tree, codes, lists, table.classes)
 

@@ -127,7 +127,10 @@ class LabelledImages(DomainImages):
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int):
         if domain.labels is None:
-            raise UserError(f"domain {domain.name}: its images have no labels, and a source domain needs them")
+            raise UserError(
+                f"domain {domain.name}: its images have no labels, and a source domain needs them; name another as "
+                "`source`"
+            )
         super().__init__(domain, transform, seed)
         self.labels = domain.labels
 

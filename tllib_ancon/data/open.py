@@ -68,7 +68,7 @@ def open_domain(
     if not codes:
         raise UserError(f"no domain given for dataset {dataset}; name one as `target`, or leave `data` out")
     if subset is not None and dataset not in LAYERED:
-        raise UserError(f"`subset` is for {' and '.join(LAYERED)}, not for {dataset}")
+        raise UserError(f"`subset` is for {' and '.join(LAYERED)}, not for {dataset}; leave it out")
     if dataset.startswith(HUGGING_FACE):
         name = dataset.removeprefix(HUGGING_FACE)
         if not os.path.isdir(name) and (Path(root) / name).is_dir():
@@ -179,7 +179,7 @@ def require_files(domain: Domain) -> Domain:
     if missing:
         raise UserError(
             f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} "
-            "first; `skip_corrupt=True` leaves such images out"
+            "first; pass `skip_corrupt=True` to leave such images out"
         )
     return domain
 
@@ -193,7 +193,10 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     reasons = [reason for batch in loader for reason in batch]
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
-        raise UserError(f"domain {domain.name}: not one of its {len(domain)} images can be decoded; {skipped[0]}")
+        raise UserError(
+            f"domain {domain.name}: not one of its {len(domain)} images can be decoded; repair them or give others: "
+            f"{skipped[0]}"
+        )
     readable = [index for index, reason in enumerate(reasons) if not reason]
     return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
 

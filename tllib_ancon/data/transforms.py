@@ -72,7 +72,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std):
             raise UserError(
-                f"`norm_mean` has {len(self.mean)} values and `norm_std` {len(self.std)}; both need 3, or 1 for grey"
+                f"`norm_mean` has {len(self.mean)} values and `norm_std` {len(self.std)}; give both 3, or 1 for grey"
             )
 
     @property

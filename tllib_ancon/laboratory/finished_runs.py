@@ -108,7 +108,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
             left_out.append(f"left out: {error}")
     if not found:
         why = f" ({left_out[0]})" if left_out else ""
-        raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{why}")
+        raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{why}; give folders that hold one")
     order = {method: place for place, method in enumerate(methods.names())}
     return pd.DataFrame(sorted(found, key=lambda run: order.get(run["method"], len(order)))), left_out
 
@@ -126,7 +126,10 @@ def refuse_mixed_settings(runs: pd.DataFrame, varied: Iterable[str]) -> None:
                 seen.setdefault(name + group, {}).setdefault(json.dumps(value), run.path)
     values = {name: [f"{value} in {path}" for value, path in made.items()] for name, made in seen.items()}
     if differing := some([f"{name}: {some(own)}" for name, own in values.items() if len(own) > 1], "; "):
-        raise UserError(f"these runs were made with different settings and make no one table ({differing})")
+        raise UserError(
+            f"these runs were made with different settings and make no one table ({differing}); give runs of the same "
+            "settings"
+        )
 
 
 def some(texts: Sequence[str], separator: str = ", ") -> str:

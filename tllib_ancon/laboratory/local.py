@@ -54,9 +54,11 @@ class EngineConfig(Settings):
         if gpus is not None and gpus > 1 and gpus != int(gpus):
             raise UserError(f"`gpus_per_run` must be a whole number or below 1, got {gpus}")
         if self.engine == "ray" and self.jobs is not None:
-            raise UserError("`jobs` is for `engine=local`: Ray makes as many runs at a time as its nodes hold")
+            raise UserError(
+                "`jobs` is for `engine=local`: Ray makes as many runs at a time as its nodes hold; leave it out"
+            )
         if self.engine == "local" and self.address is not None:
-            raise UserError(f"`address` {self.address} needs `engine=ray`")
+            raise UserError(f"`address` {self.address} is for Ray; pass `engine=ray`")
 
 
 def finished(run: Run, out: Path) -> bool:
@@ -89,7 +91,7 @@ class Engine(ABC):
                         del waiting[name]
                         try:
                             if run.needs in reasons:
-                                raise UserError(f"needs {run.needs}, which failed")
+                                raise UserError(f"needs {run.needs}, which failed; give the command again")
                             running[name] = self.start(title, run)
                         except BAD_INPUT as error:
                             reasons[name] = in_words(error)

@@ -84,7 +84,7 @@ class Plan(Settings):
     def check(self) -> None:
         for name in DECIDED:
             if any(name in given for given in (self.common, self.adapt, *self.source.values(), *self.variants)):
-                raise UserError(f"`{name}` is no setting of a plan: it is decided for each run")
+                raise UserError(f"`{name}` is no setting of a plan: it is decided for each run; leave it out")
 
     @property
     def varied(self) -> set[str]:

@@ -53,7 +53,9 @@ def connected(config: EngineConfig) -> Iterator[OnRay]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise UserError(f"Ray could not be started: {one_line(error)}") from error
+        raise UserError(
+            f"Ray could not be started: {one_line(error)}; repair it, or run without `engine=ray`"
+        ) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
     try:
@@ -91,10 +93,10 @@ class OnRay(Engine):
         cpus, gpus = config.cpus_per_run, config.gpus_per_run
         gpus = min(1, sum(cards)) if gpus is None else gpus
         if gpus and not any(runs_on(have, gpus) for have in cards):
-            raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many, the most are {max(cards)}")
+            raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many; give at most {max(cards)}")
         each = zip(cores, cards, strict=True)
         if not any(core >= cpus and (not gpus or runs_on(card, gpus)) for core, card in each):
-            most = f"no node of the cluster has as many for a run, the most are {max(cores)}"
+            most = f"no node of the cluster has as many for a run; give at most {max(cores)}"
             raise UserError(f"`cpus_per_run` {cpus}: {most}")
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(make)
         self.variables = {"OMP_NUM_THREADS": str(cpus), **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
@@ -185,7 +187,9 @@ def check_shared(root: str, out: Path) -> None:
             try:
                 why = ray.get(answer, timeout=ANSWER_WITHIN)
             except GetTimeoutError:
-                raise UserError(f"node {name} does not answer in {ANSWER_WITHIN:g} s") from None
+                raise UserError(
+                    f"node {name} does not answer in {ANSWER_WITHIN:g} s; repair it or remove it from the cluster"
+                ) from None
             except RayError as error:
                 if node["NodeID"] not in [live["NodeID"] for live in nodes(alive=True)]:
                     continue  # Ray lists a lost node for many seconds

@@ -130,7 +130,10 @@ def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, igno
         else:
             expected[name] = tensor  # keeps the versions of the network's modules
     if problems:
-        raise UserError(f"{source} does not fit the network: {one_line('; '.join(problems))}")
+        raise UserError(
+            f"{source} does not fit the network: {one_line('; '.join(problems))}. Give the `arch` that it was trained "
+            "with"
+        )
     network.load_state_dict(expected)
 
 
@@ -163,7 +166,7 @@ def rebuild_model(
         weight = tensors[part].get(name)
         if weight is None or weight.ndim != 2:
             found = "missing" if weight is None else tuple(weight.shape)
-            raise UserError(f"the checkpoint's {name} should be a matrix and is {found}")
+            raise UserError(f"the checkpoint's {name} must be a matrix and is {found}")
         return nn.Linear(inputs or weight.shape[1], len(weight))
 
     layers: list[Any] = []

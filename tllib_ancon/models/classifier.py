@@ -277,7 +277,7 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             "of a state dict pass the network that has loaded it, of a function the network that it makes"
         )
     if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
-        raise UserError("the model has weights on the device `meta`, shapes without values; load them first")
+        raise UserError("the model has weights on the device meta, shapes without values; load them first")
     if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
         raise UserError(
             "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
@@ -355,7 +355,7 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
         if which == "all-but-head":
             advice = "the head has all of its parameters; pass `adapted=all`"
         if any(hasattr(module, "peft_config") for module in model.modules()):
-            advice = "its adapters are frozen, as PEFT loads them; load them with `is_trainable=True`"
+            advice = "its adapters are frozen, as PEFT loads them; load them with is_trainable=True"
         elif which == "as-given":
             advice = "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
         raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")

@@ -67,7 +67,7 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
     side = given.get("shortest_edge") or given.get("height")
     advice = "pass `train_transform` and `evaluation_transform` as functions, image -> tensor (C, H, W)"
     if not side:
-        raise UserError(f"{kind} has no `size` with `shortest_edge` or `height`; {advice}")
+        raise UserError(f"{kind} has no size with shortest_edge or height; {advice}")
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (2 * side // 3, side, 3), dtype=np.uint8))
     try:
         expected = processor(noise, return_tensors="pt")["pixel_values"][0]
@@ -192,7 +192,9 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
         name, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
     )
     if missing := sorted(loaded["missing_keys"]):
-        raise UserError(f"hf:{name} holds no image classifier: it has no {missing[0]}")
+        raise UserError(
+            f"hf:{name} holds no image classifier: it has no {missing[0]}; name a model for image classification"
+        )
     try:
         processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         model.preprocessing = preprocessing_of_processor(processor)

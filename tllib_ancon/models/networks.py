@@ -230,9 +230,11 @@ def _names_in(library: str) -> list[str]:
 def _own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
     for option in options or {}:
         if library != TIMM:
-            raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}")
+            raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}; leave it out")
         if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
-            raise UserError(f"`arch_option` {option} is not of the network {name}; weights go to `pretrained_weights`")
+            raise UserError(
+                f"`arch_option` {option} is not of the network {name}; pass weights as `pretrained_weights`"
+            )
     return dict(options or {})
 
 
@@ -339,7 +341,7 @@ def imported(function: str) -> nn.Module:
     try:
         return require_network(getattr(importlib.import_module(module), name)())
     except Exception as error:  # any error can come out of a user's own module
-        raise UserError(f"`model={function}` gave no network ({one_line(error)})") from error
+        raise UserError(f"`model={function}` gave no network ({one_line(error)}); repair the function") from error
 
 
 def _candidates(network: Any, num_classes: int, channels: int) -> Iterator[Recipe]:

@@ -194,7 +194,10 @@ class _Sigmoids(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def observe(network: nn.Module, images: Tensor, names: Sequence[str] | None = None, advice: str = "") -> Observation:
+SHAPE = "; pass images of the shape that it takes"
+
+
+def observe(network: nn.Module, images: Tensor, names: Sequence[str] | None = None, advice: str = SHAPE) -> Observation:
     """Call a network in evaluation mode and watch its modules with weights, or those with these names."""
     modules = dict(network.named_modules())
     if names is None:
@@ -227,7 +230,7 @@ def _eagerly() -> AbstractContextManager[Any]:
     return stance
 
 
-def called(network: nn.Module, images: Tensor, advice: str = "") -> Any:
+def called(network: nn.Module, images: Tensor, advice: str = SHAPE) -> Any:
     """Output of a network for images in evaluation mode, without gradients; an error ends with the ``advice``."""
     try:
         with evaluating(network), torch.no_grad():

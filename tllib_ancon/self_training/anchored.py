@@ -83,7 +83,9 @@ class AnchoredConfidence(SmoothedLabels):
         self.base_smoothing = smoothing
         self.schedule = schedule
         if schedule != "constant" and (total_steps is None or total_steps < 1):
-            raise UserError(f"`schedule={schedule}` needs `total_steps`, the number of steps of the whole training")
+            raise UserError(
+                f"`schedule={schedule}` needs `total_steps`; pass the number of steps of the whole training"
+            )
         self.total_steps = total_steps
         self.ensemble = TemporalEnsemble(num_samples, num_classes, **ensemble)
         self.register_buffer("step", torch.tensor(0))

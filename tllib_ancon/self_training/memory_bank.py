@@ -60,7 +60,7 @@ class Neighborhood(WholePass):
         super().__init__(sizes)
         num_samples, num_classes, feature_dim = sizes
         if num_samples < 2:
-            raise UserError(f"num_samples={num_samples}: neighbourhoods need at least two samples")
+            raise UserError(f"num_samples must be at least 2 for neighbourhoods, got {num_samples}")
         self.register_buffer("features", torch.zeros(num_samples, feature_dim))
         self.register_buffer("scores", torch.zeros(num_samples, num_classes))
         self.mixing = mixing

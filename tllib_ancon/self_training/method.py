@@ -265,7 +265,7 @@ class Method(nn.Module):
         if self.feature_dim is None:
             raise UserError(
                 "this method needs the features that enter the model's head, and the model has no Linear layer as its "
-                "head: name one with `head`, or pass the width of its input as `feature_dim`"
+                "head. In Python name one with head=..., or pass the width of its input as feature_dim=..."
             )
         return self.num_samples, self.num_classes, self.feature_dim
 

@@ -44,7 +44,9 @@ class WithVotes(WithConfidence):
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
         if self.confidence == "mc-dropout" and self.head is None:
-            raise UserError("`head` is needed by `confidence=mc-dropout`: pass the model's head")
+            raise UserError(
+                "`confidence=mc-dropout` needs the model's head: pass it as head, or choose another `confidence`"
+            )
 
     def ensemble_options(self) -> dict[str, Any]:
         """The options of :class:`~tllib_ancon.self_training.TemporalEnsemble` that this method has."""

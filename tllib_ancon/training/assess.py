@@ -216,8 +216,9 @@ def _assessed(
         labels = int(np.argmax(np.append(answers, -1) < 0))
         if labels < FEWEST_ANSWERS:
             raise UserError(
-                f"`answers` has {labels} of the images that count, in their order; {FEWEST_ANSWERS} are needed: "
-                "`questions=FILE` writes the images to label, in that order"
+                f"`answers` has {labels} of the images that count, in their order; label {FEWEST_ANSWERS} or more. "
+                "Pass "
+                "`questions=FILE` to write the images to label, in that order"
             )
         right = (answers == classes)[:labels]
         probabilities = softmax(logits, 1)

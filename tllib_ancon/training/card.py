@@ -75,7 +75,7 @@ def save(model: nn.Module, card: str, folder: Path) -> None:
     own = getattr(model, "save_pretrained", None)
     if own is None and not hasattr(model, "pretrained_cfg"):
         raise UserError(
-            f"{type(model).__name__} has no `save_pretrained`, as models of transformers, timm and "
+            f"{type(model).__name__} has no save_pretrained, as models of transformers, timm and "
             "huggingface_hub.PyTorchModelHubMixin do; use tllib-ancon export"
         )
     folder.mkdir(parents=True, exist_ok=True)

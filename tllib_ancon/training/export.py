@@ -96,7 +96,9 @@ def content_of(
     except ImportError as error:
         raise UserError(f"export to {form} needs {error.name}: pip install onnx onnxscript onnxruntime") from error
     except Exception as error:  # an exporter's can be of any kind
-        raise UserError(f"the network cannot be exported by {form} ({one_line(error)})") from error
+        raise UserError(
+            f"the network cannot be exported by {form} ({one_line(error)}); choose another `format`"
+        ) from error
 
 
 class _Logits(nn.Module):

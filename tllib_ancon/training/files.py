@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from tllib_ancon.errors import UserError, one_line, reading
+from tllib_ancon.errors import REPAIR, UserError, one_line, reading
 
 try:
     import fcntl
@@ -30,7 +30,7 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
     return Path(out)
 
 
-def read_json(path: Path, line: bytes | None = None, advice: str = "") -> dict[str, Any]:
+def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> dict[str, Any]:
     with reading(path, "JSON", advice):
         content = json.loads(path.read_bytes() if line is None else line)
     if not isinstance(content, dict):

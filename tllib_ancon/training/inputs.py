@@ -75,7 +75,7 @@ def open_images(
 ) -> Domain:
     """The domain of these codes, or without them the folder ``root``; ``classes`` are names of the model's classes."""
     if config.root is None:
-        raise UserError("`root` is needed: the folder of the dataset")
+        raise UserError("`root` is needed; pass the folder of the dataset")
     if config.data is None and codes:
         raise missing_dataset(config.root)
     how: dict[str, Any] = {"classes": classes, "skip_corrupt": config.skip_corrupt, "workers": config.workers}

@@ -210,7 +210,7 @@ class TrainingLoop(ABC):
         if self.run and epoch > self.first_epoch:
             self.run.wait()
             kept = f"{self.run.checkpoints / LATEST} holds the last good model, of epoch {epoch - 1}. "
-        return UserError(f"logits or loss are not finite {when}; {kept}A smaller `lr` usually helps")
+        return UserError(f"logits or loss are not finite {when}; {kept}Pass a smaller `lr`")
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
         """Continue from the metrics of a run, which another version of this program may have written."""

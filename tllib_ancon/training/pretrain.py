@@ -45,7 +45,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if config.method != "erm" and not config.target:
         raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
     if not config.source:
-        raise UserError("`source` is needed: the domain to train on")
+        raise UserError("`source` is needed; pass the domain to train on")
     devices.join()
     with devices.using_processor(config.threads):
         run, start, toolkit = RunDirectory(config.log), TrainedModel(), None

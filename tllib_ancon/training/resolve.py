@@ -94,7 +94,7 @@ def given_transforms(train: Transform | None, evaluation: Transform | None) -> G
         return None
     if train is None or evaluation is None:
         missing = "train_transform" if train is None else "evaluation_transform"
-        raise UserError(f"`{missing}` is needed as well: one transform for training, one for evaluation")
+        raise UserError(f"`{missing}` is needed as well; pass one transform for training and one for evaluation")
     return Transforms(train, evaluation)
 
 

@@ -55,7 +55,9 @@ def taught_labels(
 ) -> Labels:
     """The (N,) labels that train the model, -1 for none; ``recorded`` gets their record."""
     if config.teach is None or answers is None:
-        raise UserError("`teach` and `answers` go together: labels of some images, and the fraction that teaches")
+        raise UserError(
+            "`teach` and `answers` go together; pass both: labels of some images, and the fraction that teaches"
+        )
     before, drawn = recorded.get("taught"), {"teach": config.teach, "seed": config.seed}
     if before and before != {**before, **drawn}:
         raise UserError(

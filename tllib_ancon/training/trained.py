@@ -195,7 +195,7 @@ def with_classes(target: Domain, num_classes: int, start: TrainedModel) -> Domai
         if str(label) not in (there, here) and there != here and known:
             raise UserError(
                 f"checkpoint {start.checkpoint} is of another dataset: it was trained with {there!r} as class {label}, "
-                f"which is {here!r} in domain {target.name}"
+                f"which is {here!r} in domain {target.name}. Give a checkpoint or a target with the same classes"
             )
     folders = start.recorded.get("inputs", {}).get("class_folders", {})
     require_same_order(target.class_folders, folders, target.name, f"the run {start.run}")
@@ -213,9 +213,9 @@ def _other_number(target: Domain, num_classes: int, start: TrainedModel) -> User
             f"`class_names` has {len(start.names)} names, and {name} has {num_classes} classes; write the name of each "
             "class on a line, in the order of the labels"
         )
-    advice = "`class_names=FILE` gives the names of the model's classes, in the order of its labels"
+    advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
     if target.labels is not None and {*subfolders(target)} == {*target.classes}:
-        advice += "; `data=Folder` reads images without labels"
+        advice += ", or `data=Folder` to read images without labels"
     return UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
 
 

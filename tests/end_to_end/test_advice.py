@@ -1,0 +1,166 @@
+"""Where a message advises a flag, taking the advice leads on: the same command with that flag ends well."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.domains_on_disk import small_arguments, write_domains
+from tllib_ancon.cli.main import main
+
+
+@dataclass
+class Place:
+    """A folder of one's own with domains, the checkpoint of a source model, and more that a case writes."""
+
+    folder: Path
+    checkpoint: Path
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "domains"
+
+    def adapt(self, *words: str, target: bool = True) -> list[str]:
+        target_words = ["-t", "dark"] if target else []
+        return [
+            *("adapt", str(self.root), "-d", "ImageList", *target_words, "--checkpoint", str(self.checkpoint)),
+            *("--epochs", "1", "-b", "16", "-j", "0", "--quiet", "--log", str(self.folder / "run"), *words),
+        ]
+
+    def pretrain(self, *words: str) -> list[str]:
+        shared = [word for word in small_arguments(self.root) if word not in ("-s", "bright")]
+        return ["pretrain", *shared, "--epochs", "1", "--log", str(self.folder / "run"), *words]
+
+
+@pytest.fixture
+def place(source_checkpoint: Path, tmp_path: Path) -> Place:
+    shutil.copytree(source_checkpoint.parent.parent, tmp_path / "source")
+    write_domains(tmp_path / "domains")
+    return Place(tmp_path, tmp_path / "source")
+
+
+def another_size(place: Place) -> list[str]:
+    return place.adapt("--image-size", "20", "--resize-size", "20")
+
+
+def no_target(place: Place) -> list[str]:
+    return place.adapt(target=False)
+
+
+def no_layout(place: Place) -> list[str]:
+    return [word for word in place.adapt() if word not in ("-d", "ImageList")]
+
+
+def no_source(place: Place) -> list[str]:
+    return place.pretrain()
+
+
+def no_target_for_cdan(place: Place) -> list[str]:
+    return place.pretrain("-s", "bright", "--method", "cdan", "-i", "2")
+
+
+def a_run_of_other_settings(place: Place) -> list[str]:
+    assert main(place.adapt("--seed", "1")) == 0
+    return place.adapt()
+
+
+def predictions_that_exist(place: Place) -> list[str]:
+    (place.folder / "out.csv").write_text("mine")
+    words = ["predict", str(place.root / "dark"), "--checkpoint", str(place.checkpoint), "-j", "0", "--quiet"]
+    return [*words, "--out", str(place.folder / "out.csv")]
+
+
+def a_damaged_image(place: Place) -> list[str]:
+    next((place.root / "dark").rglob("*.png")).write_bytes(b"no image")
+    return place.adapt()
+
+
+def a_missing_image(place: Place) -> list[str]:
+    next((place.root / "dark").rglob("*.png")).unlink()
+    return place.adapt()
+
+
+def an_image_outside_the_root(place: Place) -> list[str]:
+    shutil.move(place.root / "dark", place.folder / "dark")
+    file = place.root / "image_list" / "dark.txt"
+    file.write_text("".join(f"{place.folder}/{line}\n" for line in file.read_text().splitlines()))
+    return place.adapt()
+
+
+def a_batch_larger_than_the_images(place: Place) -> list[str]:
+    return place.adapt("--accumulation-steps", "7")
+
+
+def a_rate_that_is_fitted_for_adamw(place: Place) -> list[str]:
+    return place.adapt("--step-change", "0.05", "--optimizer", "adamw")
+
+
+def class_folders_that_are_images(place: Place) -> list[str]:
+    for number, image in enumerate(sorted((place.root / "dark").rglob("*.png"))):
+        (place.folder / "photos" / "mine").mkdir(parents=True, exist_ok=True)
+        shutil.copy(image, place.folder / "photos" / "mine" / f"{number}.png")
+    words = place.adapt("--class-names", str(place.root / "image_list" / "classes.txt"))
+    words[1:6] = [str(place.folder / "photos"), "-d", "ImageFolder", "-t", "mine"]
+    return words
+
+
+def an_image_that_is_too_large(place: Place) -> list[str]:
+    Image.fromarray(np.zeros((1500, 1500, 3), np.uint8)).save(next((place.root / "dark").rglob("*.png")))
+    return place.adapt("--max-megapixels", "1")
+
+
+def lists_without_names_of_the_classes(place: Place) -> list[str]:
+    (place.root / "image_list" / "classes.txt").unlink()
+    for name in ("dark", "bright"):
+        file = place.root / "image_list" / f"{name}.txt"
+        file.write_text("".join(f"{line.rsplit(' ', 1)[0]}\n" for line in file.read_text().splitlines()))
+    return place.adapt()
+
+
+def a_folder_that_moved(place: Place) -> list[str]:
+    assert main(place.adapt()) == 0
+    shutil.move(place.root, place.folder / "elsewhere")
+    return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]
+
+
+def a_source_model_that_is_gone(place: Place) -> list[str]:
+    assert main(place.adapt()) == 0
+    shutil.move(place.checkpoint, place.folder / "moved")
+    return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]
+
+
+CASES: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
+    another_size: ("--override",),
+    no_target: ("--target", "dark"),
+    no_layout: ("--data", "ImageList"),
+    no_source: ("--source", "bright"),
+    no_target_for_cdan: ("--target", "dark"),
+    a_run_of_other_settings: ("--overwrite",),
+    predictions_that_exist: ("--overwrite",),
+    a_damaged_image: ("--skip-corrupt",),
+    a_missing_image: ("--skip-corrupt",),
+    an_image_outside_the_root: ("--allow-outside-root",),
+    a_batch_larger_than_the_images: ("--batch-size", "4"),
+    a_rate_that_is_fitted_for_adamw: ("--optimizer", "sgd"),
+    class_folders_that_are_images: ("--data", "Folder"),
+    an_image_that_is_too_large: ("--max-megapixels", "3"),
+    lists_without_names_of_the_classes: ("--num-classes", "3"),
+    a_folder_that_moved: ("--root", "elsewhere"),
+    a_source_model_that_is_gone: ("--checkpoint", "moved"),
+}
+"""What goes wrong -> the flag that the message must name, and a value for it."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_flag_that_a_message_advises_leads_on(case, place: Place, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(place.folder)
+    words, (flag, *value) = case(place), CASES[case]
+    capsys.readouterr()
+    assert main(words) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert flag in message
+    assert main([*words, flag, *value]) == 0, capsys.readouterr().err
