@@ -3,14 +3,16 @@
 Inside ``with StandIn():`` this process has one GPU, ``cuda:0``. Its tensors lie in the CPU's memory and are computed by
 the CPU's kernels, with PyTorch's own autograd, optimisers and autocast; each storage is marked with its device. What
 names a device in Python is answered for the stand-in. Every operation that PyTorch starts, in the backward pass too, is
-refused if its tensors are on two devices. CUDA's exceptions are allowed: copies, tensors without dimensions on the CPU
-as inputs, and indices on the CPU of a tensor on the GPU. A few kernels of CUDA are stricter about the second.
+refused if its tensors are on two devices, or if a process that was forked touches the device. CUDA's exceptions are
+allowed: copies, tensors without dimensions on the CPU as inputs, and indices on the CPU of a tensor on the GPU. A few
+kernels of CUDA are stricter about the second. Deterministic products of matrices need cuBLAS's workspace to be set.
 
 What it cannot show: CUDA's kernels, their numbers, memory, speed and lists of what autocast computes in which
 precision; a wait for the device; random numbers of the device; ``torch.compile``; several GPUs and NCCL.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -23,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU, DEVICE = torch.device("cpu"), torch.device("cuda:0")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 _ENGINE: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
@@ -139,6 +142,8 @@ class _Operations(TorchDispatchMode):
     def __init__(self, names: _Names):
         super().__init__()  # type: ignore[no-untyped-call]
         self.names = names
+        self.process = os.getpid()
+        self.has_cublas_workspace: bool | None = None  # None before the first product of matrices
 
     def __torch_dispatch__(
         self, operation: OpOverload, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -151,6 +156,10 @@ class _Operations(TorchDispatchMode):
             with self:  # in inference mode these come here as they are
                 return operation.decompose(*args, **kwargs)
         device = _device_of_result(operation, args, kwargs)
+        if os.getpid() != self.process and any(device_of(tensor) != CPU for tensor in tensors_in([args, kwargs])):
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        if device not in (None, CPU) and operation.overloadpacket.__name__ in PRODUCTS:
+            self._multiply()
         if device is None or operation is torch.ops.aten.lift_fresh.default:  # made of numbers
             device = self.names.current
         if device != CPU and any(isinstance(value, torch.Generator) for value in [*args, *kwargs.values()]):
@@ -160,6 +169,13 @@ class _Operations(TorchDispatchMode):
             if not _is_marked(tensor):
                 _mark(tensor, device)
         return results
+
+    def _multiply(self) -> None:
+        """PyTorch reads the variable at the first product of a process, and requires it of a deterministic one."""
+        if self.has_cublas_workspace is None:
+            self.has_cublas_workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG") in (":4096:8", ":16:8")
+        if torch.are_deterministic_algorithms_enabled() and not self.has_cublas_workspace:
+            raise RuntimeError("Deterministic behavior was enabled, but this operation uses CuBLAS: set its workspace")
 
 
 class _Moved(torch.autograd.Function):
@@ -245,6 +261,8 @@ _PATCHES: dict[str, Any] = {
     "torch.cuda.get_rng_state": lambda *_: torch.zeros(0, dtype=torch.uint8),
     "torch.cuda.set_rng_state": lambda state, *_: None,
     "torch.cuda.synchronize": lambda *_: None,
+    # asked by optimizers that could be captured in a graph
+    "torch.optim.optimizer.Optimizer._accelerator_graph_capture_health_check": lambda optimizer: None,
     # the thread of a loader, in which no mode is on
     "torch.accelerator.current_device_index": lambda: 0,
     "torch.accelerator.set_device_index": lambda device: None,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
 from tllib_ancon.data.pixels import Decoding, PixelValues
+from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.errors import UserError
 
 PURITY = 0.9
@@ -138,7 +139,7 @@ def checked_classes(
     what: str, given: ArrayLike, count: int, num_classes: int, unknown: bool = False
 ) -> NDArray[np.int64]:
     """These classes of ``count`` images; a negative one counts as ``unknown`` or is an error."""
-    classes = np.asarray(given)
+    classes = np.asarray(on_cpu(given))
     expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}{', or -1' * unknown}"
     if classes.shape != (count,) or classes.dtype.kind not in "iu":
         raise UserError(f"{what} are {classes.dtype} of shape {classes.shape}; {expected}")

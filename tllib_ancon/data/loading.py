@@ -153,7 +153,8 @@ def item_seed(seed: int, key: int) -> int:
 
 
 class ImageLoader:
-    """Batches of :class:`UnlabelledImages` or :class:`LabelledImages`, with the images on the GPU where there is one.
+    """Batches of :class:`UnlabelledImages` or :class:`LabelledImages`, with the images on the ``device``,
+    by default the GPU where there is one.
 
     Workers of a number belong to one pass. Loaders that are read one after the other may share :class:`Workers`, which
     outlive an epoch. Nothing is drawn from the global random state.
@@ -166,12 +167,13 @@ class ImageLoader:
         workers: int | Workers,
         sampler: Sequence[int] | EpochSampler | None = None,
         drop_last: bool = False,
+        device: torch.device | None = None,
     ):
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler = range(len(dataset)) if sampler is None else sampler
         self.batches = BatchSampler(self.sampler, batch_size, drop_last)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.workers = workers if isinstance(workers, Workers) else Workers(workers, persistent=False)
         self.workers.add(dataset)
 

@@ -27,7 +27,7 @@ from tllib_ancon.data.hugging_face import HUGGING_FACE, of_hugging_face, open_sp
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB, known_domains, open_lists, open_toolkit_lists
 from tllib_ancon.data.pixels import Decoding
-from tllib_ancon.data.tensors import ARRAYS, rows_of
+from tllib_ancon.data.tensors import ARRAYS, on_cpu, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.errors import UserError, reading, unknown_name
 
@@ -124,12 +124,12 @@ def as_domain(
     elif type(images).__module__.partition(".")[0] == "datasets":
         domain = of_hugging_face(images, name or "the dataset", classes)
     else:
-        kind = name or type(images).__name__
-        domain = Domain(kind, rows_of(images, kind) or Items(images, kind), list(classes or ()))
+        kind, data = name or type(images).__name__, on_cpu(images)
+        domain = Domain(kind, rows_of(data, kind) or Items(data, kind), list(classes or ()))
     domain = replace(domain, name=name or domain.name).decoded_by(decoding)
     if labels is None or isinstance(labels, bool):
         return domain.without_labels() if labels is False else domain
-    given = np.asarray(labels)
+    given = np.asarray(on_cpu(labels))
     largest = int(given.max(initial=0)) if given.dtype.kind in "iu" else 0
     return replace(domain, classes=list(classes or domain.classes or numbered(largest + 1)), labels=given)
 

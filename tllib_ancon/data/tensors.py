@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Subset, TensorDataset
 
 from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
 from tllib_ancon.errors import UserError, reading
@@ -76,7 +77,7 @@ class Mapped(Images):
 
     def __init__(self, arrays: Mapping[str, Any], name: str):
         with reading(name, "arrays of numbers", "; convert text to numbers and pad all rows to one length"):
-            self.arrays = {key: torch.as_tensor(array) for key, array in arrays.items()}
+            self.arrays = {key: on_cpu(torch.as_tensor(array)) for key, array in arrays.items()}
             lengths = {key: len(array) for key, array in self.arrays.items()}
         if len({*lengths.values()}) != 1:
             shown = ", ".join(f"{key} {length}" for key, length in lengths.items())
@@ -98,6 +99,21 @@ def require_finite(rows: Tensor, name: str, positions: Positions) -> None:
     if bad:
         some = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)
         raise UserError(f"{name}: NaN or infinity in {len(bad)} rows ({some}); remove them or fill them in")
+
+
+def on_cpu(data: Any) -> Any:
+    """The same data with tensors on the CPU: worker processes cannot read from a GPU."""
+    if isinstance(data, Tensor):
+        return data.detach().cpu()
+    if isinstance(data, TensorDataset):
+        return TensorDataset(*map(on_cpu, data.tensors))
+    if isinstance(data, Subset):
+        return Subset(on_cpu(data.dataset), data.indices)
+    if type(data) in (list, tuple):
+        return type(data)(map(on_cpu, data))
+    if isinstance(data, dict):
+        return {name: on_cpu(value) for name, value in data.items()}
+    return data
 
 
 def rows_of(data: Any, name: str) -> Images | None:

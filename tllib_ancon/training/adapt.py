@@ -21,7 +21,7 @@ from tllib_ancon.config import AdaptConfig, CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
-from tllib_ancon.data.tensors import Mapped
+from tllib_ancon.data.tensors import Mapped, on_cpu
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
@@ -89,7 +89,7 @@ class AdaptationResult(Shown):
         source, images, transform = self._origin
         unseen = certifying(self._recorded, len(images))
         if labels is not None and unseen is not None:
-            labels = np.asarray(labels)[unseen]
+            labels = np.asarray(on_cpu(labels))[unseen]
         if self.config.log is None:
             images = images if unseen is None else images.subset(unseen)
             if source is None:
@@ -270,7 +270,7 @@ def adapt(
             write_card(run, summary)
     given_network = None if start.checkpoint else start.given
     if given_network is not None:
-        _restore_types(adapted, given_network)
+        _restore_tensors(adapted, given_network)
         adapted = wrapped_again(adapted, given_network)
     origin = (given_network, target, transforms.evaluation)
     return AdaptationResult(
@@ -298,11 +298,11 @@ def _with_parameters_to_train(
     return config.replace(adapted="all")
 
 
-def _restore_types(adapted: nn.Module, given: nn.Module) -> None:
-    """Weights come back in the types in which they were given, and what was frozen is frozen."""
+def _restore_tensors(adapted: nn.Module, given: nn.Module) -> None:
+    """Weights come back in the caller's types and on the caller's devices, and what was frozen is frozen."""
     tensors, like = (chain(one.parameters(), one.buffers()) for one in (adapted, given))
     for tensor, given_tensor in zip(tensors, like, strict=True):
-        tensor.data = tensor.data.to(given_tensor.dtype)
+        tensor.data = tensor.data.to(given_tensor.device, given_tensor.dtype)
         tensor.requires_grad_(given_tensor.requires_grad)
 
 
@@ -340,7 +340,7 @@ def _of_another_output(
                 for _, batch in loader:
                     stream.model(batch)
     adapted = stream.model.eval().to(next(network.parameters()).device)
-    _restore_types(adapted, network)
+    _restore_tensors(adapted, network)
     adapted = wrapped_again(adapted, network)
     metrics = [{"epoch": 0}, {"epoch": config.epochs}]
     summary = {"method": config.method, "criterion": "last", "held_out": 0, "better_than_start": None}

@@ -69,7 +69,7 @@ class Predictor:
         """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""
         dataset = dataset or UnlabelledImages(*self.prepare(images))
         order = Shard.of_this_process(len(images)).padded_positions
-        loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order)
+        loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order, device=self._weights.device)
         with inputs.unpacking(self.network, images):
             (rows,) = joined(self._batches(loader), len(order))
         return np.asarray(processes.interleave(rows)[: len(images)])
@@ -77,12 +77,18 @@ class Predictor:
     def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         return np.asarray(torch.from_numpy(self.logits(images, dataset)).softmax(1))
 
+    @property
+    def _weights(self) -> Tensor:
+        """Weights of the network, in its floating type and on its device."""
+        weights: Iterator[Tensor] = (weight for weight in self.network.parameters() if weight.is_floating_point())
+        return next(weights, torch.empty(0))
+
     @torch.inference_mode()
     def _batches(self, loader: ImageLoader) -> Iterator[tuple[Tensor]]:
-        weights = next((one for one in self.network.parameters() if one.is_floating_point()), torch.empty(0))
+        weights = self._weights
         with evaluating(self.network), Progress(self.config.quiet).bar("predicting", len(loader)) as bar:
             for indices, images in loader:
-                images = images.to(weights if images.is_floating_point() else weights.device, non_blocking=True)
+                images = images.to(weights.dtype) if images.is_floating_point() else images
                 logits = self._logits_of(images)
                 if self.config.views == 2:
                     if images.ndim != 4:

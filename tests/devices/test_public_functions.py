@@ -1,0 +1,155 @@
+"""Every public function on the stand-in with default settings and a module on either device.
+
+Two workers read the images in every case. What comes back is on the device of the caller's module, and agrees with what
+the CPU alone returns.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import tllib_ancon
+from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
+from tests.test_defaults import IMAGES, LABELS, PIXELS, network
+from tllib_ancon.errors import UserError
+
+ROUNDING = 1e-3
+QUICK: dict[str, Any] = {"epochs": 2, "mixed_precision": "no", "quiet": True}
+Device = torch.device
+
+
+class Named(nn.Module):
+    """A network that takes two arrays by their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.norm, self.head = nn.Embedding(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, tokens: Tensor, weights: Tensor) -> Tensor:
+        mean = (self.embedding(tokens) * weights[..., None]).mean(1)
+        return self.head(self.norm(mean))
+
+
+TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 9, (IMAGES, 5)))
+ARRAYS = {"tokens": TOKENS, "weights": torch.ones(IMAGES, 5)}
+FLOATS = torch.from_numpy(PIXELS).movedim(-1, 1) / 127.5 - 1
+BYTES = torch.from_numpy(PIXELS).movedim(-1, 1).contiguous()
+
+
+def images(kind: str, device: Device) -> Any:
+    """The images as each type that holds tensors, on a device."""
+    if kind == "mapping":
+        return {name: array.to(device) for name, array in ARRAYS.items()}
+    if kind == "bytes":
+        return BYTES.to(device)
+    if kind == "dataset":
+        return TensorDataset(BYTES.to(device), torch.from_numpy(LABELS).to(device))
+    if kind == "list":
+        return [{"image": image, "label": label} for image, label in zip(BYTES.to(device), LABELS, strict=True)]
+    return FLOATS.to(device)
+
+
+KINDS = ("floats", "bytes", "dataset", "list", "mapping")
+
+
+def model_on(kind: str, device: Device) -> nn.Module:
+    return (Named().eval() if kind == "mapping" else network()).to(device)
+
+
+def adapt(kind: str, device: Device, **settings: Any) -> tllib_ancon.AdaptationResult:
+    return tllib_ancon.adapt(model_on(kind, device), images(kind, device), **{**QUICK, **settings})
+
+
+def parameters(model: nn.Module) -> list[Tensor]:
+    return [tensor.detach().cpu() for tensor in model.state_dict().values()]
+
+
+def adapted(kind: str, device: Device, **settings: Any) -> list[Tensor]:
+    result = adapt(kind, device, **settings)
+    assert {device_of(tensor) for tensor in result.model.state_dict().values()} == {device}
+    assert {device_of(tensor) for tensor in result.model.parameters()} == {device}
+    return parameters(result.model)
+
+
+def predicted(kind: str, device: Device) -> list[Tensor]:
+    model = model_on(kind, device)
+    predictions = tllib_ancon.predict(model, images(kind, device))
+    assert {device_of(tensor) for tensor in model.parameters()} == {device}
+    return [torch.from_numpy(predictions.probabilities)]
+
+
+def taught(kind: str, device: Device) -> list[Tensor]:
+    return adapted(kind, device, teach=0.5, answers=torch.from_numpy(LABELS).to(device))
+
+
+def certified(kind: str, device: Device) -> list[Tensor]:
+    result = adapt(kind, device, method="ancon", adapted="all", lr=0.1)
+    certificate = result.certify(torch.from_numpy(LABELS).to(device)).certificate
+    two_models = tllib_ancon.certify(model_on(kind, device), result.model, images(kind, device), labels=LABELS)
+    assert certificate["labels"] == two_models.certificate["labels"] > 0
+    return [torch.tensor(certificate["difference"])]
+
+
+def assessed(kind: str, device: Device) -> list[Tensor]:
+    model, target = model_on(kind, device), images(kind, device)
+    assessment = tllib_ancon.assess(model, target, source=target, answers=torch.from_numpy(LABELS).to(device))
+    assert {device_of(tensor) for tensor in model.parameters()} == {device}
+    return [torch.tensor(assessment.accuracy), torch.tensor(assessment.indicators["agreement"])]
+
+
+def streamed(kind: str, device: Device) -> list[Tensor]:
+    stream = tllib_ancon.online(network().to(device))
+    return [stream(batch.to(device)).cpu() for batch in FLOATS.split(65)]
+
+
+def of_another_output(kind: str, device: Device) -> list[Tensor]:
+    class Pairs(Named):
+        def forward(self, tokens: Tensor, weights: Tensor) -> Any:
+            return {"scores": [super().forward(tokens, weights)]}
+
+    result = tllib_ancon.adapt(Pairs().eval().to(device), images("mapping", device), method="adabn", quiet=True)
+    assert {device_of(tensor) for tensor in result.model.state_dict().values()} == {device}
+    return parameters(result.model)
+
+
+CALLS: dict[str, tuple[Callable[[str, Device], list[Tensor]], tuple[str, ...]]] = {
+    "adapt": (adapted, ("bytes", "mapping")),
+    "predict": (predicted, KINDS),
+    "teach": (taught, ("mapping",)),
+    "certify": (certified, ("bytes",)),
+    "assess": (assessed, ("mapping",)),
+    "online": (streamed, ("floats",)),
+    "adabn without logits": (of_another_output, ("mapping",)),
+}
+CASES = [(name, kind) for name, (_, kinds) in CALLS.items() for kind in kinds]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_module_on_either_device_gives_what_the_cpu_gives(name: str, kind: str) -> None:
+    call = CALLS[name][0]
+    expected = call(kind, CPU)
+    for device in (CPU, DEVICE):
+        with StandIn():
+            found = call(kind, device)
+        torch.testing.assert_close(found, expected, rtol=ROUNDING, atol=ROUNDING)
+
+
+def test_deterministic_needs_a_variable_before_the_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with StandIn():
+        tllib_ancon.predict(network().to(DEVICE), FLOATS)
+        adapted("floats", DEVICE, deterministic=True, epochs=1)
+    with StandIn():
+        network().to(DEVICE)(FLOATS.to(DEVICE))
+        with pytest.raises(UserError, match=r"CUBLAS_WORKSPACE_CONFIG=:4096:8 before the first product .*; set it"):
+            adapted("floats", DEVICE, deterministic=True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with StandIn():
+        network().to(DEVICE)(FLOATS.to(DEVICE))
+        adapted("floats", DEVICE, deterministic=True, epochs=1)
