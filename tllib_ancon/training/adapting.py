@@ -376,7 +376,7 @@ def _teaching(
     positions = np.flatnonzero(taught >= 0)
     images = LabelledImages(replace(target.subset(positions), labels=taught[positions]), transforms.train, options.seed)
     size = max(1, min(training.batch_size // 4, len(positions) // processes.world_size()))
-    return training_loader(images, size, options.workers, len(training))
+    return training_loader(images, size, Workers(options.workers), len(training))
 
 
 def _refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
