@@ -28,7 +28,10 @@ def write(path: Path, content: object) -> Path:
         ([torch.zeros(1)], "but a list"),
         (torch.zeros(1), "but a Tensor"),
         ({}, "but a dict"),
-        ({"epoch": 3, "parts": {"w": torch.zeros(1)}}, "the entries epoch, parts; save the weights alone"),
+        (
+            {"epoch": 3, "parts": {"w": torch.zeros(1)}, "others": {"w": torch.zeros(1)}},
+            "the entries epoch, parts, others; save",
+        ),
         ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
         ({3: torch.zeros(1)}, "the entries 3"),
     ],

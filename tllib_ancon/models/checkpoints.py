@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -19,7 +20,10 @@ from tllib_ancon.models.classifier import BottleneckClassifier
 MCD_PARTS = {"G", "F1", "F2"}
 """TLLib's mcd.py saves three state dicts: the backbone and two classifiers. The first classifier is used."""
 
-ENTRIES = ("state_dict_ema", "model_ema", "ema_state_dict", "state_dict", "model_state_dict", "model", "network")
+ENTRIES = (
+    *("state_dict_ema", "model_ema", "ema_state_dict", "ema", "params_ema"),
+    *("state_dict", "model_state_dict", "model", "network", "net", "model_state", "weights", "params"),
+)
 """Where training programs keep the weights in a checkpoint, those of timm, torchvision and Lightning among them. As
 timm does, the exponential moving average of the weights is taken where there is one."""
 
@@ -29,7 +33,7 @@ COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 SAVE = "torch.save(model.state_dict(), FILE)"
 
 RENAMED = (
-    (r"^((module|_orig_mod|model)\.)+", ""),
+    (r"^((module|_orig_mod|model|net|network)\.)+", ""),
     (r"^G\.", "backbone."),
     (r"^F1\.head\.8\.", "head."),
     (r"^F1\.head\.", "bottleneck."),
@@ -73,14 +77,14 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"checkpoint {path} is not a file; give a file or a run directory")
-    plain: list[Any] = [argparse.Namespace]  # timm's and torchvision's arguments
+    plain: list[Any] = [argparse.Namespace, *numpy_numbers()]  # timm's and torchvision's arguments; scores
     with reading(path, "a checkpoint", f"; save the weights alone: {SAVE}"), torch.serialization.safe_globals(plain):
         is_safe = path.suffix == ".safetensors"
         content: Any = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
     entries = content if isinstance(content, Mapping) else {}
     if set(entries) == MCD_PARTS and all(map(_is_state_dict, entries.values())):
         content = {f"{part}.{name}": state[name] for part, state in entries.items() for name in state}
-    state = dict(next(filter(_is_state_dict, (content, *map(entries.get, ENTRIES))), {}))
+    state = _weights_among(content)
     if not state:
         names = one_line(", ".join(map(str, entries)))
         what = f"a dict with the entries {names}" if names else f"a {type(content).__name__}"
@@ -93,6 +97,27 @@ def load_state_dict(path: str | Path) -> dict[str, Tensor]:
                 f"complex or without all its numbers; save plain tensors, {SAVE}"
             )
     return state
+
+
+def numpy_numbers() -> list[Any]:
+    """What a pickled number of NumPy names: its type, and a function that makes it of bytes; none runs code."""
+    scalar = np.float64(0).__reduce__()[0]
+    kinds = {type(np.dtype(kind)) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biuf"}
+    return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *kinds]
+
+
+def _weights_among(content: Any) -> dict[str, Tensor]:
+    """A state dict: the content, one of its :data:`ENTRIES`, one of those of an entry, or the only one there is."""
+    if _is_state_dict(content):
+        return dict(content)
+    entries = content if isinstance(content, Mapping) else {}
+    named = [entries[name] for name in ENTRIES if isinstance(entries.get(name), Mapping)]
+    inner = [entry[name] for entry in named for name in (*ENTRIES, "module") if name in entry]
+    states = [state for state in (*named, *inner) if _is_state_dict(state)]
+    if not states:
+        states = [entry for entry in entries.values() if _is_state_dict(entry)]
+        states = states if len(states) == 1 else []
+    return dict(states[0]) if states else {}
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -110,7 +135,7 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
     best = [prefix for prefix in counts if counts[prefix] == max(counts.values())]
     averages = [prefix for prefix in best if "ema" in prefix]
     if len(best) > 1 and len(averages) != 1:
-        raise UserError(f"the checkpoint holds several networks, {', '.join(map(repr, best))}; save one alone")
+        raise UserError(f"the checkpoint holds several networks, {', '.join(map(repr, best))}; save one alone: {SAVE}")
     prefix = next(iter(averages or best), "")
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 

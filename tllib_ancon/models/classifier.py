@@ -6,6 +6,7 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.models.entering import normalisation_before
 from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
 from tllib_ancon.models.outputs import (
     LogitsReader,
@@ -28,6 +30,9 @@ from tllib_ancon.models.outputs import (
 )
 from tllib_ancon.pooling import AveragePool
 
+FOLDED = 16
+"""Channels from which a first convolution takes blocks of pixels rather than images."""
+
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
@@ -38,19 +43,50 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
     if isinstance(own, Preprocessing) or isinstance(network, Classifier):
         return own
     for part in network.modules():
-        if metadata := getattr(part, "pretrained_cfg", None):
-            built_for = (getattr(module, "img_size", None) for module in part.modules())
-            side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
-            return Preprocessing(
-                tuple(metadata["mean"]), tuple(metadata["std"]), side, metadata.get("crop_pct") or 0.875
-            )
-        if settings := getattr(part, "preprocess_cfg", None):
-            return preprocessing_of_open_clip(settings)
-        if takes_pixel_values(part) and (known := preprocessing_of_transformers(part)):
-            return known
+        if known := _preprocessing_of_part(part):
+            is_changed = part is not network or bool(network._forward_pre_hooks)
+            return _as_it_enters(known, network, part) if is_changed else known
     if type(network).__module__.startswith("torchvision.models."):
         return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", 224))
     return None
+
+
+def _preprocessing_of_part(part: nn.Module) -> Preprocessing | None:
+    """What the metadata of this module say, of timm, open_clip or transformers."""
+    if metadata := getattr(part, "pretrained_cfg", None):
+        built_for = (getattr(module, "img_size", None) for module in part.modules())
+        side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
+        mean, std = tuple(metadata["mean"]), tuple(metadata["std"])
+        known = Preprocessing(mean, std, side, metadata.get("crop_pct") or 0.875)
+        if channels_of(part) == 1 < len(mean):
+            mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
+            line = f"the network takes one channel; assumed: mean {mean[0]:.3f}, std {std[0]:.3f}, the average over RGB"
+            known = replace(known, mean=mean, std=std, assumed=f"{line}; `norm_mean` and `norm_std` change it")
+        return known
+    if settings := getattr(part, "preprocess_cfg", None):
+        return preprocessing_of_open_clip(settings)
+    return preprocessing_of_transformers(part) if takes_pixel_values(part) else None
+
+
+def _as_it_enters(known: Preprocessing, network: nn.Module, part: nn.Module) -> Preprocessing | None:
+    """The preprocessing of a part for the network that holds it; None where the network changes images in a way that is
+    no normalisation."""
+    name, channels = type(part).__name__, channels_of(part) or len(known.mean)
+    normalisation = normalisation_before(network, part, channels, known.image_size or 224)
+    if normalisation is None:
+        return None
+    change = "`norm_mean` and `norm_std` change it"
+    if normalisation.is_identity:
+        line = f"the preprocessing is that of {name} in the model, which images enter unchanged; {change}"
+        return replace(known, assumed=known.assumed or line)
+    mean, std = (tuple(round(value, 4) for value in values) for values in normalisation)
+    levels = normalisation.levels
+    line = (
+        f"the model normalises images itself (mean {mean}, std {std}); they are not normalised before and reach it in "
+        f"[0, {levels:.0f}]; {change}"
+    )
+    unchanged = (0.0,) * channels
+    return replace(known, mean=unchanged, std=(1 / levels,) * channels, assumed=line)
 
 
 class Classifier(nn.Module):
@@ -249,7 +285,7 @@ def as_classifier(
         if name not in modules:
             raise unknown_name("module of the model", name, modules)
     images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
-    advice = "" if probe is not None else "; give a few images that it takes as `probe`"
+    advice = "" if probe is not None else "; give a few images that it takes, as the argument probe"
     observed = observe(model, images, names or None, advice)
     if reader is None:
         reader = find_logits(model, images, observed, names)
@@ -297,11 +333,21 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
 
 
 def probe_images(model: nn.Module) -> Tensor:
-    """Two black images of the size that the network's metadata tells, else of 224 pixels."""
+    """Two black images of the size and channels that the network's metadata tell, else of 224 pixels in RGB."""
     known = preprocessing_of(model)
     side = known.image_size if known and known.image_size else 224
     parameter = next(model.parameters(), torch.empty(0))
-    return parameter.new_zeros(2, len(known.mean) if known else 3, side, side)
+    channels = channels_of(model) or (len(known.mean) if known else 3)
+    return parameter.new_zeros(2, channels, side, side)
+
+
+def channels_of(network: nn.Module) -> int | None:
+    """Channels of the images of a network of timm or torchvision, by its first convolution; None for others, and for a
+    network that folds pixels into channels first."""
+    is_of_zoo = type(network).__module__.startswith("torchvision.models.") or hasattr(network, "pretrained_cfg")
+    convolutions = (part.in_channels for part in network.modules() if isinstance(part, nn.Conv2d))
+    channels = next(convolutions, None) if is_of_zoo else None
+    return channels if channels is not None and channels < FOLDED else None
 
 
 def shot_classifier(

@@ -128,13 +128,16 @@ def load(
             )
         else:
             network = create_network(arch, num_classes, options=arch_options)
-            classifier = as_classifier(network, finetune=not scratch)
+            classifier = as_classifier(network, probe=probe_images(network), finetune=not scratch)
             tensors = without_prefix(state, network)
-            name = f"{getattr(classifier, 'head_name', None)}.weight"
-            if name in tensors and tensors[name].ndim == 2 and len(tensors[name]) != classifier.num_classes:
-                network = create_network(arch, len(tensors[name]), options=arch_options)
-                classifier = as_classifier(network, finetune=not scratch)
-            load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
+            number = _classes_of(tensors, network, classifier.num_classes)
+            if number != classifier.num_classes:
+                network = create_network(arch, number, options=arch_options)
+                classifier = as_classifier(network, probe=probe_images(network), finetune=not scratch)
+            try:
+                load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
+            except UserError as error:
+                raise UserError(f"{error}; {_other_network(tensors, network, arch)}") from error
     if num_classes not in (None, classifier.num_classes):
         raise UserError(
             f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}; give a "
@@ -143,6 +146,29 @@ def load(
     if bottleneck_dropout:
         classifier.drop_features(bottleneck_dropout)
     return classifier
+
+
+def _classes_of(tensors: Mapping[str, Tensor], network: nn.Module, num_classes: int) -> int:
+    """The number of classes of a checkpoint: the first dimension of those tensors that alone have another one than in
+    the network, which is built for ``num_classes``."""
+    lengths: set[int] = set()
+    for name, expected in network.state_dict().items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.ndim == 0 or tensor.shape[1:] != expected.shape[1:]:
+            continue
+        if len(tensor) != len(expected) == num_classes:
+            lengths.add(len(tensor))
+    return lengths.pop() if len(lengths) == 1 else num_classes
+
+
+def _other_network(tensors: Mapping[str, Tensor], network: nn.Module, arch: str) -> str:
+    """What to do with weights that do not fit a network."""
+    advice = "if they are of a changed network, pass `model=MODULE:FUNCTION`, a function that returns it, not `arch`"
+    first = next((name for name, tensor in network.state_dict().items() if tensor.ndim == 4), "")
+    channels = tensors[first].shape[1] if first in tensors and tensors[first].ndim == 4 else 0
+    if channels in (0, network.state_dict()[first].shape[1]) or library_of(arch)[0] != TIMM:
+        return advice
+    return f"for a network of {channels} channels pass `arch_option=in_chans={channels}`"
 
 
 def create_network(

@@ -23,7 +23,7 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.classifier import NetworkClassifier
+from tllib_ancon.models.classifier import NetworkClassifier, channels_of
 from tllib_ancon.training import devices
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms, known_preprocessing, preprocessing_by
@@ -108,9 +108,22 @@ def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, give
         return replace(given, preprocessing=preprocessing)
     if images.holds_tensors or preprocessing is None:
         return Transforms(nn.Identity(), nn.Identity(), preprocessing)
+    _require_channels(network, len(preprocessing.mean))
     evaluation = evaluation_transform(preprocessing)
     train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
     return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
+
+
+def _require_channels(network: nn.Module, channels: int) -> None:
+    """Raise an error for a network that takes other images than those of so many channels."""
+    expected = channels_of(network.network if isinstance(network, NetworkClassifier) else network)
+    if expected in (None, channels):
+        return
+    if expected in (1, 3):
+        advice = f"pass `norm_mean` and `norm_std` of {expected} value{'s' if expected > 1 else ''} each"
+    else:
+        advice = "image files have 3, or 1 for grey: pass arrays of floats (N, C, H, W) in Python"
+    raise UserError(f"the network takes images of {expected} channels, and images here get {channels}; {advice}")
 
 
 def prepared(

@@ -171,7 +171,8 @@ def resolve(
         if prepared is None and not fixed:
             raise UserError(
                 "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
-                "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std`"
+                "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model that "
+                "normalises images itself)"
             )
         if unknown:
             learned = "shifted by up to 4 pixels" if small else "cropped at random"
