@@ -43,6 +43,10 @@ class UserError(ValueError):
     """
 
 
+class NotFinite(UserError):
+    """Logits, features or a loss that are not finite."""
+
+
 CONTINUES = "the same command continues after the last complete epoch"
 
 

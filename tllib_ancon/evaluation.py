@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import NotFinite, UserError
 from tllib_ancon.selection import checked_probabilities
 
 NUM_BINS = 15
@@ -171,7 +171,7 @@ def _predictions(outputs: Tensor) -> Tensor:
     if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
         raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
     if not all(rows.isfinite().all() for rows in torch.split(outputs, ROWS_AT_ONCE)):
-        raise UserError("outputs are not finite; the model has probably diverged; try a lower learning rate")
+        raise NotFinite("outputs are not finite; the model has probably diverged; try a lower learning rate")
     return outputs.argmax(dim=1)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import NotFinite, UserError, unknown_name
 
 ROW_SUM_TOLERANCE = 1e-3
 
@@ -195,7 +195,8 @@ def checked_probabilities(probabilities: Tensor) -> Tensor:
     ):
         if bad.any():
             first = int(bad.nonzero()[0])
-            raise UserError(f"row {first} of the probabilities ({int(bad.sum())} of {len(bad)} rows) {problem}")
+            kind = NotFinite if problem.startswith("is not finite") else UserError
+            raise kind(f"row {first} of the probabilities ({int(bad.sum())} of {len(bad)} rows) {problem}")
     return probabilities
 
 

@@ -19,6 +19,7 @@ from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.hugging_face import HUGGING_FACE
 from tllib_ancon.data.images import jpeg
+from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.errors import UserError
@@ -32,8 +33,10 @@ from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
+from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.teaching import Labels, certifying, names_of
@@ -123,24 +126,32 @@ def certify(
         ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
         >>> print(session)
     """
-    images = as_domain(images, labels=False)
+    decoding = PredictConfig(**settings).decoding
+    images = as_domain(images, labels=False, decoding=decoding)
     start, other = (
         predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
     )
+    require_predictions(start.labels, images, "source model")
+    require_predictions(other.labels, images, "adapted model")
     names = list(map(str, start.indices if start.paths is None else start.paths))
     num_classes = start.probabilities.shape[1]
     told = class_names_of(source, num_classes) if isinstance(source, nn.Module) else None
     comparison = Comparison(start.labels, other.labels, names, classes or told or numbered(num_classes))
     session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
     session.image = images.image
-    session.answer_all(known(labels, comparison))
+    answers = known(labels, comparison)
+    line = counted_from_one(np.array([*answers.values()]), len(comparison.classes))
+    if line is not None:
+        Progress(bool(settings.get("quiet"))).line(line)
+    session.answer_all(answers)
     return session
 
 
 def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
     if given is None:
         return {}
-    labels = checked_classes("`labels`", given, len(comparison), len(comparison.classes), unknown=True)
+    names = comparison.classes
+    labels = checked_classes("`labels`", given, len(comparison), len(names), unknown=True, names=names)
     return {position: label for position, label in enumerate(labels.tolist()) if label >= 0}
 
 
@@ -183,7 +194,7 @@ class ModelPair:
     def everything(self) -> Domain:
         names = self.start.classes
         if self.settings.data is None:
-            opened = as_domain(str(self.settings.root), classes=names)
+            opened = as_domain(str(self.settings.root), classes=names, decoding=self.settings.decoding)
         else:
             opened = inputs.open_images(self.settings, self.settings.target, classes=names)
         return with_classes(opened, self._num_classes, TrainedModel())
@@ -239,12 +250,16 @@ class ModelPair:
         cached = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
         if {*cached} != {"origin", *self.checkpoints} or not np.array_equal(cached["origin"], origin):
             logits = {which: self.predictor(which).logits(self.images) for which in self.checkpoints}
-            cached = {"origin": origin, **{which: rows.argmax(1) for which, rows in logits.items()}}
+            cached = {"origin": origin, **{which: predicted_classes(rows) for which, rows in logits.items()}}
+            require_predictions(cached["start"], self.images, "source model")
+            require_predictions(cached["adapted"], self.images, "adapted model")
             write_arrays(path, cached)
         return [cached[which] for which in self.checkpoints]
 
     def predictor(self, which: str) -> Predictor:
         config = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
+        if self.everything.holds_tensors or self.transform is not None:  # the run recorded what had no effect
+            config = config.replace(**{name: config_default(name) for name in (*inputs.PREPARING, *inputs.READING)})
         return Predictor(config, None if isinstance(self.given, str) else self.given, self.transform)
 
 

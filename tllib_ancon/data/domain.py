@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
+from tllib_ancon.data.labels import as_numbers
 from tllib_ancon.data.pixels import Decoding, PixelValues
 from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.errors import UserError
@@ -136,15 +137,21 @@ class Domain:
 
 
 def checked_classes(
-    what: str, given: ArrayLike, count: int, num_classes: int, unknown: bool = False
+    what: str,
+    given: ArrayLike,
+    count: int,
+    num_classes: int,
+    unknown: bool = False,
+    names: Sequence[str] = (),
 ) -> NDArray[np.int64]:
     """These classes of ``count`` images; a negative one counts as ``unknown`` or is an error."""
-    classes = np.asarray(on_cpu(given))
+    classes = as_numbers(what, on_cpu(given), names)
     expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}{', or -1' * unknown}"
     if classes.shape != (count,) or classes.dtype.kind not in "iu":
         raise UserError(f"{what} are {classes.dtype} of shape {classes.shape}; {expected}")
     if ((classes >= num_classes) | ((classes < 0) & (not unknown))).any():
-        raise UserError(f"{what} range from {classes.min()} to {classes.max()}; {expected}")
+        hint = "; if they count from 1, subtract 1" if classes.min() == 1 and classes.max() == num_classes else ""
+        raise UserError(f"{what} range from {classes.min()} to {classes.max()}; {expected}{hint}")
     return classes.astype(np.int64)
 
 

@@ -25,7 +25,9 @@ from tllib_ancon.data.folders import (
 )
 from tllib_ancon.data.hugging_face import HUGGING_FACE, of_hugging_face, open_splits
 from tllib_ancon.data.images import Items
+from tllib_ancon.data.labels import as_numbers
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB, known_domains, open_lists, open_toolkit_lists
+from tllib_ancon.data.named_arrays import separated
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.tensors import ARRAYS, on_cpu, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -109,8 +111,12 @@ def as_domain(
     without labels, at any depth, until a model is known whose classes have the names of its subfolders. ``labels`` True
     takes each subfolder as a class, False none.
     """
-    if isinstance(images, str | os.PathLike) and os.path.isfile(images):
-        images = [images]
+    source, own_labels = separated(images)
+    if labels is None or labels is True:
+        labels = own_labels
+    if isinstance(source, str | os.PathLike) and str(source).lower().endswith(".npy") and os.path.isfile(source):
+        source = open_arrays(str(source))
+    images = [source] if isinstance(source, str | os.PathLike) and os.path.isfile(source) else source
     if isinstance(images, Domain):
         domain = images
     elif isinstance(images, str | os.PathLike):
@@ -129,7 +135,7 @@ def as_domain(
     domain = replace(domain, name=name or domain.name).decoded_by(decoding)
     if labels is None or isinstance(labels, bool):
         return domain.without_labels() if labels is False else domain
-    given = np.asarray(on_cpu(labels))
+    given = as_numbers(f"domain {domain.name}: labels", on_cpu(labels), list(classes or domain.classes))
     largest = int(given.max(initial=0)) if given.dtype.kind in "iu" else 0
     return replace(domain, classes=list(classes or domain.classes or numbered(largest + 1)), labels=given)
 

@@ -62,7 +62,7 @@ class Layout:
         return arrays | {key: arrays[key].int().view(torch.float32) for key in self.floats}
 
     def pack(self, arrays: Mapping[str, Tensor]) -> Tensor:
-        rows = (arrays[key].flatten(1) for key in self.shapes)
+        rows = (arrays[key].reshape(len(arrays[key]), -1) for key in self.shapes)
         return torch.cat([(r.float().view(torch.int32) if r.is_floating_point() else r).long() for r in rows], 1)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import processes
-from tllib_ancon.errors import UserError
+from tllib_ancon.errors import NotFinite, UserError
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
@@ -36,7 +36,7 @@ class WholePass(FixedPrecision):
                 "drop_last=False"
             )
         if not (features.isfinite().all() and logits.isfinite().all()):
-            raise UserError("the pass holds features or logits that are not finite; the model has probably diverged")
+            raise NotFinite("the pass holds features or logits that are not finite; the model has probably diverged")
         self.made.fill_(True)
 
     def require(self) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.tensors import Mapped, on_cpu
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.errors import NotFinite, UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients, wrapped_again
@@ -36,13 +37,21 @@ from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.mirroring import without_mirrors
+from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.online import online
 from tllib_ancon.training.probing import probe_of, require_gradient
 from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
 from tllib_ancon.training.run import CARD, RunDirectory
 from tllib_ancon.training.teaching import certifying, taught_labels
-from tllib_ancon.training.trained import find, network_record, record_of, sha256_of_tensors
+from tllib_ancon.training.trained import (
+    TrainedModel,
+    find,
+    network_record,
+    note_on_labels,
+    record_of,
+    sha256_of_tensors,
+)
 
 if TYPE_CHECKING:
     from tllib_ancon.certifying.session import Session
@@ -209,6 +218,7 @@ def adapt(
         if run is not None and os.path.realpath(run.checkpoints) == os.path.realpath(Path(start.checkpoint).parent):
             raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
         target = inputs.images_of(given, images, labels, start.classes)
+        inputs.refuse_without_effect(given, target, passed)
         devices.make_reproducible(given.seed, given.deterministic)
         known = known_domains(given.root, given.data) if start.checkpoint and given.root and given.data else ()
         for code in given.source:  # it is only written down, and names a domain all the same
@@ -252,6 +262,7 @@ def adapt(
         if config.teach is not None or answers is not None:
             taught = taught_labels(config, target, answers, recorded)
         progress = Progress(config.quiet, config.verbose)
+        note_on_labels(target, progress)
         for note in classifier.reader.notes if isinstance(classifier, NetworkClassifier) else ():
             progress.line(note)
         config = _with_parameters_to_train(config, given, classifier, progress)
@@ -264,7 +275,11 @@ def adapt(
         settings = {"command": "adapt", **config.to_dict(), **recorded}
         if config.track is not None and devices.is_main():
             progress.tracker = tracker(config.track, Path(str(config.log)), settings)
-        summary = adaptation.make(settings, config.overwrite)
+        try:
+            summary = adaptation.make(settings, config.overwrite)
+        except NotFinite as error:
+            source_model = partial(_source_model, given, start, target, head, probe)
+            raise explained(error, source_model, target, transforms.evaluation, config.batch_size or 1) from None
         adapted = adaptation.adapted()
         if run is not None:
             write_card(run, summary)
@@ -296,6 +311,16 @@ def _with_parameters_to_train(
         return config
     progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
     return config.replace(adapted="all")
+
+
+def _source_model(
+    given: AdaptConfig, start: TrainedModel, target: Domain, head: str | None, probe: Tensor | None
+) -> nn.Module:
+    """Another copy of the source model, as the adaptation began with it."""
+    network = start.load(given)
+    if not start.checkpoint:
+        inputs.unpacking(network, target)
+    return as_classifier(network, head, probe)
 
 
 def _restore_tensors(adapted: nn.Module, given: nn.Module) -> None:

@@ -33,6 +33,7 @@ from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Predictions, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
+from tllib_ancon.training.not_finite import without_output
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
@@ -186,8 +187,9 @@ class Passes:
         images = UnlabelledImages(domain, self.transform)
         loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
         predictions = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)
-        if not predictions.logits.isfinite().all():
-            raise UserError("the model's logits are not finite: its weights are damaged. Give another checkpoint")
+        is_bad = ~predictions.logits.isfinite().all(1).cpu()
+        if is_bad.any():
+            raise without_output(predictions.indices.cpu()[is_bad].numpy(), domain)
         return predictions
 
     def mixed(self, domain: Domain) -> NDArray[np.int64]:

@@ -13,9 +13,11 @@ from tllib_ancon.data.tensors import ARRAYS
 from tllib_ancon.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
+from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
+from tllib_ancon.training.trained import note_on_labels
 
 
 def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
@@ -26,7 +28,10 @@ def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, 
         show = Progress(config.quiet).line
         num_classes = predictor.network.num_classes
         images = in_the_models_order(images, predictor.network, num_classes, predictor.start, show)
-        logits = torch.from_numpy(predictor.logits(images))
+        note_on_labels(images, Progress(config.quiet))
+        outputs = predictor.logits(images)
+        require_predictions(predicted_classes(outputs), images)
+        logits = torch.from_numpy(outputs)
         scores: dict[str, Any] = {"images": len(images), **selection.score_all(logits.softmax(1))}
         if images.labels is not None:
             scores |= evaluation.summarize(logits, torch.from_numpy(images.labels), images.num_classes)
@@ -48,15 +53,18 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
     source = in_the_models_order(source, predictor.network, num_classes, predictor.start, show)
     if source.labels is None:
         raise UserError(f"the source {source.name} has no labels, and its accuracy needs them; pass labelled images")
+    note_on_labels(source, Progress(config.quiet))
     predictors, start = {"after": predictor}, predictor.start
     if start.run is not None:
         kept = RunDirectory(start.run).checkpoints / SOURCE
         first = str(kept) if kept.is_file() else start.recorded.get("checkpoint")
         if first is not None:
-            predictors = {"before": Predictor(config, start=replace(start, checkpoint=first)), **predictors}
-    return {
-        name: 100 * float((each.logits(source).argmax(1) == source.labels).mean()) for name, each in predictors.items()
-    }
+            predictors = {"before": Predictor(predictor.chosen, start=replace(start, checkpoint=first)), **predictors}
+    accuracy = {}
+    for name, each in predictors.items():
+        right = predicted_classes(each.logits(source)) == source.labels
+        accuracy[name] = 100 * float(right.mean())
+    return accuracy
 
 
 def source_line(accuracy: Mapping[str, float]) -> str:

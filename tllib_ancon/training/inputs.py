@@ -14,6 +14,7 @@ from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ROOT, SUFFIXES
 from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
 from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
 from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import (
@@ -30,6 +31,14 @@ from tllib_ancon.training.resolve import Given, Transforms, known_preprocessing,
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
+
+PREPARING = (
+    *("norm_mean", "norm_std", "image_size", "crop_fraction", "val_resizing", "train_resizing", "resize_size"),
+    *("scale", "ratio", "padding", "rotation", "device_augmentation"),
+)
+"""Settings of how images become tensors."""
+READING = ("pixel_range", "bands")
+"""Settings of how files become images."""
 
 LIST_SUFFIXES = (".txt", ".csv", ".lst", ".list", "")
 
@@ -54,7 +63,7 @@ def images_of(
         opened = open_images(named, codes, split, classes, labels)
     else:
         root = Path(str(config.root))
-        if not root.is_file() or root.name.lower().endswith(SUFFIXES):
+        if not root.is_file() or root.name.lower().endswith((*SUFFIXES, *ARRAY_SUFFIXES, ".npy")):
             opened = as_domain(root, labels=labels, classes=classes, decoding=config.decoding, **how)
         elif root.suffix.lower() not in LIST_SUFFIXES:
             raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
@@ -99,6 +108,26 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
         return nullcontext()
     inner = network.network if isinstance(network, NetworkClassifier) else network
     return inner.register_forward_pre_hook(images.images.layout, with_kwargs=True, prepend=True)
+
+
+def refuse_without_effect(config: ImagesConfig, images: Domain, given: Given = None) -> None:
+    """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
+    transforms.
+
+    Args:
+        config: settings of the user, before any default is filled in
+    """
+    if not images.holds_tensors and not isinstance(given, Transforms):
+        return
+    for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:
+        value = getattr(config, name)
+        if value is None or value == type(config).model_fields[name].default:
+            continue
+        if images.holds_tensors:
+            reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
+        else:
+            reason = "beside `evaluation_transform`, which does all preprocessing; leave one of them out"
+        raise UserError(f"`{name}` has no effect {reason}")
 
 
 def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None) -> Transforms:

@@ -20,7 +20,7 @@ from tllib_ancon.data.loading import (
     Workers,
     watching_workers,
 )
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.errors import NotFinite, UserError, reading
 from tllib_ancon.interruption import Interruption
 from tllib_ancon.processes import Shard
 from tllib_ancon.training import devices
@@ -201,16 +201,16 @@ class TrainingLoop(ABC):
         if not logits.isfinite().all():
             raise self._divergence(f"after epoch {epoch}", epoch)
 
-    def _divergence(self, when: str, epoch: int) -> UserError:
+    def _divergence(self, when: str, epoch: int) -> NotFinite:
         if epoch == 0:
-            return UserError(
+            return NotFinite(
                 "the source model's logits are not finite: its weights are damaged. Give another checkpoint"
             )
         kept = ""
         if self.run and epoch > self.first_epoch:
             self.run.wait()
             kept = f"{self.run.checkpoints / LATEST} holds the last good model, of epoch {epoch - 1}. "
-        return UserError(f"logits or loss are not finite {when}; {kept}Pass a smaller `lr`")
+        return NotFinite(f"logits or loss are not finite {when}; {kept}Pass a smaller `lr`")
 
     def _take_up(self, metrics: list[dict[str, Any]]) -> None:
         """Continue from the metrics of a run, which another version of this program may have written."""

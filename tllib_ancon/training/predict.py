@@ -22,6 +22,7 @@ from tllib_ancon.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
+from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.resolve import Transform
 
@@ -31,7 +32,7 @@ class Predictions(Shown):
     """Predictions on N images.
 
     Attributes:
-        probabilities: (N, K) float32; each row sums to 1
+        probabilities: (N, K) float32; each row sums to 1, or is NaN where the model's output is not finite
         indices: (N,) int64, position of each image in the input
         paths: (N,) files of the images; None where they are no files
     """
@@ -42,22 +43,33 @@ class Predictions(Shown):
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """(N,) int64, the class of the largest probability."""
-        return np.asarray(self.probabilities.argmax(1), np.int64)
+        """(N,) int64, the class of the largest probability; -1 where the probabilities are NaN."""
+        return predicted_classes(self.probabilities)
 
     @property
     def class_prior(self) -> NDArray[np.float32]:
         """(K,) float32, estimated frequency of each class: its fraction of the predicted classes."""
-        count, num_classes = self.probabilities.shape
-        return np.asarray(np.bincount(self.labels, minlength=num_classes) / count, np.float32)
+        predicted = self._predicted
+        frequencies = np.bincount(predicted, minlength=self.probabilities.shape[1]) / max(len(predicted), 1)
+        return np.asarray(frequencies, np.float32)
+
+    @property
+    def _predicted(self) -> NDArray[np.int64]:
+        """The predicted classes of the images that have one."""
+        return self.labels[self.labels >= 0]
 
     def __repr__(self) -> str:
         count, num_classes = self.probabilities.shape
-        usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(self.labels.tolist()).most_common(5))
-        return (
-            f"{count:,} images, {num_classes} classes; most frequent: {usual}; mean confidence "
-            f"{self.probabilities.max(1).mean():.2f}"
-        )
+        predicted = self._predicted
+        missing = count - len(predicted)
+        parts = [f"{count:,} images, {num_classes} classes"]
+        if missing:
+            parts.append(f"{missing:,} without a class: the model's output is not finite")
+        if len(predicted):
+            usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(predicted.tolist()).most_common(5))
+            confidence = self.probabilities[self.labels >= 0].max(1).mean()
+            parts += [f"most frequent: {usual}", f"mean confidence {confidence:.2f}"]
+        return "; ".join(parts)
 
 
 def predict(

@@ -50,6 +50,7 @@ class Predictor:
         self.head = head
         self._reader: LogitsReader | None = None
         self._given = given_transforms(None if is_processor(transform) else transform, transform)
+        self.chosen = config
         self.config = resolve(config, self.start)
 
     @property
@@ -61,6 +62,7 @@ class Predictor:
         return opened if labels else opened.without_labels()
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
+        inputs.refuse_without_effect(self.chosen, images, self._given)
         config = resolve(self.config, self.start, self.network, images, self._given)
         images, transforms = inputs.prepared(config, self.network, images, self._given)
         return images, transforms.evaluation

@@ -59,6 +59,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         options = parse_options(known["arch_option"])
         backbone = create_backbone(known["arch"], not config.scratch, config.pretrained_weights, options, toolkit)
         before = {} if config.overwrite else run.known()
+        inputs.refuse_without_effect(config, domains[0])
         config = resolve(config, start, backbone, domains[0], recorded=before)
         prepared = [inputs.prepared(config, backbone, domain) for domain in domains]
         domains, transforms = [domain for domain, _ in prepared], prepared[0][1]

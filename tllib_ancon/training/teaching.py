@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from tllib_ancon.config import AdaptConfig
 from tllib_ancon.data.answers import read_answers
 from tllib_ancon.data.domain import Domain, checked_classes
+from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.errors import UserError
+from tllib_ancon.training.progress import Progress
 
 DRAW = 29
 """Beside the run's seed: of no other draw by it."""
@@ -47,7 +49,7 @@ def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
         for position, answer in read_answers(Path(given), names, images.classes).items():
             answers[position] = answer if isinstance(answer, int) else images.num_classes
         return answers
-    return checked_classes("`answers`", given, len(images), images.num_classes, unknown=True)
+    return checked_classes("`answers`", given, len(images), images.num_classes, unknown=True, names=images.classes)
 
 
 def taught_labels(
@@ -70,5 +72,8 @@ def taught_labels(
     count = int((labels >= 0).sum())
     if known.sum() < 2 or not count:
         raise UserError(f"`answers` name the class of {known.sum()} images, of which {count} may teach; label more")
+    line = counted_from_one(answered[known], images.num_classes)
+    if line is not None and known.sum() >= 2 * images.num_classes:
+        Progress(config.quiet).line(line)
     recorded["taught"] = {**drawn, "labels": count, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
     return labels

@@ -15,6 +15,7 @@ from tllib_ancon.assessing import SourceStatistics
 from tllib_ancon.config import AdaptConfig, PredictConfig
 from tllib_ancon.data.class_folders import subfolders
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
+from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.open import open_arrays
 from tllib_ancon.data.tensors import ARRAYS, Layout
@@ -27,6 +28,7 @@ from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.text import say
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import ASSUMED, of_the_model
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
@@ -217,6 +219,15 @@ def _other_number(target: Domain, num_classes: int, start: TrainedModel) -> User
     if target.labels is not None and {*subfolders(target)} == {*target.classes}:
         advice += ", or `data=Folder` to read images without labels"
     return UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
+
+
+def note_on_labels(target: Domain, progress: Progress) -> None:
+    """Print a line where no image has label 0 and no class folder says that this is right."""
+    if target.labels is None or target.class_folders:
+        return
+    line = counted_from_one(target.labels, target.num_classes)
+    if line is not None:
+        progress.line(line)
 
 
 def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:

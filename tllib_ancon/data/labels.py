@@ -1,0 +1,59 @@
+"""Labels as people have them: numbers from 0 or from 1, names of classes, one-hot rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tllib_ancon.errors import UserError, unknown_name
+
+
+def as_numbers(what: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDArray[Any]:
+    """The labels as an array; each text becomes its position among the ``names`` of the classes.
+
+    Raises:
+        UserError: labels in another form, with what to pass in their place
+    """
+    values = np.asarray(labels)
+    described = f"{what} are {values.dtype} of shape {values.shape}"
+    if values.ndim == 1 and len(values) and all(isinstance(value, str) for value in values.tolist()):
+        return _numbers_of_names(what, values.tolist(), names)
+    if values.ndim == 2 and values.shape[1] == 1:
+        raise UserError(f"{described}; pass one number for each image, labels[:, 0]")
+    if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
+        raise UserError(f"{described}, one-hot rows; pass the number of each class, labels.argmax(1)")
+    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
+        raise UserError(f"{described}; pass whole numbers, labels.astype(int)")
+    return values
+
+
+def _is_one_hot(values: NDArray[Any]) -> bool:
+    return bool(((values == 0) | (values == 1)).all() and (values.sum(1) == 1).all())
+
+
+def _numbers_of_names(what: str, labels: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
+    positions = {name: label for label, name in enumerate(names)}
+    strange = next((label for label in labels if label not in positions), None)
+    if strange is not None and list(names) == list(map(str, range(len(names)))):
+        raise UserError(
+            f"{what} are text, {labels[0]!r} first, and the names of the classes are not known; pass numbers from 0 in "
+            "the order of the model's outputs"
+        )
+    if strange is not None:
+        raise unknown_name(f"class in {what}:", strange, names)
+    return np.array([positions[label] for label in labels])
+
+
+def counted_from_one(labels: NDArray[Any], num_classes: int) -> str | None:
+    """A line for labels that seem to count from 1, so that they are scored against the wrong classes; else None."""
+    if not len(labels) or labels.min() < 1:
+        return None
+    lowest = int(labels.min())
+    largest = int(labels.max())
+    if lowest > 1 and largest < num_classes - 1:
+        return None
+    return (
+        f"no label is 0: they range from {lowest} to {largest}, and the model has the classes 0 to {num_classes - 1}; "
+        "if the labels count from 1, subtract 1"
+    )

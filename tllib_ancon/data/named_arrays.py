@@ -1,0 +1,138 @@
+"""Images and labels in one object: a file of arrays, a mapping by usual names, a pair."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tllib_ancon.data.images import DEEP_KINDS
+from tllib_ancon.errors import UserError, reading
+
+ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
+"""Files of arrays, beside ``.npy``."""
+
+OF_IMAGES = ("images", "image", "imgs", "img", "pixel_values", "data", "x", "arr_0")
+OF_LABELS = ("labels", "label", "targets", "target", "y", "arr_1")
+"""Usual names of arrays, in small letters."""
+
+SPLIT = re.compile(r"^(train|test|val|valid|validation)_?(?=.)|(?<=.)_?(train|test|val|valid|validation)$")
+"""The part of a name that says which of several sets an array belongs to."""
+
+
+class Separated(NamedTuple):
+    """Images, and their labels if the same object holds them."""
+
+    images: Any
+    labels: Any = None
+
+
+def separated(images: Any) -> Separated:
+    """Images and labels of a file of arrays, a mapping with usual names, or a pair (images, labels); everything else is
+    images.
+
+    Raises:
+        UserError: a file or mapping in which several arrays could be the images
+    """
+    if isinstance(images, str | os.PathLike):
+        path = os.fspath(images)
+        is_file = path.lower().endswith(ARRAY_SUFFIXES) and os.path.isfile(path)
+        return _of_content(_read(path), path) if is_file else Separated(images)
+    if isinstance(images, np.lib.npyio.NpzFile):
+        return _of_content(images, "the .npz file")
+    if hasattr(images, "keys") and not hasattr(images, "features") and not _is_of_datasets(images):
+        return _of_mapping(dict(images.items()))
+    if isinstance(images, tuple) and len(images) == 2 and _is_labels_of(images[1], images[0]):
+        return Separated(*images)
+    return Separated(images)
+
+
+def _is_of_datasets(images: Any) -> bool:
+    return type(images).__module__.partition(".")[0] == "datasets"
+
+
+def _read(path: str) -> Any:
+    """The content of a file of arrays."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending == ".npz":
+        with reading(path, "arrays", "; save arrays of numbers with numpy.savez"):
+            return dict(np.load(path, allow_pickle=False))
+    if ending in (".pt", ".pth"):
+        with reading(path, "tensors", "; save a tensor, or a dict of them, with torch.save"):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    raise UserError(
+        f"{path}: files {ending} are not read here; open it in Python and pass its array of images, or save that with "
+        "numpy.savez(FILE, images=..., labels=...) as .npz"
+    )
+
+
+def _of_content(content: Any, name: str) -> Separated:
+    """Images and labels in a file, where one array alone can be the images."""
+    if not hasattr(content, "keys"):
+        pair = isinstance(content, tuple | list) and len(content) == 2 and _is_labels_of(content[1], content[0])
+        return Separated(*content) if pair else Separated(content)
+    with reading(name, "arrays", "; save arrays of numbers with numpy.savez"):
+        arrays = {key: content[key] for key in content if hasattr(content[key], "shape")}
+    _refuse_several_sets(arrays, name)
+    of_images = _named(arrays, OF_IMAGES) or [key for key, array in arrays.items() if array.ndim > 1]
+    if len(of_images) != 1:
+        shown = ", ".join(f"{key} {tuple(array.shape)}" for key, array in arrays.items()) or "no array"
+        raise UserError(
+            f"{name}: no name says which array holds the images: {shown[:400]}; pass that array, or save it under the "
+            "name images"
+        )
+    images = arrays[of_images[0]]
+    labels = [key for key in _named(arrays, OF_LABELS) if len(arrays[key]) == len(images)]
+    return Separated(images, arrays[labels[0]] if len(labels) == 1 else None)
+
+
+def _of_mapping(arrays: dict[Any, Any]) -> Separated:
+    """Images and labels by usual names; other arrays reach the model by their names, without labels."""
+    if not all(isinstance(key, str) for key in arrays):
+        return Separated(arrays)
+    _refuse_several_sets(arrays, "the mapping")
+    of_images = _named(arrays, OF_IMAGES)
+    first = arrays[of_images[0]] if of_images else next(iter(arrays.values()), None)
+    of_labels = [key for key in _named(arrays, OF_LABELS) if _is_labels_of(arrays[key], first)]
+    inputs = {key: array for key, array in arrays.items() if key not in of_labels}
+    labels = arrays[of_labels[0]] if len(of_labels) == 1 else None
+    if len(inputs) == 1 and of_images and (labels is not None or _is_of_pixels(first)):
+        return Separated(first, labels)
+    if labels is not None and of_labels[0].lower() not in ("y", "arr_1"):
+        return Separated(inputs, labels)
+    return Separated(arrays)
+
+
+def _named(arrays: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    return [key for key in arrays if key.lower() in names]
+
+
+def _refuse_several_sets(arrays: Mapping[str, Any], name: str) -> None:
+    usual = (*OF_IMAGES, *OF_LABELS)
+    sets = [key for key in arrays if SPLIT.sub("", key.lower()) in usual and key.lower() not in usual]
+    images = [key for key in sets if SPLIT.sub("", key.lower()) in OF_IMAGES]
+    if not images:
+        return
+    labels = next((key for key in sets if key not in images), "LABELS")
+    raise UserError(
+        f"{name} holds several sets: {', '.join(sets)}. Pass one, such as images=arrays[{images[0]!r}] with "
+        f"labels=arrays[{labels!r}], or save it with numpy.savez(FILE, images=..., labels=...)"
+    )
+
+
+def _is_labels_of(labels: Any, images: Any) -> bool:
+    """Whether these are whole numbers, one for each image."""
+    if not (hasattr(labels, "shape") and hasattr(images, "shape")) or not images.shape:
+        return False
+    kind = str(labels.dtype).removeprefix("torch.")
+    return len(labels.shape) == 1 and len(labels) == len(images) and kind.startswith(("int", "uint"))
+
+
+def _is_of_pixels(array: Any) -> bool:
+    """Whether an array holds bytes or deep pixels of images."""
+    kind = str(getattr(array, "dtype", "")).removeprefix("torch.")
+    return kind in ("uint8", *DEEP_KINDS) and len(array.shape) >= 3

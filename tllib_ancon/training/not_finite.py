@@ -1,0 +1,62 @@
+"""Images for which a model has no finite output: found and named."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from tllib_ancon import processes
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import NotFinite, UserError
+from tllib_ancon.training import devices
+from tllib_ancon.training.inference import evaluation_loader, predict_domain
+from tllib_ancon.training.resolve import Transform
+
+MOST_NAMED = 3
+
+
+def predicted_classes(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
+    """(N, K) logits or probabilities -> (N,) classes; -1 for a row with NaN."""
+    classes = np.asarray(outputs.argmax(1), np.int64)
+    return np.where(np.isnan(outputs).any(1), -1, classes)
+
+
+def require_predictions(classes: NDArray[np.int64], images: Domain, model: str = "model") -> None:
+    """Raise the error of :func:`without_output` for classes of -1."""
+    missing = np.flatnonzero(classes < 0)
+    if len(missing):
+        raise without_output(missing, images, model)
+
+
+def without_output(missing: NDArray[np.int64], images: Domain, model: str = "model") -> UserError:
+    """The error for images, by their place in the domain, on which a model's logits are not finite."""
+    if len(missing) == len(images):
+        return UserError(
+            f"the {model}'s logits are not finite on any image: its weights are damaged. Give another checkpoint"
+        )
+    named = [_name(images, int(place)) for place in missing[:MOST_NAMED]]
+    shown = ", ".join(named) + ", ..." * (len(missing) > MOST_NAMED)
+    return UserError(
+        f"the {model}'s logits are not finite on {len(missing):,} of {len(images):,} images: {shown}. Leave these "
+        "images out, or mend the network where it divides by 0"
+    )
+
+
+def _name(images: Domain, place: int) -> str:
+    paths = images.paths
+    return f"image {images.positions[place]}" if paths is None else str(paths[place])
+
+
+def explained(
+    error: NotFinite, source_model: Callable[[], nn.Module], images: Domain, transform: Transform, batch_size: int
+) -> UserError:
+    """The error that names the images on which the source model has no finite logits, where there are such images."""
+    if processes.world_size() > 1:
+        return error
+    loader = evaluation_loader(images, transform, batch_size, 0)
+    model = source_model().to(devices.device())
+    _, features, logits = predict_domain(model, loader, devices.device(), len(images))
+    is_finite = logits.isfinite().all(1) & features.isfinite().all(1)
+    missing = np.flatnonzero(~is_finite.cpu().numpy())
+    return without_output(missing, images, "source model") if len(missing) else error
