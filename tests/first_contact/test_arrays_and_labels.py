@@ -180,7 +180,7 @@ def test_the_error_of_an_adaptation_names_the_image(method: str) -> None:
     with pytest.raises(UserError, match=r"source model's logits are not finite on 1 of 24 images: image 7. Leave"):
         tllib_ancon.adapt(Dividing(), with_a_black_image(), method=method, epochs=1, quiet=True, **HOW)
     with pytest.raises(UserError, match="not finite on any image: its weights are damaged"):
-        tllib_ancon.adapt(Dividing(), np.zeros_like(PIXELS), method=method, epochs=1, quiet=True, **HOW)
+        tllib_ancon.adapt(Dividing(), np.zeros_like(PIXELS), method="ancon", epochs=1, quiet=True, **HOW)
 
 
 def test_assess_and_certify_name_the_image() -> None:
