@@ -183,6 +183,13 @@ def test_the_error_of_an_adaptation_names_the_image(method: str) -> None:
         tllib_ancon.adapt(Dividing(), np.zeros_like(PIXELS), method="ancon", epochs=1, quiet=True, **HOW)
 
 
+def test_the_first_image_may_be_the_one_without_output() -> None:
+    first = with_a_black_image()[7:]
+    for method in ("ancon-auto", "shot"):
+        with pytest.raises(UserError, match=r"not finite on 1 of 17 images: image 0. Leave"):
+            tllib_ancon.adapt(Dividing(), first, method=method, epochs=1, quiet=True, **HOW)
+
+
 def test_assess_and_certify_name_the_image() -> None:
     message = "logits are not finite on 1 of 24 images: image 7"
     with pytest.raises(UserError, match=message):

@@ -259,7 +259,9 @@ class ModelPair:
     def predictor(self, which: str) -> Predictor:
         config = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
         if self.everything.holds_tensors or self.transform is not None:  # the run recorded what had no effect
-            config = config.replace(**{name: config_default(name) for name in (*inputs.PREPARING, *inputs.READING)})
+            fields = PredictConfig.model_fields
+            without_effect = [name for name in (*inputs.PREPARING, *inputs.READING) if name in fields]
+            config = config.replace(**{name: fields[name].default for name in without_effect})
         return Predictor(config, None if isinstance(self.given, str) else self.given, self.transform)
 
 

@@ -119,9 +119,9 @@ def refuse_without_effect(config: ImagesConfig, images: Domain, given: Given = N
     """
     if not images.holds_tensors and not isinstance(given, Transforms):
         return
+    fields = type(config).model_fields
     for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:
-        value = getattr(config, name)
-        if value is None or value == type(config).model_fields[name].default:
+        if name not in fields or getattr(config, name) in (None, fields[name].default):
             continue
         if images.holds_tensors:
             reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
