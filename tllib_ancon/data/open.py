@@ -112,7 +112,7 @@ def as_domain(
     takes each subfolder as a class, False none.
     """
     source, own_labels = separated(images)
-    if labels is None or labels is True:
+    if own_labels is not None and (labels is None or labels is True):
         labels = own_labels
     if isinstance(source, str | os.PathLike) and str(source).lower().endswith(".npy") and os.path.isfile(source):
         source = open_arrays(str(source))
