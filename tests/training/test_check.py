@@ -252,6 +252,23 @@ def test_tensors_of_any_shape_are_described(tmp_path: Path) -> None:
     assert not (tmp_path / "look").exists()
 
 
+class Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, 3)
+
+    def forward(self, features: Tensor, shift: Tensor) -> Tensor:
+        return self.linear(features) + shift
+
+
+def test_arrays_by_name() -> None:
+    generator = np.random.default_rng(0)
+    arrays = {"features": generator.normal(size=(20, 5)), "shift": generator.normal(size=(20, 3))}
+    result = check(Sum(), {name: array.astype(np.float32) for name, array in arrays.items()})
+    assert result.pixels.text == "arrays by name: features (5,), shift (3,)"
+    assert not result.is_wrong
+
+
 @pytest.mark.parametrize("count", [24, 3])
 def test_the_picture_shows_the_images_as_the_network_gets_them(count: int, tmp_path: Path) -> None:
     """Tiles lie where they should, in the colours of the decoded images."""

@@ -76,6 +76,8 @@ def duration(seconds: float) -> str:
 
 def storage(number: int) -> str:
     """Bytes in MB or GB."""
+    if number < 1e6:
+        return "less than 1 MB"
     if number < 1e9:
         return f"{number / 1e6:.0f} MB"
     return f"{number / 1e9:.1f} GB"

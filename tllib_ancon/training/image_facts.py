@@ -13,6 +13,7 @@ from torch import nn
 
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.pixels import usual_bands
+from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.training.class_names import ModelClasses
@@ -139,7 +140,12 @@ def _deep_pixels(subject: Subject) -> Fact | None:
 
 def _tensors(subject: Subject) -> Fact:
     """Shape and range of the tensors that a model gets unchanged."""
-    tensors = torch.stack([torch.as_tensor(image).float() for image in subject.decoded])
+    rows = torch.stack([torch.as_tensor(image) for image in subject.decoded])
+    if isinstance(subject.target.images, Mapped):
+        arrays = subject.target.images.layout.unpack(rows)
+        listed = ", ".join(f"{name} {tuple(array.shape[1:])}" for name, array in arrays.items())
+        return Fact(f"arrays by name: {listed}", {name: list(array.shape[1:]) for name, array in arrays.items()})
+    tensors = rows.float()
     least, most, shape = float(tensors.min()), float(tensors.max()), list(tensors.shape[1:])
     text = f"tensors of shape {tuple(shape)}, values {least:.4g} to {most:.4g} ({len(tensors)} tensors)"
     return Fact(text, {"least": least, "most": most, "shape": shape}, ("evaluation_transform",))
@@ -156,6 +162,8 @@ def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
 def channels(subject: Subject) -> Fact:
     """Channels of the images and of the network's input."""
     shape = tuple(subject.probe.shape[1:])
+    if isinstance(subject.target.images, Mapped):
+        return Fact("the network gets the arrays by name")
     if subject.target.holds_tensors:
         return Fact(f"the network gets tensors of shape {shape}", {"network": shape[0]})
     text = f"the network gets {shape[0]}"
@@ -234,7 +242,7 @@ def _source_without_user(subject: Subject) -> tuple[str, str]:
         return f"the record of the run {subject.start.run}", FINE
     known: Any = subject.transforms.preprocessing
     if known is not None and known.assumed:
-        return known.assumed.partition("; else")[0], LOOK
+        return "the defaults of the model's kind of image processor: its own is not on this machine", LOOK
     library = _library_of(subject.network)
     if library:
         return library, FINE

@@ -48,7 +48,7 @@ def output(subject: Subject) -> Fact:
         return Fact(text, {**values, "kind": "not finite"}, ("head",), WRONG)
     reader = classifier.reader if isinstance(classifier, NetworkClassifier) else LogitsReader()
     kind, mark = _kind_of(logits, subject.output, reader)
-    return Fact(f"{kind} {form}; {features}", {**values, "kind": kind}, ("head",), mark)
+    return Fact(f"{kind} {form}; {features}", {**values, "kind": kind.rstrip(",")}, ("head",), mark)
 
 
 def _kind_of(logits: Tensor, model_output: Any, reader: LogitsReader) -> tuple[str, str]:
