@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tllib_ancon.config import AdaptConfig, PretrainConfig
-from tllib_ancon.laboratory.finished_runs import compared, read_runs
+from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.trained import TrainedModel
 
@@ -17,7 +17,7 @@ VERSIONS = {"torch": "2.x", "device": "a machine"}
 
 
 def frame_of(folder: Path, *varied: str) -> pd.DataFrame:
-    return compared(read_runs([folder])[0], varied)
+    return with_variants(read_runs([folder])[0], varied)
 
 
 def write_run(

@@ -24,17 +24,17 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.laboratory import local
 from tllib_ancon.laboratory.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
-from tllib_ancon.laboratory.plan import Run
+from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.training.files import lock_folder
 
-SOURCES = [Run("source/a", "pretrain", {"root": "a"}), Run("source/b", "pretrain", {"root": "b"})]
+SOURCES = [PlannedRun("source/a", "pretrain", {"root": "a"}), PlannedRun("source/b", "pretrain", {"root": "b"})]
 ADAPTATIONS = [
-    Run(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{'ab'[number % 2]}") for number in range(4)
+    PlannedRun(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{'ab'[number % 2]}") for number in range(4)
 ]
 EIGHT = [str(number) for number in range(8)]
 
 
-def execute(runs: Sequence[Run], out: Path, environments=({},), say=print) -> dict[str, str]:
+def execute(runs: Sequence[PlannedRun], out: Path, environments=({},), say=print) -> dict[str, str]:
     return Local(environments).execute(runs, ".", out, say)
 
 
@@ -137,7 +137,7 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
         monkeypatch.setattr("tllib_ancon.interruption.AT_ONCE", 0.0)  # two signals are two
         before = [signal.signal(number, signal.default_int_handler) for number in set(numbers)]
         with pytest.raises(Interrupted, match=signal.Signals(numbers[0]).name):
-            execute([*SOURCES, Run("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)
+            execute([*SOURCES, PlannedRun("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)
         for number, handler in zip(set(numbers), before, strict=True):
             assert signal.signal(number, handler) == signal.default_int_handler
         return started
@@ -224,7 +224,7 @@ def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(local.subprocess, "Popen", start)
     engine = Local([{"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": "1"} for gpu in "01"])
-    runs = [Run(f"source/{number}", "pretrain", {"root": "."}) for number in range(20)]
+    runs = [PlannedRun(f"source/{number}", "pretrain", {"root": "."}) for number in range(20)]
     assert engine.execute(runs, ".", tmp_path, lambda line: None) == {}
     assert len(seen) == 20
     assert set(seen) == {"0", "1"}

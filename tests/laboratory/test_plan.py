@@ -27,8 +27,8 @@ def test_every_command_of_a_plan_parses_and_its_names_are_known(table: str) -> N
         assert config.data == loaded.dataset
         assert configured_by(run.words).to_dict() == config.to_dict()
     assert set(loaded.methods) <= set(methods.names())
-    domains = {code for pair in loaded.known_pairs for code in loaded.domains(pair) if code is not None}
-    assert loaded.dataset in LAYERED or domains <= set(TLLIB[loaded.dataset].lists)
+    every_pair = loaded.replace(pairs=loaded.known_pairs)
+    assert loaded.dataset in LAYERED or set(every_pair.all_domains) <= set(TLLIB[loaded.dataset].lists)
     adapt = {**loaded.common, **loaded.adapt, **dict.fromkeys(loaded.varied, 0)}
     assert set(adapt) <= {*settings_of(AdaptConfig), *methods.settings()}
     for source in loaded.source.values():
@@ -107,9 +107,7 @@ def test_pairs_are_selected_by_name_pattern_and_group() -> None:
     assert loaded.select(pairs=["frost/*", "frost/5"]).pairs == tuple(f"frost/{severity}" for severity in range(1, 6))
     assert len(loaded.select(pairs=["*/5"]).pairs) == 18
     assert "defocus_blur/1" in loaded.select(pairs=["standard"]).pairs
-    alone = loaded.replace(source_domain="clean")
-    assert (alone.domains("contrast/2"), alone.domains("A-D")) == (("clean", "contrast/2"), ("A", "D"))
-    assert loaded.domains("contrast/2") == (None, "contrast/2")
+    assert loaded.replace(pairs=["contrast/2", "A-D"]).all_domains == ["A", "D", "contrast/2"]
     with pytest.raises(UserError, match=r"did you mean 'frost/5'"):
         loaded.select(pairs=["frst/5"])
     with pytest.raises(UserError, match="did you mean 'office31'"):

@@ -7,6 +7,7 @@ from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import tllib_ancon.laboratory.published as numbers
@@ -141,13 +142,16 @@ def test_the_files_are_package_data_and_each_is_read() -> None:
 
 
 def test_mean_corruption_error_is_the_mean_over_corruptions_of_ratios_to_alexnet() -> None:
+    def mean_error(accuracies: dict[str, dict[int, float]]) -> float | None:
+        return numbers.mean_corruption_error(pd.DataFrame(accuracies))
+
     def error(accuracy_of) -> float | None:
-        return numbers.mean_corruption_error({c: {s: accuracy_of(c, s) for s in range(1, 6)} for c in names})
+        return mean_error({c: {s: accuracy_of(c, s) for s in range(1, 6)} for c in names})
 
     names = numbers.ALEXNET_ERRORS
     assert error(lambda c, s: 100 - names[c] - 10 * (s - 3)) == pytest.approx(100)
     assert error(lambda c, s: 50) == pytest.approx(sum(100 * 50 / value for value in names.values()) / 15)
     half = {c: dict.fromkeys(range(1, 6), 50.0) for c in names}
-    assert numbers.mean_corruption_error({**half, "spatter": {1: 0.0}}) == numbers.mean_corruption_error(half)
+    assert mean_error({**half, "spatter": {1: 0.0}}) == mean_error(half)
     del half["frost"][3]
-    assert numbers.mean_corruption_error(half) is None
+    assert mean_error(half) is None

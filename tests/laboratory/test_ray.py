@@ -25,7 +25,7 @@ from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
 from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.laboratory.local import LOG, EngineConfig, Local, finished
-from tllib_ancon.laboratory.plan import Run
+from tllib_ancon.laboratory.plan import PlannedRun
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.laboratory.ray")
@@ -68,20 +68,20 @@ def tiny(command: str, domains: Path) -> dict[str, Any]:
     return COMMANDS[command].flags.given(parser_of(command).parsed(words))
 
 
-def source(domains: Path, out: Path, seed: int, **settings: Any) -> Run:
+def source(domains: Path, out: Path, seed: int, **settings: Any) -> PlannedRun:
     name = f"source/erm-bright-seed{seed}"
-    return Run(name, "pretrain", {**tiny("pretrain", domains), "seed": seed, "log": str(out / name), **settings})
+    return PlannedRun(name, "pretrain", {**tiny("pretrain", domains), "seed": seed, "log": str(out / name), **settings})
 
 
-def adaptation(domains: Path, out: Path, start: Run, method: str) -> Run:
+def adaptation(domains: Path, out: Path, start: PlannedRun, method: str) -> PlannedRun:
     seed = start.settings["seed"]
     name = f"erm/bright-dark/{method}-seed{seed}"
     checkpoint = str(out / start.name / "checkpoints" / "best.pth")
     own = {"target": ("dark",), "method": method, "seed": seed, "checkpoint": checkpoint, "log": str(out / name)}
-    return Run(name, "adapt", {**tiny("adapt", domains), **own}, start.name)
+    return PlannedRun(name, "adapt", {**tiny("adapt", domains), **own}, start.name)
 
 
-def table(domains: Path, out: Path) -> list[Run]:
+def table(domains: Path, out: Path) -> list[PlannedRun]:
     """A source model and two adaptations."""
     out.mkdir()
     start = source(domains, out, 0)

@@ -63,32 +63,27 @@ class DemoConfig(Settings):
 
 
 def demo(config: DemoConfig) -> None:
-    from tllib_ancon.data.demo import write_demo_domains
-    from tllib_ancon.laboratory.curves import draw_curves
-    from tllib_ancon.laboratory.demo import BLOCKS, Demo, ending, results, summarize, table
-    from tllib_ancon.training.run import RunDirectory
+    from tllib_ancon.laboratory.demo import BLOCKS, Demo, summarize
 
-    started, out = time.perf_counter(), Path(config.out)
-    blocks, seeds = (tuple(BLOCKS), range(5)) if config.full else (("",), range(1))
+    started = time.perf_counter()
+    out = Path(config.out)
+    seeds = config.seeds or tuple(range(5 if config.full else 1))
     jobs = config.jobs or os.cpu_count() or 1
-    demo = Demo(out, config.seeds or tuple(seeds), config.source_epochs, config.epochs, jobs, blocks)
-    for run in demo.runs() if config.overwrite else ():
-        RunDirectory(out / run.name).clear()
-    write_demo_domains(out / "data")
+    blocks = tuple(BLOCKS) if config.full else ("",)
+    demo = Demo(out, seeds, config.source_epochs, config.epochs, jobs, blocks)
+    if config.overwrite:
+        demo.clear()
     demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
     summary: dict[str, Any] = {}
     for block in blocks:
-        directories = demo.directories(block)
-        rows = summarize(results(directories))
+        rows = summarize(demo.results(block))
         summary |= {block: rows} if block else rows
-        seeds_of = {method: enumerate(runs) for method, runs in directories.items() if method != "adabn"}
-        trained = [(method, seed, run.metrics()) for method, runs in seeds_of.items() for seed, run in runs]
-        draw_curves(trained, out / f"curves{ending(block)}.png")
-        print(table(rows, BLOCKS[block].format(seeds=len(demo.seeds), plural="s" * (len(demo.seeds) > 1))))
+        demo.draw_curves(block)
+        print(demo.table(block, rows))
     summary["seconds"] = round(time.perf_counter() - started, 1)
     write_json(out / "summary.json", summary)
     say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
-    if len(demo.seeds) < 5:
+    if len(seeds) < 5:
         print("so few seeds prove little; tllib-ancon demo --full takes five, and a second learning rate")
 
 

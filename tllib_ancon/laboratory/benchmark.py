@@ -3,19 +3,18 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from tllib_ancon import methods
 from tllib_ancon.errors import UserError
-from tllib_ancon.laboratory import plan as plans
-from tllib_ancon.laboratory.local import RECORD, EngineConfig, Local, environments, finished, visible_gpus
-from tllib_ancon.laboratory.plan import Plan, Run
+from tllib_ancon.laboratory.local import RECORD, Engine, EngineConfig, Local, environments, finished, visible_gpus
+from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
 from tllib_ancon.settings import Flag
 from tllib_ancon.shared_settings import Seed
 from tllib_ancon.text import say, showable
@@ -28,7 +27,7 @@ class BenchmarkConfig(EngineConfig):
     FLAG = Flag(group="options", common=True)
 
     table: Annotated[str, Flag(metavar="TABLE", group="positional arguments")] = Field(
-        description=f"{', '.join(plans.tables())}; or a plan of your own, FILE.toml"
+        description=f"{', '.join(tables())}; or a plan of your own, FILE.toml"
     )
     root: Annotated[str, Flag(metavar="ROOT", group="positional arguments")]
     """folder of the dataset"""
@@ -50,25 +49,25 @@ def benchmark(config: BenchmarkConfig) -> int:
     from tllib_ancon.training.inputs import open_images
 
     for method in config.methods:
-        methods.settings(method)
-    plan = plans.load(config.table).select(config.methods, config.pairs, config.seeds)
+        methods.settings(method)  # an error for an unknown one
+    plan = load(config.table).select(config.methods, config.pairs, config.seeds)
     out = Path(config.out or f"runs/{Path(config.table).stem}")
     runs = plan.runs(config.root, out)
     for run in {run.settings.get("method"): run for run in runs}.values():
         run.config  # noqa: B018 - it is checked on construction
     if config.print_commands:
-        print(*(showable(shlex.join(["tllib-ancon", *run.words])) for run in runs), sep="\n")
+        print(*[showable(shlex.join(["tllib-ancon", *run.words])) for run in runs], sep="\n")
         return 0
-    with started(config) as engine:
-        for code in sorted({code for pair in plan.pairs for code in plan.domains(pair) if code is not None}):
-            open_images(runs[0].config, [code])
+    with _engine(config) as engine:
+        for domain in plan.all_domains:
+            open_images(runs[0].config, [domain])
         if not config.dry_run:
-            return execute(plan, config.root, runs, out, engine)
-    say(*summary(plan, runs, out))
+            return _execute(plan, config.root, runs, out, engine)
+    say(*_summary(plan, runs, out))
     return 0
 
 
-def started(config: EngineConfig) -> AbstractContextManager[Any]:
+def _engine(config: EngineConfig) -> AbstractContextManager[Engine]:
     if config.engine == "local":
         return nullcontext(Local(environments(config, visible_gpus(), os.cpu_count() or 1)))
     try:
@@ -80,8 +79,8 @@ def started(config: EngineConfig) -> AbstractContextManager[Any]:
     return connected(config)
 
 
-def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
-    done = sum(finished(run, out) for run in runs)
+def _summary(plan: BenchmarkPlan, runs: Sequence[PlannedRun], out: Path) -> list[str]:
+    done = len(runs) - len(_unfinished(runs, out))
     sources = sum(run.command == "pretrain" for run in runs)
     variants = f", {len(plan.variants)} variants each" if plan.varied else ""
     return [
@@ -94,19 +93,20 @@ def summary(plan: Plan, runs: Sequence[Run], out: Path) -> list[str]:
     ]
 
 
-def execute(plan: Plan, root: str, runs: Sequence[Run], out: Path, engine: Any) -> int:
-    def record(failures: Mapping[str, str]) -> None:
-        listed = [{"run": run, "reason": reason} for run, reason in failures.items()]
-        write_json(out / RECORD, {"table": plan.extends or plan.table, "root": root, "failures": listed})
-
+def _execute(plan: BenchmarkPlan, root: str, runs: Sequence[PlannedRun], out: Path, engine: Engine) -> int:
+    record = {"table": plan.extends or plan.table, "root": root}
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out):
-        say(*summary(plan, runs, out), file=sys.stderr)
-        record({})
-        todo = [run for run in runs if not finished(run, out)]
-        failures = engine.execute(todo, root, out, partial(say, file=sys.stderr))
-        record(failures)
-    say(f"{sum(finished(run, out) for run in runs)} of {len(runs)} runs are finished in {out}")
+        say(*_summary(plan, runs, out), file=sys.stderr)
+        write_json(out / RECORD, {**record, "failures": []})
+        failures = engine.execute(_unfinished(runs, out), root, out, partial(say, file=sys.stderr))
+        entries = [{"run": run, "reason": reason} for run, reason in failures.items()]
+        write_json(out / RECORD, {**record, "failures": entries})
+    say(f"{len(runs) - len(_unfinished(runs, out))} of {len(runs)} runs are finished in {out}")
     for run, reason in failures.items():
         say(f"failed: {run}: {reason}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def _unfinished(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
+    return [run for run in runs if not finished(run, out)]

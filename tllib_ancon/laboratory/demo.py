@@ -1,7 +1,7 @@
 """The demo: which runs it makes, and what comes out over its seeds."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import isnan
@@ -10,14 +10,17 @@ from typing import Any
 
 import pandas as pd
 
-from tllib_ancon.data.demo import CROP, SOURCE, TARGET
+from tllib_ancon.data import demo as digits
 from tllib_ancon.errors import UserError
+from tllib_ancon.laboratory.curves import draw_curves
 from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visible_gpus
-from tllib_ancon.laboratory.plan import Run
+from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.training.run import RunDirectory
 
-SOURCE_ONLY, REFERENCE = "source-only", "self-training"
-METHODS = ("adabn", REFERENCE, "elr", "ancon", "ancon-auto")
+SOURCE_ONLY = "source-only"
+REFERENCE = "self-training"
+WITHOUT_EPOCHS = "adabn"
+METHODS = (WITHOUT_EPOCHS, REFERENCE, "elr", "ancon", "ancon-auto")
 FULL_RATE = "full learning rate"
 BLOCKS = {
     "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
@@ -37,13 +40,38 @@ class Demo:
     jobs: int  # processes of one thread each, so that the numbers do not depend on how many there are
     blocks: tuple[str, ...] = ("",)
 
-    def runs(self) -> list[Run]:
-        common = {
+    def runs(self) -> list[PlannedRun]:
+        sources = [self._source_run(seed) for seed in self.seeds]
+        adaptations = [self._adaptation(*choice) for choice in product(self.blocks, self.seeds, METHODS)]
+        return [*sources, *adaptations]
+
+    def _source_run(self, seed: int) -> PlannedRun:
+        name = _name("source", seed)
+        settings = {**self._common(name, seed), "scratch": True, "epochs": self.source_epochs}
+        return PlannedRun(name, "pretrain", settings)
+
+    def _adaptation(self, block: str, seed: int, method: str) -> PlannedRun:
+        name = _name(method, seed, block)
+        source = _name("source", seed)
+        settings = {
+            **self._common(name, seed),
+            "epochs": None if method == WITHOUT_EPOCHS else self.epochs,
+            "target": (digits.TARGET,),
+            "checkpoint": str(self.out / source / "checkpoints" / "best.pth"),
+            "method": method,
+            "criterion": "infomax",
+            "record_every": 2,
+            "scratch": block == FULL_RATE,
+        }
+        return PlannedRun(name, "adapt", settings, source)
+
+    def _common(self, name: str, seed: int) -> dict[str, Any]:
+        return {
             "root": str(self.out / "data"),
             "data": "ImageList",
-            "source": (SOURCE,),
+            "source": (digits.SOURCE,),
             "arch": "small_cnn",
-            "image_size": CROP,
+            "image_size": digits.CROP,
             "scale": (0.5, 1.0),
             "no_hflip": True,
             "threads": 1,
@@ -51,56 +79,57 @@ class Demo:
             "mixed_precision": "no",
             "cache": str(self.out / "cache"),
             "quiet": True,
+            "seed": seed,
+            "log": str(self.out / name),
         }
-        runs = []
-        for seed in self.seeds:
-            name = _name("source", seed)
-            own = {"seed": seed, "log": str(self.out / name), "scratch": True, "epochs": self.source_epochs}
-            runs.append(Run(name, "pretrain", common | own))
-        for block, seed, method in product(self.blocks, self.seeds, METHODS):
-            name, start = _name(method, seed, block), _name("source", seed)
-            own = {
-                "seed": seed,
-                "log": str(self.out / name),
-                "epochs": None if method == "adabn" else self.epochs,
-                "target": (TARGET,),
-                "checkpoint": str(self.out / start / "checkpoints" / "best.pth"),
-                "method": method,
-                "criterion": "infomax",
-                "record_every": 2,
-                "scratch": block == FULL_RATE,
-            }
-            runs.append(Run(name, "adapt", common | own, start))
-        return runs
+
+    def clear(self) -> None:
+        """Remove the runs of an earlier demo."""
+        for run in self.runs():
+            RunDirectory(self.out / run.name).clear()
 
     def run(self, say: Callable[[str], None]) -> None:
         """Make every run that is not finished.
 
         After a signal (:class:`~tllib_ancon.errors.Interrupted`) the same command continues.
         """
-        say(f"{len(self.runs())} runs on digits that come with the packages, about ten seconds of a core each")
+        digits.write_demo_domains(self.out / "data")
+        runs = self.runs()
+        say(f"{len(runs)} runs on digits that come with the packages, about ten seconds of a core each")
         engine = Local(environments(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
-        for run, reason in engine.execute(self.runs(), str(self.out / "data"), self.out, say).items():
+        for run, reason in engine.execute(runs, str(self.out / "data"), self.out, say).items():
             raise UserError(f"{run}: {reason}; give the same command again to try it once more")
 
-    def directories(self, block: str) -> dict[str, list[RunDirectory]]:
-        return {
-            method: [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds] for method in METHODS
-        }
+    def results(self, block: str) -> dict[str, list[dict[str, Any]]]:
+        """Method -> the numbers of the selected model, or of the start, one entry a seed."""
+        results = {SOURCE_ONLY: [run.result()["start"] for run in self._directories(REFERENCE, block)]}
+        for method in METHODS:
+            results[method] = [run.result()["selected"] for run in self._directories(method, block)]
+        return results
+
+    def draw_curves(self, block: str) -> None:
+        draw_curves(self._metrics(block), self.out / f"curves{_ending(block)}.png")
+
+    def _metrics(self, block: str) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
+        for method in METHODS:
+            if method != WITHOUT_EPOCHS:
+                for number, run in enumerate(self._directories(method, block)):
+                    yield method, number, run.metrics()
+
+    def _directories(self, method: str, block: str) -> list[RunDirectory]:
+        return [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds]
+
+    def table(self, block: str, summary: Mapping[str, Mapping[str, Any]]) -> str:
+        number = len(self.seeds)
+        return table(summary, BLOCKS[block].format(seeds=number, plural="s" if number > 1 else ""))
 
 
-def ending(block: str) -> str:
+def _ending(block: str) -> str:
     return f"-{block.replace(' ', '-')}" if block else ""
 
 
 def _name(method: str, seed: int, block: str = "") -> str:
-    return f"{method}{ending(block)}-seed{seed}"
-
-
-def results(directories: Mapping[str, Sequence[RunDirectory]]) -> dict[str, list[dict[str, Any]]]:
-    """Method -> the numbers of the selected model, or of the start, one entry a seed."""
-    start = {SOURCE_ONLY: [run.result()["start"] for run in directories[REFERENCE]]}
-    return start | {method: [run.result()["selected"] for run in runs] for method, runs in directories.items()}
+    return f"{method}{_ending(block)}-seed{seed}"
 
 
 def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -108,27 +137,32 @@ def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, d
     paired difference to self-training with its standard error. A spread is None for one seed."""
     scores = {method: pd.DataFrame(runs)[["accuracy", "ece", "epoch"]] for method, runs in results.items()}
     summary: dict[str, dict[str, Any]] = {}
-    for method, own in scores.items():
-        row: dict[str, float] = {}
+    for method, by_seed in scores.items():
+        numbers: dict[str, float] = {}
         for name in ("accuracy", "ece"):
-            differences = own[name] - scores[REFERENCE][name]
-            row |= {name: own[name].mean(), f"{name}_deviation": own[name].std()}
-            row |= {f"{name}_difference": differences.mean(), f"{name}_standard_error": differences.sem()}
-        known = {name: None if isnan(value) else value for name, value in row.items()}
-        summary[method] = {**known, "per_seed": own.to_dict("records")}
+            differences = by_seed[name] - scores[REFERENCE][name]
+            numbers[name] = by_seed[name].mean()
+            numbers[f"{name}_deviation"] = by_seed[name].std()
+            numbers[f"{name}_difference"] = differences.mean()
+            numbers[f"{name}_standard_error"] = differences.sem()
+        summary[method] = {name: None if isnan(number) else number for name, number in numbers.items()}
+        summary[method]["per_seed"] = by_seed.to_dict("records")
     return summary
 
 
 def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    rows: dict[str, list[str]] = {}
-    for method, row in summary.items():
-        rows[method] = []
-        for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
-            difference = _spread(row[f"{name}_difference"], row[f"{name}_standard_error"], f"+{form}")
-            rows[method] += [_spread(row[name], row[f"{name}_deviation"], form), difference * (method != REFERENCE)]
+    rows = {method: [*_cells(row, "accuracy", ".1f"), *_cells(row, "ece", ".3f")] for method, row in summary.items()}
     columns = ["accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]
-    return f"{title}\n\n{pd.DataFrame.from_dict(rows, orient='index', columns=columns).to_string()}\n"
+    cells = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    cells.loc[REFERENCE, ["- self-training", "difference"]] = ""
+    return f"{title}\n\n{cells.to_string()}\n"
 
 
-def _spread(value: float, spread: float | None, form: str) -> str:
-    return f"{value:{form}}" if spread is None else f"{value:{form}} ± {spread:{form.lstrip('+')}}"
+def _cells(row: Mapping[str, Any], name: str, form: str) -> tuple[str, str]:
+    """The mean and its deviation, and the difference and its standard error."""
+    mean = f"{row[name]:{form}}"
+    difference = f"{row[f'{name}_difference']:+{form}}"
+    if row[f"{name}_deviation"] is None:
+        return mean, difference
+    error = row[f"{name}_standard_error"]
+    return f"{mean} ± {row[f'{name}_deviation']:{form}}", f"{difference} ± {error:{form}}"

@@ -1,7 +1,7 @@
 """Figures of finished runs, as PNG and drawn without a display; each is drawn only if the runs hold what it shows."""
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,12 @@ from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accurac
 from tllib_ancon.text import showable
 from tllib_ancon.training.checkpointing import read_predictions
 
-SWEPT = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
-MOST_PANELS, MOST_CLASSES = 9, 100
+_AXES = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
+"""Settings that are the axes of a sweep -> what a title calls them; other settings are design choices."""
+_MOST_PANELS = 9
+_MOST_CLASSES = 100
+_LONGEST_NAME = 24
+"""Characters of the name of a class."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class _Predicted:
     title: str
     classes: Sequence[str]
     probabilities: Tensor  # (N, K)
@@ -44,19 +48,18 @@ class Predicted:
 
 def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
     """All figures that these runs can fill, and which predictions cannot be read, one text each."""
-    labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
+    labelled = runs[runs.labelled]
     predicted, notes = _with_predictions(labelled)
-    drawn = (
-        [*_of_a_sweep(labelled, varied)]
-        if varied
-        else [
-            _curves("epochs", "Accuracy and ECE", labelled, WITH_LABELS),
-            _by_severity(labelled[labelled.severity > 0]),
-            _selection_boxes(labelled),
-            _curves("epochs-without-labels", "InfoMax, votes and threshold", unlabelled, WITHOUT_LABELS),
-        ]
-    )
+    drawn = _of_a_sweep(labelled, varied) if varied else _of_scores(runs)
     return [picture for picture in (*drawn, *_of_predictions(predicted)) if picture is not None], notes
+
+
+def _of_scores(runs: pd.DataFrame) -> Iterator[Picture | None]:
+    labelled = runs[runs.labelled]
+    yield _curves("epochs", "Accuracy and ECE", labelled, WITH_LABELS)
+    yield _by_severity(labelled[labelled.severity > 0])
+    yield _selection_boxes(labelled)
+    yield _curves("epochs-without-labels", "InfoMax, votes and threshold", runs[~runs.labelled], WITHOUT_LABELS)
 
 
 def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
@@ -70,8 +73,8 @@ def boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str)
     """A box for each name among these values, where one has several; triangles are means."""
     groups: dict[str, list[float]] = {}
     for group, value in values:
-        groups.setdefault(plain(group), []).append(value)
-    if max(map(len, groups.values()), default=0) < 2:
+        groups.setdefault(_plain(group), []).append(value)
+    if not any(len(group) > 1 for group in groups.values()):
         return None
     figure, (panel,) = new_figure(1)
     figure.set_size_inches(12, 1 + 0.35 * len(groups))
@@ -82,7 +85,7 @@ def boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str)
     return _picture(name, title, figure)
 
 
-def plain(text: str) -> str:
+def _plain(text: str) -> str:
     """Text that matplotlib can show and does not read as mathematics."""
     return showable(text).replace("$", r"\$")
 
@@ -95,40 +98,56 @@ def _picture(name: str, title: str, figure: Figure) -> Picture:
 
 def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture | None]:
     """A figure for each axis of a sweep, and one for its design choices."""
+    if runs.empty:
+        return
     usual = usual_settings(runs.config, varied)
-    designs = {name: value for name, value in usual.items() if name not in SWEPT}
-    for own in filter(None, (*([name] for name in SWEPT if name in usual), [*designs])):
-        others = {name: value for name, value in usual.items() if name not in own}
-        part = runs.loc[[not variant(config, others) for config in runs.config]]
-        what = SWEPT.get(own[0])
-        texts = [str(config.get(own[0])) if what else variant(config, designs) for config in part.config]
-        rows = zip(texts, part.method, part.accuracy, strict=True)
-        values = [(text or method, value) for text, method, value in sorted(rows)]
-        if not what or len(dict(values)) > 1:
-            title = f"Accuracy by {what or 'design choice'}; a box over pairs and seeds, triangles are means"
-            yield boxes(f"sweep-{own[0]}" if what else "variants", title, values, "accuracy (%)")
+    for name in [name for name in _AXES if name in usual]:
+        part = _with_usual_settings(runs, usual, [name])
+        settings = [str(config.get(name)) for config in part.config]
+        if len(set(settings)) > 1:
+            yield _accuracy_boxes(f"sweep-{name}", _AXES[name], settings, part)
+    choices = {name: value for name, value in usual.items() if name not in _AXES}
+    if choices:
+        part = _with_usual_settings(runs, usual, choices)
+        variants = [variant(config, choices) for config in part.config]
+        yield _accuracy_boxes("variants", "design choice", variants, part)
+
+
+def _with_usual_settings(runs: pd.DataFrame, usual: Mapping[str, Any], free: Collection[str]) -> pd.DataFrame:
+    """The runs of a sweep that leave its usual settings in the free ones alone."""
+    fixed = {name: value for name, value in usual.items() if name not in free}
+    return runs[[not variant(config, fixed) for config in runs.config]]
+
+
+def _accuracy_boxes(name: str, what: str, groups: Sequence[str], runs: pd.DataFrame) -> Picture | None:
+    """A box for each group of runs; a group without a name is called as its method."""
+    rows = sorted(zip(groups, runs.method, runs.accuracy, strict=True))
+    values = [(group or method, accuracy) for group, method, accuracy in rows]
+    title = f"Accuracy by {what}; a box over pairs and seeds, triangles are means"
+    return boxes(name, title, values, "accuracy (%)")
 
 
 def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
-    runs = compared_everywhere(runs)
-    if not (runs.metrics.map(len) > 1).any():
+    compared = compared_everywhere(runs)
+    if not (compared.metrics.map(len) > 1).any():
         return None
     file = io.BytesIO()
-    draw_curves(zip(runs.label.map(plain), runs.seed, runs.metrics, strict=True), file, measures)
-    pairs = len(runs[["target", "column"]].drop_duplicates())
-    over = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
-    return Picture(name, f"{what} by epoch{over}; the band is the range over seeds", file.getvalue())
+    draw_curves(zip(compared.label.map(_plain), compared.seed, compared.metrics, strict=True), file, measures)
+    pairs = compared.pair.nunique()
+    mean = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
+    return Picture(name, f"{what} by epoch{mean}; the band is the range over seeds", file.getvalue())
 
 
 def _by_severity(runs: pd.DataFrame) -> Picture | None:
-    if runs.severity.nunique() < 2:
+    severities = sorted(runs.severity.unique())
+    if len(severities) < 2:
         return None
     figure, panels = new_figure(2)
     for panel, quantity in zip(panels, (ACCURACY, ECE), strict=True):
         for (start, method, _), values in measured(runs, quantity).groupby(level=ROW, sort=False):
             means = values.groupby(level="severity").mean()
-            panel.plot(means.index, means, marker="o", label=plain(label(start, method)))
-        panel.set(xlabel="severity", xticks=sorted(runs.severity.unique()), ylabel=WITH_LABELS[quantity.name])
+            panel.plot(means.index, means, marker="o", label=_plain(label(start, method)))
+        panel.set(xlabel="severity", xticks=severities, ylabel=WITH_LABELS[quantity.name])
         panel.grid(alpha=0.3)
     panels[0].legend()
     return _picture("severity", "Accuracy and ECE by severity, mean over corruptions and seeds", figure)
@@ -144,53 +163,68 @@ def _selection_boxes(runs: pd.DataFrame) -> Picture | None:
     return boxes("selection", title, values, "change of accuracy (points)")
 
 
-def _with_predictions(runs: pd.DataFrame) -> tuple[list[Predicted], list[str]]:
+def _with_predictions(runs: pd.DataFrame) -> tuple[list[_Predicted], list[str]]:
     """Predictions of the first run of each method and variant, and why others are missing, one text each."""
-    found: dict[str, Predicted] = {}
-    notes: list[str] = []
+    predicted: dict[str, _Predicted] = {}
+    notes = []
     for run in runs.itertuples():
-        name = plain(", ".join(filter(None, (run.label, run.variant))))
-        try:
-            saved = None if name in found else read_predictions(run.path)
-        except UserError as error:
-            notes.append(f"left out of the figures: {error}")
-            continue
-        if saved is not None and saved.labels is not None:
-            title = f"{name}, {plain(run.pair)}, seed {run.seed}"
-            probabilities = torch.from_numpy(saved.logits.astype(np.float32)).softmax(1)
-            labels = torch.from_numpy(saved.labels.astype(np.int64))
-            votes = None if saved.votes is None else torch.from_numpy(saved.votes.astype(np.float32))
-            classes = class_names(run.config, probabilities.shape[1])
-            found[name] = Predicted(title, classes, probabilities, labels, votes)
-    return list(found.values()), notes
+        name = _plain(f"{run.label}, {run.variant}" if run.variant else run.label)
+        if name not in predicted:
+            try:
+                predictions = read_predictions(run.path)
+            except UserError as error:
+                notes.append(f"left out of the figures: {error}")
+                continue
+            if predictions is not None and predictions.labels is not None:
+                title = f"{name}, {_plain(run.pair)}, seed {run.seed}"
+                predicted[name] = _predicted(title, predictions, run.config)
+    return list(predicted.values()), notes
 
 
-def class_names(config: Mapping[str, Any], num_classes: int) -> list[str]:
+def _predicted(title: str, predictions: Any, config: Mapping[str, Any]) -> _Predicted:
+    logits = torch.from_numpy(predictions.logits.astype(np.float32))
+    votes = None if predictions.votes is None else torch.from_numpy(predictions.votes.astype(np.float32))
+    return _Predicted(
+        title,
+        classes=_class_names(config, logits.shape[1]),
+        probabilities=logits.softmax(1),
+        labels=torch.from_numpy(predictions.labels.astype(np.int64)),
+        votes=votes,
+    )
+
+
+def _class_names(config: Mapping[str, Any], num_classes: int) -> list[str]:
     """Names of the classes as the run wrote them down, or their labels."""
-    written = (config.get("inputs") or {}).get("classes")
-    names = written if isinstance(written, list) and len(written) == num_classes else range(num_classes)
-    return [plain(name if len(name) <= 24 else f"{name[:23]}…") for name in map(str, names)]
+    recorded = (config.get("inputs") or {}).get("classes")
+    if not isinstance(recorded, list) or len(recorded) != num_classes:
+        return [str(label) for label in range(num_classes)]
+    names = [str(name) for name in recorded]
+    return [_plain(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…") for name in names]
 
 
-def _of_predictions(predicted: Sequence[Predicted]) -> Iterator[Picture | None]:
+def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[Picture | None]:
     yield _votes(predicted)
-    if compared := predicted[:MOST_PANELS]:
+    shown = predicted[:_MOST_PANELS]
+    if shown:
         title = f"Reliability diagrams, {evaluation.NUM_BINS} bins"
-        yield _picture("reliability", title, _panels(compared, _draw_reliability))
-    if few := [one for one in compared if len(one.classes) <= MOST_CLASSES]:
-        figure = _panels(few, draw_confusion, 4.0 + 0.11 * max(len(one.classes) for one in few))
-        image, fraction = figure.axes[0].images[0], "fraction of the images of a class"
-        figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label=fraction)
+        yield _picture("reliability", title, _panels(shown, _draw_reliability))
+    with_few_classes = [run for run in shown if len(run.classes) <= _MOST_CLASSES]
+    if with_few_classes:
+        side = 4.0 + 0.11 * max(len(run.classes) for run in with_few_classes)
+        figure = _panels(with_few_classes, draw_confusion, side)
+        image = figure.axes[0].images[0]
+        figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="fraction of the images of a class")
         yield _picture("confusion", "Confusion matrices", figure)
 
 
-def _votes(predicted: Sequence[Predicted]) -> Picture | None:
+def _votes(predicted: Sequence[_Predicted]) -> Picture | None:
     figure, (panel,) = new_figure(1)
-    for one in predicted:
-        if one.votes is not None and (one.votes == one.votes.round()).all() and one.votes.any():
-            adapted = one.votes.sum(1) > 0
-            curve = evaluation.accuracy_by_votes(one.votes[adapted], one.labels[adapted])
-            panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), marker=".", label=one.title)
+    for run in predicted:
+        votes = run.votes
+        if votes is not None and votes.any() and (votes == votes.round()).all():
+            adapted = votes.sum(1) > 0
+            curve = evaluation.accuracy_by_votes(votes[adapted], run.labels[adapted])
+            panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), marker=".", label=run.title)
     if not panel.lines:
         return None
     panel.set(xlabel="confident votes of an image", ylabel="accuracy of the temporal ensemble (%)")
@@ -200,28 +234,29 @@ def _votes(predicted: Sequence[Predicted]) -> Picture | None:
     return _picture("votes", "Accuracy of the temporal ensemble by number of confident votes", figure)
 
 
-def _panels(predicted: Sequence[Predicted], draw: Callable[[Axes, Predicted], None], side: float = 4.0) -> Figure:
+def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float = 4.0) -> Figure:
     figure, panels = new_figure(len(predicted), side)
-    for panel, one in zip(panels, predicted, strict=True):
-        draw(panel, one)
-        panel.set_title(one.title, fontsize=9)
+    for panel, run in zip(panels, predicted, strict=True):
+        draw(panel, run)
+        panel.set_title(run.title, fontsize=9)
     return figure
 
 
-def _draw_reliability(panel: Axes, one: Predicted) -> None:
-    data = evaluation.reliability_diagram_data(one.probabilities, one.labels)
+def _draw_reliability(panel: Axes, run: _Predicted) -> None:
+    data = evaluation.reliability_diagram_data(run.probabilities, run.labels)
     width = 1 / len(data.counts)
     panel.bar(data.edges[:-1].numpy(), data.accuracy.nan_to_num(0).numpy(), width, align="edge", edgecolor="white")
     panel.plot([0, 1], [0, 1], color="black", linestyle=":")
-    panel.text(0.03, 0.93, f"ECE {evaluation.expected_calibration_error(one.probabilities, one.labels):.3f}")
+    panel.text(0.03, 0.93, f"ECE {evaluation.expected_calibration_error(run.probabilities, run.labels):.3f}")
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
 
-def draw_confusion(panel: Axes, one: Predicted) -> None:
+def draw_confusion(panel: Axes, run: _Predicted) -> None:
     """The fraction of the images of each class (rows) that are predicted as each class (columns)."""
-    counts = evaluation.confusion_matrix(one.probabilities.argmax(1), one.labels, len(one.classes)).double()
+    num_classes = len(run.classes)
+    counts = evaluation.confusion_matrix(run.probabilities.argmax(1), run.labels, num_classes).double()
     panel.imshow((counts / counts.sum(1, keepdim=True).clamp(min=1)).numpy(), cmap="Blues", vmin=0, vmax=1)
-    size = 8 if len(one.classes) <= 12 else 6
-    panel.set_xticks(range(len(one.classes)), one.classes, rotation=90, fontsize=size)
-    panel.set_yticks(range(len(one.classes)), one.classes, fontsize=size)
+    size = 8 if num_classes <= 12 else 6
+    panel.set_xticks(range(num_classes), run.classes, rotation=90, fontsize=size)
+    panel.set_yticks(range(num_classes), run.classes, fontsize=size)
     panel.set(xlabel="prediction", ylabel="label")

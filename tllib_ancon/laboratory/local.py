@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from pydantic import Field
 
 from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
 from tllib_ancon.interruption import Interruption
-from tllib_ancon.laboratory.plan import Run
+from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.settings import Flag, Settings
 
 RESULT = "result.json"
@@ -50,8 +51,8 @@ class EngineConfig(Settings):
     or else this machine alone"""
 
     def check(self) -> None:
-        gpus = self.gpus_per_run
-        if gpus is not None and gpus > 1 and gpus != int(gpus):
+        gpus = self.gpus_per_run or 0
+        if gpus > 1 and gpus != int(gpus):
             raise UserError(f"`gpus_per_run` must be a whole number or below 1, got {gpus}")
         if self.engine == "ray" and self.jobs is not None:
             raise UserError(
@@ -61,8 +62,26 @@ class EngineConfig(Settings):
             raise UserError(f"`address` {self.address} is for Ray; pass `engine=ray`")
 
 
-def finished(run: Run, out: Path) -> bool:
+def finished(run: PlannedRun, out: Path) -> bool:
     return (out / run.name / RESULT).is_file()
+
+
+class _Schedule:
+    """Which runs wait, which are being made, and why runs failed, by name."""
+
+    def __init__(self, runs: Sequence[PlannedRun]):
+        self.titles = {run.name: f"[{number}/{len(runs)}] {run.name}" for number, run in enumerate(runs, start=1)}
+        self.waiting = {run.name: run for run in runs}
+        self.running: dict[str, Any] = {}
+        self.failures: dict[str, str] = {}
+
+    def ready(self, most_running: float) -> Iterator[PlannedRun]:
+        """The runs that wait for no other, while there is room for one more."""
+        for run in list(self.waiting.values()):
+            is_blocked = run.needs in self.waiting or run.needs in self.running
+            if not is_blocked and len(self.running) < most_running:
+                del self.waiting[run.name]
+                yield run
 
 
 class Engine(ABC):
@@ -72,39 +91,45 @@ class Engine(ABC):
     out: Path
     say: Callable[[str], None]
 
-    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
+    def execute(self, runs: Sequence[PlannedRun], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
         """Make the runs; returns why runs failed, by their names. SIGTERM and SIGINT are passed to the runs."""
-        self.out, self.say = out, say
-        waiting = {run.name: (f"[{number}/{len(runs)}] {run.name}", run) for number, run in enumerate(runs, start=1)}
-        running: dict[str, Any] = {}
-        reasons: dict[str, str] = {}
+        self.out = out
+        self.say = say
+        schedule = _Schedule(runs)
         with Interruption() as interruption:
             try:
-                while waiting or running:
-                    if interruption.signal is not None:
-                        signed = signal.Signals(interruption.signal).name
-                        say(f"{signed}: the running commands end their step; once more ends them at once")
-                        raise Interrupted(interruption.signal, "while runs were made")
-                    for name, (title, run) in list(waiting.items()):
-                        if run.needs in waiting or run.needs in running or len(running) >= self.most_started:
-                            continue
-                        del waiting[name]
-                        try:
-                            if run.needs in reasons:
-                                raise UserError(f"needs {run.needs}, which failed; give the command again")
-                            running[name] = self.start(title, run)
-                        except BAD_INPUT as error:
-                            reasons[name] = in_words(error)
-                    for name, reason in self.ended(running).items() if running else ():
-                        del running[name]
-                        reasons |= {} if reason is None else {name: reason}
+                self._make_all(schedule, interruption)
             except BaseException:
-                self.end(list(running.values()))
+                self.end(list(schedule.running.values()))
                 raise
-        return {run.name: reasons[run.name] for run in runs if run.name in reasons}
+        return {run.name: schedule.failures[run.name] for run in runs if run.name in schedule.failures}
+
+    def _make_all(self, schedule: _Schedule, interruption: Interruption) -> None:
+        while schedule.waiting or schedule.running:
+            if interruption.signal is not None:
+                name = signal.Signals(interruption.signal).name
+                self.say(f"{name}: the running commands end their step; once more ends them at once")
+                raise Interrupted(interruption.signal, "while runs were made")
+            self._advance(schedule)
+
+    def _advance(self, schedule: _Schedule) -> None:
+        """Start the runs that are ready, and take note of those that have ended."""
+        for run in schedule.ready(self.most_started):
+            if run.needs in schedule.failures:
+                schedule.failures[run.name] = f"needs {run.needs}, which failed; give the command again"
+                continue
+            try:
+                schedule.running[run.name] = self.start(schedule.titles[run.name], run)
+            except BAD_INPUT as error:
+                schedule.failures[run.name] = in_words(error)
+        if schedule.running:
+            for name, reason in self.ended(schedule.running).items():
+                del schedule.running[name]
+                if reason is not None:
+                    schedule.failures[name] = reason
 
     @abstractmethod
-    def start(self, title: str, run: Run) -> Any: ...
+    def start(self, title: str, run: PlannedRun) -> Any: ...
 
     @abstractmethod
     def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
@@ -118,20 +143,23 @@ class Engine(ABC):
 class Command:
     """A run's command in a process of its own, which ends when this process does; its output goes to the run's log."""
 
-    def __init__(self, run: Run, out: Path, environment: Environment):
-        self.environment, self._log = environment, out / run.name / LOG
-        words = [sys.executable, "-m", "tllib_ancon.orphan", str(os.getpid()), *run.words]
+    def __init__(self, run: PlannedRun, out: Path, environment: Environment):
+        self.environment = environment
+        self._log = out / run.name / LOG
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "tllib_ancon.orphan", str(os.getpid()), *run.words]
+        variables = {**os.environ, **environment}
         with open(self._log, "a", encoding="utf-8") as file:
-            self._begin, variables = file.tell(), {**os.environ, **environment}
+            self._begin = file.tell()
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=variables)
 
     @property
     def failure(self) -> str | None:
         if self.process.returncode == 0:
             return None
-        lines = self._log.read_bytes()[self._begin :].decode(errors="replace").strip().splitlines()
-        return f"exit status {self.process.returncode}: {lines[-1] if lines else 'no output'}"
+        output = self._log.read_bytes()[self._begin :].decode(errors="replace").strip()
+        last_line = output.splitlines()[-1] if output else "no output"
+        return f"exit status {self.process.returncode}: {last_line}"
 
 
 class Local(Engine):
@@ -141,7 +169,7 @@ class Local(Engine):
         self.most_started = len(environments)
         self.free = list(environments)
 
-    def start(self, title: str, run: Run) -> Command:
+    def start(self, title: str, run: PlannedRun) -> Command:
         self.say(title)
         command = Command(run, self.out, self.free[0])
         del self.free[0]
@@ -168,23 +196,31 @@ class Local(Engine):
 def environments(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[dict[str, str]]:
     """Environment variables of each concurrent run, for these cores and GPUs (named as in ``CUDA_VISIBLE_DEVICES``)."""
     threads = {"OMP_NUM_THREADS": str(config.cpus_per_run)}
-    per_run = config.gpus_per_run
-    if per_run is None:
-        per_run = 1 / math.ceil(max(config.jobs or 1, len(gpus)) / len(gpus)) if gpus else 0
+    per_run = _gpus_per_run(config, len(gpus))
     if per_run == 0:
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if gpus else {}
-        return [{**hidden, **threads}] * (config.jobs or max(1, cores // config.cpus_per_run))
+        jobs = config.jobs or max(1, cores // config.cpus_per_run)
+        return [{"CUDA_VISIBLE_DEVICES": "", **threads} if gpus else threads] * jobs
     most = runs_on(len(gpus), per_run)
     jobs = config.jobs or most
     if most == 0 or jobs > most:
         runs = "a run" if most == 0 else f"each of {jobs} runs at a time"
         raise UserError(f"`gpus_per_run` {per_run:g}: {runs} needs as many, and this machine has {len(gpus)} in all")
     width = max(1, int(per_run))
-    own = [[gpus[(job * width + place) % len(gpus)] for place in range(width)] for job in range(jobs)]
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(names), **threads} for names in own]
+    in_turn = cycle(gpus)
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(islice(in_turn, width)), **threads} for _ in range(jobs)]
+
+
+def _gpus_per_run(config: EngineConfig, gpus: int) -> float:
+    if config.gpus_per_run is not None:
+        return config.gpus_per_run
+    if gpus == 0:
+        return 0
+    runs = max(config.jobs or 1, gpus)
+    return 1 / math.ceil(runs / gpus)
 
 
 def runs_on(gpus: int, per_run: float) -> int:
+    """How many runs that take this many GPUs, or this share of one, fit."""
     return int(gpus // per_run) if per_run >= 1 else gpus * int(1 / per_run + 1e-9)
 
 
@@ -192,6 +228,8 @@ def visible_gpus() -> list[str]:
     """The GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them."""
     import torch
 
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    numbers = map(str, range(torch.cuda.device_count()))
-    return list(numbers) if named is None else named.split(",")[: torch.cuda.device_count()]
+    number = torch.cuda.device_count()
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return [str(gpu) for gpu in range(number)]
+    return names.split(",")[:number]

@@ -3,20 +3,29 @@ every error and test, since its seeds share images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import nan
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 from scipy.special import stdtr
 
 from tllib_ancon.laboratory.finished_runs import ROW, label
-from tllib_ancon.laboratory.tables import ACCURACY, ECE, SOURCE_ONLY, RowKey, Table, measured, shown
+from tllib_ancon.laboratory.tables import ACCURACY, ECE, SOURCE_ONLY, RowKey, Table, as_text, measured
 
 REFINERS = ("elr", "ancon", "ancon-auto")
 """What is added to a base method, and stands alone for self-training's."""
 
-COLUMNS = {"accuracy": 2, "standard error": 2, "pairs": 0, "p": 4, "p by Holm": 4}
-COLUMNS |= {"runs above": 0, "runs below": 0, "worst run": 2, "ECE": 4, "standard error of ECE": 4}
+DECIMALS = {
+    "accuracy": 2,
+    "standard error": 2,
+    "pairs": 0,
+    "p": 4,
+    "p by Holm": 4,
+    "runs above": 0,
+    "runs below": 0,
+    "worst run": 2,
+    "ECE": 4,
+    "standard error of ECE": 4,
+}
 """Column -> digits after the point."""
 
 NOTES = (
@@ -26,50 +35,108 @@ NOTES = (
     "runs above and below: single runs, those of every base or start for itself; worst run: the smallest difference",
 )
 
-Comparisons = Mapping[str, Sequence[tuple[RowKey, RowKey]]]
-"""Label -> the rows that are compared, each with the other; of several the mean difference is taken."""
+Pair = tuple[RowKey, RowKey]
+"""A row of the tables, and the one that it is compared with."""
+Comparisons = Mapping[str, Sequence[Pair]]
+"""Label -> the rows that are compared; of several pairs the mean difference is taken."""
 
 
 def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> Table | None:
     """A row for each comparison, None if there is none. By default each method is compared with its start, its base,
     and ELR with AnCon; in a sweep each variant with the usual settings."""
-    accuracy, ece = (measured(runs, quantity).unstack(ROW, sort=False) for quantity in (ACCURACY, ECE))
-    found = {}
-    for name, compared in (usual_comparisons(accuracy) if comparisons is None else comparisons).items():
-        own, calibration = _differences(accuracy, compared), _differences(ece, compared)
-        if len(own) > 1:
-            units, every, calibrated = _units(own), own.to_numpy(), _units(calibration)
-            of_pairs = units.mean(), units.sem(), own.index.unique("column").size, t_test(units), nan
-            of_runs = (every > 0).sum(), (every < 0).sum(), every.min()
-            found[name] = [*of_pairs, *of_runs, calibrated.mean(), calibrated.sem()]
-    if not found:
+    accuracy = measured(runs, ACCURACY).unstack(ROW, sort=False)
+    ece = measured(runs, ECE).unstack(ROW, sort=False)
+    if comparisons is None:
+        comparisons = _usual_comparisons(list(accuracy))
+    rows = {}
+    for name, pairs in comparisons.items():
+        differences = _differences(accuracy, pairs)
+        if len(differences) > 1:
+            rows[name] = _statistics(differences, _differences(ece, pairs))
+    if not rows:
         return None
-    numbers = pd.DataFrame.from_dict(found, orient="index", columns=list(COLUMNS))
+    numbers = pd.DataFrame.from_dict(rows, orient="index")
     numbers["p by Holm"] = holm(numbers.p)
-    cells = pd.DataFrame({name: shown(numbers[name], f"{{:.{digits}f}}") for name, digits in COLUMNS.items()})
+    cells = pd.DataFrame({name: as_text(numbers[name], decimals) for name, decimals in DECIMALS.items()})
     return Table("differences between runs, accuracy in points", pd.concat({"measured": cells}), NOTES)
 
 
-def usual_comparisons(rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
-    """The comparisons that :func:`paired_table` makes by default, of the rows that there are."""
-    alone: dict[str, list[tuple[RowKey, RowKey]]] = {}
-    pooled: dict[tuple[str, str], list[tuple[RowKey, RowKey]]] = {}
-    rows = list(rows)
-    for start, method, variant in rows:
-        refiner = _refiner(method)
-        base, before = method.removesuffix(refiner), REFINERS[: REFINERS.index(refiner)] if refiner else ()
-        bases = [base.rstrip("+") or "self-training", *(base + other for other in before)] if refiner else []
-        for other in [method] if variant else [SOURCE_ONLY, *bases]:
-            if method == SOURCE_ONLY or (start, other, "") not in rows:
-                continue
-            both = (start, method, variant), (start, other, "")
-            what = f"{method}, {variant} − usual settings" if variant else f"{method} − {other}"
-            alone[label(start, what)] = [both]
-            pooled.setdefault((what, "starts"), []).append(both)
-            if other in bases:
-                what = label(start, f"{refiner} − {_refiner(other) or 'base'}")
-                pooled.setdefault((what, "bases"), []).append(both)
-    return alone | {f"{what}, mean over {len(many)} {of}": many for (what, of), many in pooled.items() if len(many) > 1}
+def _differences(values: pd.DataFrame, pairs: Sequence[Pair]) -> pd.DataFrame:
+    """Difference of each pair (column) in each place (row) that has all of them."""
+    differences = {}
+    for row, reference in pairs:
+        if row not in values or reference not in values:
+            return values.iloc[:0]
+        differences[row, reference] = values[row] - values[reference]
+    return pd.concat(differences, axis=1).dropna()
+
+
+def _statistics(accuracy: pd.DataFrame, ece: pd.DataFrame) -> dict[str, float]:
+    units = _units(accuracy)
+    ece_units = _units(ece)
+    return {
+        "accuracy": units.mean(),
+        "standard error": units.sem(),
+        "pairs": accuracy.index.unique("column").size,
+        "p": t_test(units),
+        "runs above": (accuracy > 0).to_numpy().sum(),
+        "runs below": (accuracy < 0).to_numpy().sum(),
+        "worst run": accuracy.min(axis=None),
+        "ECE": ece_units.mean(),
+        "standard error of ECE": ece_units.sem(),
+    }
+
+
+def _units(differences: pd.DataFrame) -> pd.Series[float]:
+    """The mean difference of each pair of domains; of a single pair, that of each seed."""
+    means = differences.mean(axis=1)
+    by_pair = means.groupby(level="column").mean()
+    return by_pair if len(by_pair) > 1 else means
+
+
+def _usual_comparisons(rows: Sequence[RowKey]) -> Comparisons:
+    single: dict[str, list[Pair]] = {}
+    pooled: dict[tuple[str, str], list[Pair]] = {}  # text and what the mean is over -> pairs
+    for pair in _usual_pairs(rows):
+        (start, method, variant), (_, reference, _) = pair
+        text = f"{method}, {variant} − usual settings" if variant else f"{method} − {reference}"
+        single[label(start, text)] = [pair]
+        pooled.setdefault((text, "starts"), []).append(pair)
+        if _refiner(method) and reference not in (method, SOURCE_ONLY):
+            of_refiners = label(start, f"{_refiner(method)} − {_refiner(reference) or 'base'}")
+            pooled.setdefault((of_refiners, "bases"), []).append(pair)
+    several = {key: pairs for key, pairs in pooled.items() if len(pairs) > 1}
+    return single | {f"{text}, mean over {len(pairs)} {over}": pairs for (text, over), pairs in several.items()}
+
+
+def _usual_pairs(rows: Sequence[RowKey]) -> Iterator[Pair]:
+    for row in rows:
+        start, method, variant = row
+        for name in _references(method, variant):
+            reference = (start, name, "")
+            if reference in rows:
+                yield row, reference
+
+
+def _references(method: str, variant: str) -> Iterator[str]:
+    """The methods that a method is compared with: its start, its base, and the refiners before its own."""
+    if method == SOURCE_ONLY:
+        return
+    if variant:
+        yield method
+        return
+    yield SOURCE_ONLY
+    refiner = _refiner(method)
+    if refiner:
+        prefix = method.removesuffix(refiner)
+        yield prefix.rstrip("+") or "self-training"
+        for earlier in REFINERS[: REFINERS.index(refiner)]:
+            yield prefix + earlier
+
+
+def _refiner(method: str) -> str:
+    refiner = method.rpartition("+")[2]
+    return refiner if refiner in REFINERS else ""
 
 
 def t_test(values: pd.Series[float]) -> float:
@@ -86,20 +153,3 @@ def holm(p_values: pd.Series[float]) -> pd.Series[float]:
     """p-values that hold for all tests together (S. Holm, 1979)."""
     ordered = p_values.sort_values(kind="stable")
     return (ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p_values.index)
-
-
-def _refiner(method: str) -> str:
-    refiner = method.rpartition("+")[2]
-    return refiner if refiner in REFINERS else ""
-
-
-def _differences(values: pd.DataFrame, compared: Sequence[tuple[RowKey, RowKey]]) -> pd.DataFrame:
-    if not all(row in values for both in compared for row in both):
-        return values.iloc[:0]
-    return pd.concat([values[one] - values[other] for one, other in compared], axis=1).dropna()
-
-
-def _units(differences: pd.DataFrame) -> pd.Series[float]:
-    means = differences.mean(axis=1)
-    by_pair = means.groupby(level="column").mean()
-    return by_pair if len(by_pair) > 1 else means

@@ -5,10 +5,10 @@ Each table of the paper has a file. ``other_<table>.csv`` holds other projects' 
 """
 
 import csv
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from statistics import fmean
+
+import pandas as pd
 
 from tllib_ancon.errors import unknown_name
 
@@ -62,9 +62,9 @@ ALEXNET_ERRORS = published("alexnet_errors")[0].values
 """Corruption -> AlexNet's error in percent, mean over the five severities."""
 
 
-def mean_corruption_error(accuracies: Mapping[str, Mapping[int, float]]) -> float | None:
-    r"""The mean corruption error of ImageNet-C in percent, lower is better, from corruption -> severity -> accuracy in
-    percent; None unless all 15 corruptions are there at all five severities.
+def mean_corruption_error(accuracies: pd.DataFrame) -> float | None:
+    r"""The mean corruption error of ImageNet-C in percent, lower is better; None unless the accuracies, in percent by
+    severity (row) and corruption (column), are those of all 15 corruptions at all five severities.
 
     .. math::
         mCE = \frac{100}{15} \sum_c \sum_s E_{s,c} / \sum_s E^\text{AlexNet}_{s,c}
@@ -72,9 +72,8 @@ def mean_corruption_error(accuracies: Mapping[str, Mapping[int, float]]) -> floa
     Source: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
     ICLR 2019, Section 4.
     """
-    if not all(set(accuracies.get(name, ())) >= {1, 2, 3, 4, 5} for name in ALEXNET_ERRORS):
+    errors = 100 - accuracies.reindex(index=range(1, 6), columns=list(ALEXNET_ERRORS))
+    if errors.isna().any(axis=None):
         return None
-    return fmean(
-        100 * fmean(100 - accuracies[name][severity] for severity in range(1, 6)) / error
-        for name, error in ALEXNET_ERRORS.items()
-    )
+    relative = errors.mean() / pd.Series(ALEXNET_ERRORS)
+    return float(100 * relative.mean())

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnN
 from tllib_ancon._version import __version__
 from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
 from tllib_ancon.laboratory.local import Command, Engine, EngineConfig, Environment, runs_on
-from tllib_ancon.laboratory.plan import Run
+from tllib_ancon.laboratory.plan import PlannedRun
 
 LOCAL = "local"
 """The address of a Ray of this machine alone, which ends with the command."""
@@ -66,17 +66,17 @@ def connected(config: EngineConfig) -> Iterator[OnRay]:
 
 def _expect_answer(address: str) -> None:
     """A process of its own asks: Ray's own attempt lasts two minutes, and ends the process that makes it."""
-    ask = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
-    reason = f"no cluster answers in {ANSWER_WITHIN:g} s"
+    code = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+    command = [sys.executable, "-c", code, address]
     try:
-        asked = subprocess.run(
-            [sys.executable, "-c", ask, address], capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False
-        )
-        if asked.returncode == 0:
-            return
-        reason = one_line((asked.stderr.strip().splitlines() or [": no cluster answers"])[-1].partition(": ")[2])
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)
     except subprocess.TimeoutExpired:
-        pass
+        reason = f"no cluster answers in {ANSWER_WITHIN:g} s"
+    else:
+        if answer.returncode == 0:
+            return
+        *_, last_line = answer.stderr.strip().splitlines() or [": no cluster answers"]
+        reason = one_line(last_line.partition(": ")[2])
     raise UserError(
         f"`address` {address}: {reason}; give that of `ray start --head`, or auto on a machine of the cluster"
     )
@@ -88,53 +88,58 @@ class OnRay(Engine):
     most_started = math.inf
 
     def __init__(self, config: EngineConfig):
-        have = [node["Resources"] for node in nodes(alive=True)]
-        cores, cards = ([int(node.get(resource, 0)) for node in have] for resource in ("CPU", "GPU"))
-        cpus, gpus = config.cpus_per_run, config.gpus_per_run
-        gpus = min(1, sum(cards)) if gpus is None else gpus
-        if gpus and not any(runs_on(have, gpus) for have in cards):
+        resources = [node["Resources"] for node in nodes(alive=True)]
+        cores = [int(resource.get("CPU", 0)) for resource in resources]
+        cards = [int(resource.get("GPU", 0)) for resource in resources]
+        cpus = config.cpus_per_run
+        gpus = min(1, sum(cards)) if config.gpus_per_run is None else config.gpus_per_run
+        enough_gpus = [gpus == 0 or runs_on(number, gpus) > 0 for number in cards]
+        if not any(enough_gpus):
             raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many; give at most {max(cards)}")
-        each = zip(cores, cards, strict=True)
-        if not any(core >= cpus and (not gpus or runs_on(card, gpus)) for core, card in each):
+        if not any(number >= cpus and enough for number, enough in zip(cores, enough_gpus, strict=True)):
             most = f"no node of the cluster has as many for a run; give at most {max(cores)}"
             raise UserError(f"`cpus_per_run` {cpus}: {most}")
-        self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(make)
-        self.variables = {"OMP_NUM_THREADS": str(cpus), **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
+        self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(_make)
+        self.variables = {"OMP_NUM_THREADS": str(cpus)}
+        if gpus == 0:
+            self.variables["CUDA_VISIBLE_DEVICES"] = ""
 
-    def execute(self, runs: Sequence[Run], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
-        check_shared(root, out)
-        here = OnNode(ray.get_runtime_context().get_node_id(), soft=False)
-        self.begun = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+    def execute(self, runs: Sequence[PlannedRun], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
+        _check_shared(root, out)
+        this_node = OnNode(ray.get_runtime_context().get_node_id(), soft=False)
+        self.begun = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node})
         with open(out / MESSAGES, "a", encoding="utf-8") as messages, redirect_stdout(messages):
             return super().execute(runs, root, out, say)
 
-    def start(self, title: str, run: Run) -> Any:
+    def start(self, title: str, run: PlannedRun) -> Any:
         return self.task.remote(title, run, str(Path.cwd()), self.out, self.variables, self.begun)
 
     def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
         ended, _ = ray.wait(list(running.values()), timeout=POLL)
-        names = {node["NodeID"]: called(node) for node in nodes()}
+        names = {node["NodeID"]: _node_name(node) for node in nodes()}
         for title, node in self.begun.get_nowait_batch(self.begun.qsize()):
             self.say(f"{title} on {names[node]}")
-        reasons: dict[str, str | None] = {}
-        for name, task in running.items():
-            if task in ended:
-                try:
-                    reasons[name] = ray.get(task)
-                except RayError as error:
-                    reasons[name] = _last_line(error)
-        return reasons
+        return {name: _failure(task) for name, task in running.items() if task in ended}
 
     def end(self, running: Sequence[Any]) -> None:
         """Cancel the tasks; Ray's cancellation of a task that runs may be lost, so that it is repeated."""
-        waiting, end = list(running), time.monotonic() + END_WITHIN
-        while waiting and time.monotonic() < end:
+        waiting = list(running)
+        give_up = time.monotonic() + END_WITHIN
+        while waiting and time.monotonic() < give_up:
             for task in waiting:
                 ray.cancel(task)
             _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=CANCEL_EVERY)
 
 
-def make(title: str, run: Run, folder: str, out: Path, variables: Environment, begun: Queue) -> str | None:
+def _failure(task: Any) -> str | None:
+    try:
+        reason: str | None = ray.get(task)
+        return reason
+    except RayError as error:
+        return _last_line(error)
+
+
+def _make(title: str, run: PlannedRun, folder: str, out: Path, variables: Environment, begun: Queue) -> str | None:
     """On a node: make one run in a process of its own; ``begun`` gets its title and the node."""
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # by which Ray cancels; ignored if begun in the background
@@ -143,18 +148,19 @@ def make(title: str, run: Run, folder: str, out: Path, variables: Environment, b
         command = Command(run, out, variables)
     except BAD_INPUT as error:
         return in_words(error)
-    await_end(command)
+    _await_end(command)
     return command.failure
 
 
-def await_end(command: Command) -> None:
+def _await_end(command: Command) -> None:
     """Wait for the command's end; cancellations by Ray are one SIGTERM for it."""
-    cancelled = sent = False
+    cancelled = False
+    terminated = False
     while command.process.poll() is None:
         try:
-            if cancelled and not sent:
+            if cancelled and not terminated:
                 command.process.terminate()
-                sent = True  # after it: a cancellation in between repeats the signal rather than losing it
+                terminated = True  # after it: a cancellation in between repeats the signal rather than losing it
             time.sleep(POLL)
         except KeyboardInterrupt:
             cancelled = True
@@ -163,54 +169,59 @@ def await_end(command: Command) -> None:
 
 
 def nodes(alive: bool = False) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node for node in found if node["Alive"] or not alive]
+    listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in listed if node["Alive"] or not alive]
 
 
-def called(node: dict[str, Any]) -> str:
+def _node_name(node: Mapping[str, Any]) -> str:
     is_unnamed = node["NodeName"] == node["NodeManagerAddress"]
     return str(node["NodeManagerHostname" if is_unnamed else "NodeName"])
 
 
-def check_shared(root: str, out: Path) -> None:
+def _check_shared(root: str, out: Path) -> None:
     """Raise an error for a node that does not answer, has another version, or does not share the folders."""
     probe = out / f".shared-{uuid.uuid4().hex}"
     probe.write_text(probe.name, encoding="utf-8")
-    look = ray.remote(num_cpus=0, max_retries=0)(unfit)
+    task = ray.remote(num_cpus=0, max_retries=0)(_unfit)
     try:
         answers = []
         for node in nodes(alive=True):
-            there = look.options(scheduling_strategy=OnNode(node["NodeID"], soft=False))
-            answers.append((node, there.remote(__version__, str(Path.cwd()), root, probe)))
+            on_node = task.options(scheduling_strategy=OnNode(node["NodeID"], soft=False))
+            answers.append((node, on_node.remote(__version__, str(Path.cwd()), root, probe)))
         for node, answer in answers:
-            name = called(node)
-            try:
-                why = ray.get(answer, timeout=ANSWER_WITHIN)
-            except GetTimeoutError:
-                raise UserError(
-                    f"node {name} does not answer in {ANSWER_WITHIN:g} s; repair it or remove it from the cluster"
-                ) from None
-            except RayError as error:
-                if node["NodeID"] not in [live["NodeID"] for live in nodes(alive=True)]:
-                    continue  # Ray lists a lost node for many seconds
-                raise UserError(f"node {name}: {_last_line(error)}; {SAME}") from error
-            if why is not None:
-                raise UserError(f"node {name} {why}")
+            reason = _answer(node, answer)
+            if reason is not None:
+                raise UserError(f"node {_node_name(node)} {reason}")
     finally:
         probe.unlink()
 
 
-def unfit(version: str, folder: str, root: str, probe: Path) -> str | None:
+def _answer(node: Mapping[str, Any], answer: Any) -> str | None:
+    try:
+        reason: str | None = ray.get(answer, timeout=ANSWER_WITHIN)
+        return reason
+    except GetTimeoutError:
+        raise UserError(
+            f"node {_node_name(node)} does not answer in {ANSWER_WITHIN:g} s; repair it or remove it from the cluster"
+        ) from None
+    except RayError as error:
+        if node["NodeID"] not in [live["NodeID"] for live in nodes(alive=True)]:
+            return None  # Ray lists a lost node for many seconds
+        raise UserError(f"node {_node_name(node)}: {_last_line(error)}; {SAME}") from error
+
+
+def _unfit(version: str, folder: str, root: str, probe: Path) -> str | None:
     """On a node: why it cannot make the runs of a benchmark that this version of the package began in ``folder``."""
     if version != __version__:
         return f"has tllib-ancon {__version__}, this one {version}; {SAME}"
-    shared = "every node needs the same one at this path"
-    for needed in (folder, root):
-        if not Path(needed).is_dir():
-            return f"does not share the folder {needed}: {shared}"
+    advice = "every node needs the same one at this path"
+    for shared in (folder, root):
+        if not Path(shared).is_dir():
+            return f"does not share the folder {shared}: {advice}"
         os.chdir(folder)
-    seen = probe.is_file() and probe.read_text(encoding="utf-8") == probe.name
-    return None if seen else f"does not share the folder {probe.parent}: {shared}"
+    if probe.is_file() and probe.read_text(encoding="utf-8") == probe.name:
+        return None
+    return f"does not share the folder {probe.parent}: {advice}"
 
 
 def _last_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """A report of finished runs: tables beside the paper's numbers, figures, one HTML page."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,30 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.data.folders import IMAGENET_C
-from tllib_ancon.laboratory import plan as plans
-from tllib_ancon.laboratory import published as numbers
-from tllib_ancon.laboratory import tables
+from tllib_ancon.laboratory import published
 from tllib_ancon.laboratory.figures import figures
-from tllib_ancon.laboratory.finished_runs import compared, decided, read_runs, refuse_mixed_settings, runs_csv, some
+from tllib_ancon.laboratory.finished_runs import (
+    compared_settings,
+    first_few,
+    read_runs,
+    refuse_mixed_settings,
+    runs_csv,
+    with_variants,
+)
 from tllib_ancon.laboratory.formats import rendered
 from tllib_ancon.laboratory.local import RECORD
 from tllib_ancon.laboratory.paired import paired_table
-from tllib_ancon.laboratory.plan import Plan
-from tllib_ancon.laboratory.tables import CLASS_ACCURACY, Quantity, Table, table
+from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load
+from tllib_ancon.laboratory.tables import (
+    CLASS_ACCURACY,
+    WITH_LABELS,
+    WITHOUT_LABELS,
+    Quantity,
+    Table,
+    mce_table,
+    selection_table,
+    table,
+)
 from tllib_ancon.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
 from tllib_ancon.training.resolve import ASSUMED, resolve
@@ -27,109 +41,168 @@ from tllib_ancon.training.trained import TrainedModel
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
     """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper."""
-    paths, out = [Path(folder) for folder in folders], Path(out)
+    paths = [Path(folder) for folder in folders]
     records = [read_json(folder / RECORD) for folder in paths if (folder / RECORD).is_file()]
-    names = {record["table"] for record in records}
-    name = paper or (names.pop() if len(names) == 1 else None)
-    plan = plans.load(name) if name else None
+    plan = _plan(paper, records)
     varied = sorted(plan.varied) if plan else []
-    runs, left_out = read_runs(paths)
-    refuse_mixed_settings(runs, varied)
-    runs = compared(runs, varied)
-    title = plan.title if plan else f"{runs.dataset[0]}: {_counted(len(runs), 'adaptation')}"
-    made = _tables(runs, plan, varied)
-    pictures, not_shown = figures(runs, varied)
-    remarks = [*_remarks(runs, plan, records), *left_out, *not_shown]
-    content = {"title": title, "remarks": remarks, "tables": made, "pictures": pictures}
-    text, page = (rendered(template, **content) for template in ("report.md", "page.html"))
-    files = {"report.md": text.encode(), "runs.csv": runs_csv(runs, varied).encode(), "report.html": page.encode()}
+    finished, left_out = read_runs(paths)
+    refuse_mixed_settings(finished, varied)
+    runs = with_variants(finished, varied)
+    tables = [table for table in _tables(runs, plan, varied) if table is not None and len(table.cells)]
+    pictures, unreadable = figures(runs, varied)
+    content = {
+        "title": plan.title if plan else f"{runs.dataset[0]}: {_counted(len(runs), 'adaptation')}",
+        "remarks": [*_remarks(runs), *_remarks_on_plan(runs, plan), *_failures(records), *left_out, *unreadable],
+        "tables": tables,
+        "pictures": pictures,
+    }
+    text = rendered("report.md", **content)
+    files = {"report.md": text.encode(), "runs.csv": runs_csv(runs, varied).encode()}
+    files["report.html"] = rendered("page.html", **content).encode()
+    files |= {f"{picture.name}.png": picture.png for picture in pictures}
+    _write(Path(out), files)
+    written = f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {Path(out, 'report.html')}"
+    return f"{text}\n{terminal(written)}"
+
+
+def _write(out: Path, files: Mapping[str, bytes]) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    for name, written in (files | {f"{picture.name}.png": picture.png for picture in pictures}).items():
-        write_bytes(out / name, written)
-    where = f"{_counted(len(made), 'table')} and {_counted(len(pictures), 'figure')} in {out / 'report.html'}"
-    return f"{text}\n{terminal(where)}"
+    for name, content in files.items():
+        write_bytes(out / name, content)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _tables(runs: pd.DataFrame, plan: Plan | None, varied: Sequence[str]) -> list[Table]:
-    labelled, unlabelled = runs[runs.labelled], runs[~runs.labelled]
-    made: list[Table | None] = []
+def _plan(paper: str | None, records: Sequence[Mapping[str, Any]]) -> BenchmarkPlan | None:
+    """The plan of this table of the paper, or of the only table that benchmarks recorded."""
+    recorded = {record["table"] for record in records}
+    if paper is None and len(recorded) == 1:
+        (paper,) = recorded
+    return load(paper) if paper else None
+
+
+def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None, varied: Sequence[str]) -> Iterator[Table | None]:
+    labelled = runs[runs.labelled]
     if len(labelled):
-        dataset = labelled.dataset.iloc[0]
-        if plan and CLASS_ACCURACY.name in plan.published:
-            made.append(table(CLASS_ACCURACY, labelled, *_printed(plan, CLASS_ACCURACY, 0, dataset)))
-        for severity, part in labelled.groupby("severity"):
-            for quantity in tables.WITH_LABELS:
-                one = table(quantity, part, *_printed(plan, quantity, severity, dataset))
-                made.append(replace(one, title=f"{one.title}, severity {severity}") if severity else one)
-        made += [paired_table(labelled), None if varied else tables.selection_table(labelled)]
-        made += [tables.mce_table(labelled)] if dataset == IMAGENET_C else []
-    without = [table(quantity, unlabelled) for quantity in tables.WITHOUT_LABELS] if len(unlabelled) else []
-    return [one for one in (*made, *without) if one is not None and len(one.cells)]
+        yield from _tables_with_labels(labelled, plan)
+        yield paired_table(labelled)
+        yield None if varied else selection_table(labelled)
+        yield mce_table(labelled) if labelled.dataset.iloc[0] == IMAGENET_C else None
+    for quantity in WITHOUT_LABELS:
+        yield table(quantity, runs[~runs.labelled])
 
 
-def _printed(plan: Plan | None, quantity: Quantity, severity: int, dataset: str) -> list[list[numbers.Row]]:
-    if plan is None or quantity.name not in plan.published or dataset != plan.dataset:
+def _tables_with_labels(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[Table]:
+    if plan and CLASS_ACCURACY.name in plan.published:
+        yield table(CLASS_ACCURACY, runs, *_printed(plan, CLASS_ACCURACY, runs))
+    for severity, part in runs.groupby("severity"):
+        for quantity in WITH_LABELS:
+            beside_paper = table(quantity, part, *_printed(plan, quantity, part))
+            title = f"{beside_paper.title}, severity {severity}" if severity else beside_paper.title
+            yield replace(beside_paper, title=title)
+
+
+def _printed(plan: BenchmarkPlan | None, quantity: Quantity, runs: pd.DataFrame) -> list[list[published.Row]]:
+    """Rows of the paper and of others for these runs."""
+    if plan is None or quantity.name not in plan.published or runs.dataset.iloc[0] != plan.dataset:
         return []
-    name = plan.published[quantity.name].format(severity=severity)
-    return [numbers.published(name), numbers.other(name)]
+    name = plan.published[quantity.name].format(severity=runs.severity.iloc[0])
+    return [published.published(name), published.other(name)]
 
 
-def _remarks(runs: pd.DataFrame, plan: Plan | None, records: Sequence[dict[str, Any]]) -> list[str]:
+def _remarks(runs: pd.DataFrame) -> Iterator[str]:
     seeds = sorted(runs.seed.unique())
-    numbered = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-    remarks = [f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(sorted(runs.machine.unique()))}"]
-    for method, own in dict(zip(runs.method, runs.own_defaults, strict=True)).items():
-        settings = ", ".join(f"{name} {value}" for name, value in own.items())
-        remarks += [f"{method} by its own default: {settings}"] if settings else []
-    if unlabelled := int((~runs.labelled).sum()):
-        without = f"{_counted(unlabelled, 'adaptation')} without labels"
-        remarks.append(f"{without}: InfoMax, votes and δ are shown in place of accuracy and ECE")
-    if worse := [str(run.path) for run in runs.itertuples() if run.result.get("better_than_start") is False]:
-        remarks.append(
-            f"no epoch scores above the source model in {_counted(len(worse), 'adaptation')} ({some(worse)}): a "
-            "smaller learning rate often helps, and some labels tell which model is better (tllib-ancon certify "
-            "RUN)"
+    numbered = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    yield f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(sorted(runs.machine.unique()))}"
+    for run in runs.drop_duplicates("method", keep="last").itertuples():
+        defaults = ", ".join(f"{name} {value}" for name, value in run.method_defaults.items())
+        if defaults:
+            yield f"{run.method} by its own default: {defaults}"
+    unlabelled = len(runs[~runs.labelled])
+    if unlabelled:
+        adaptations = _counted(unlabelled, "adaptation")
+        yield f"{adaptations} without labels: InfoMax, votes and δ are shown in place of accuracy and ECE"
+    never_above = runs[runs.never_above_start].path
+    if len(never_above):
+        adaptations = f"{_counted(len(never_above), 'adaptation')} ({first_few([str(path) for path in never_above])})"
+        yield (
+            f"no epoch scores above the source model in {adaptations}: a smaller learning rate often helps, and some "
+            "labels tell which model is better (tllib-ancon certify RUN)"
         )
-    if known := [f"{run.pair}: {run.before}" for run in runs.itertuples() if run.before]:
-        remarks.append(some([*dict.fromkeys(known)], ". "))
-    if plan is not None:
-        data = runs.dataset[0]
-        if data != plan.dataset:
-            remarks.append(f"these runs are on {data}, the plan is for {plan.dataset}: nothing is set beside them")
-        remarks += [f"deviates from the paper: {text}" for text in _deviations(runs, plan)]
-        pairs = {*runs.column.where(runs.severity == 0, runs.target)}
-        for what, planned, made in (("pairs", plan.pairs, pairs), ("methods", plan.methods, {*runs.method})):
-            missing = [name for name in planned if name not in made]
-            remarks += [f"not run: {what} {', '.join(missing)}"] if missing else []
-        remarks += plan.notes
-    return remarks + [
-        f"failed: {one.get('run')}: {one.get('reason')}" for record in records for one in record["failures"]
-    ]
+    assessed = runs[runs.before != ""]
+    if len(assessed):
+        yield first_few([*dict.fromkeys(assessed.pair + ": " + assessed.before)], ". ")
 
 
-def _deviations(runs: pd.DataFrame, plan: Plan) -> list[str]:
+def _remarks_on_plan(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[str]:
+    if plan is None:
+        return
+    dataset = runs.dataset[0]
+    if dataset != plan.dataset:
+        yield f"these runs are on {dataset}, the plan is for {plan.dataset}: nothing is set beside them"
+    for deviation in dict.fromkeys(_deviations(runs, plan)):
+        yield f"deviates from the paper: {deviation}"
+    yield from _not_run("pairs", plan.pairs, set(runs.pair))
+    yield from _not_run("methods", plan.methods, set(runs.method))
+    yield from plan.notes
+
+
+def _not_run(what: str, planned: Sequence[str], finished: Collection[str]) -> Iterator[str]:
+    missing = [name for name in planned if name not in finished]
+    if missing:
+        yield f"not run: {what} {', '.join(missing)}"
+
+
+def _failures(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for record in records:
+        for failure in record["failures"]:
+            yield f"failed: {failure.get('run')}: {failure.get('reason')}"
+
+
+def _deviations(runs: pd.DataFrame, plan: BenchmarkPlan) -> Iterator[str]:
     """Settings of the runs, and ``source NAME`` of their source models, that differ from the plan's."""
-    planned: dict[str, dict[str, Any]] = {}
-    of_plan = {run.name: run for run in plan.runs("ROOT", Path("OUT"))}
-    for one in of_plan.values():
-        start = one.name.split("/")[0]
-        if one.command == "adapt" and start not in planned:
-            source = of_plan[one.needs].config.to_dict() if one.needs else {}
-            known = decided(resolve(one.config, TrainedModel(recorded=source)).to_dict(), source)
-            known |= {name: ASSUMED.get(name.split()[-1]) for name, value in known.items() if value is None}
-            planned[start] = json.loads(json.dumps(known))
-    found = []
+    planned = _planned_settings(plan)
     for run in runs.itertuples():
-        expected = planned.get(run.start, {})
-        for name, value in run.settings.items():
-            own = name.removeprefix("source ")
-            said = own != name and (value, expected.get(name)) == (run.config.get(own), expected.get(own))
-            if name in expected and name not in plan.varied and expected[name] not in (value, None) and not said:
-                found.append(f"{name.replace('_', '-')}: {value}, in the paper's plan {expected[name]}")
+        yield from _different_settings(run.settings, planned.get(run.start, {}), plan.varied)
         weights = (run.source or run.config).get("pretrained_weights")
-        found += [f"pre-trained weights: {Path(weights).name}"] if weights is not None else []
-    return list(dict.fromkeys(found))
+        if weights is not None:
+            yield f"pre-trained weights: {Path(weights).name}"
+
+
+def _planned_settings(plan: BenchmarkPlan) -> dict[str, dict[str, Any]]:
+    """Start -> settings that an adaptation of the plan from it would record."""
+    first = plan.replace(
+        pairs=plan.pairs[:1], methods=plan.methods[:1], seeds=plan.seeds[:1], variants=plan.variants[:1]
+    )
+    sources: dict[str | None, dict[str, Any]] = {}
+    planned = {}
+    for run in first.runs("ROOT", Path("OUT")):
+        if run.command == "pretrain":
+            sources[run.name] = run.config.to_dict()
+        else:
+            planned[run.start] = _recorded_settings(run, sources.get(run.needs, {}))
+    return planned
+
+
+def _recorded_settings(run: PlannedRun, source: Mapping[str, Any]) -> dict[str, Any]:
+    config = resolve(run.config, TrainedModel(recorded=dict(source)))
+    settings = compared_settings(config.to_dict(), source)
+    for name, value in settings.items():
+        if value is None:
+            settings[name] = ASSUMED.get(name.removeprefix("source "))
+    recorded: dict[str, Any] = json.loads(json.dumps(settings))
+    return recorded
+
+
+def _different_settings(
+    settings: Mapping[str, Any], planned: Mapping[str, Any], varied: Collection[str]
+) -> Iterator[str]:
+    """A setting of the source stage that differs as the adaptation's does is left out."""
+    for name, value in settings.items():
+        if name not in varied and planned.get(name) not in (value, None):
+            of_adaptation = name.removeprefix("source ")
+            difference = (settings.get(of_adaptation), planned.get(of_adaptation))
+            if name == of_adaptation or difference != (value, planned[name]):
+                yield f"{name.replace('_', '-')}: {value}, in the paper's plan {planned[name]}"

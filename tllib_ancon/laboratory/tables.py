@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
@@ -35,7 +35,7 @@ class Quantity:
 
     name: str  # its column in a frame; of accuracy by class that is ``per_class_accuracy``
     title: str  # with its unit
-    higher_is_better: bool | None = True  # None where no method is the best by it
+    sign: int = 1  # 1 where higher is better, -1 where lower is, 0 where no method is the best by it
     notes: Sequence[str] = ()
     decimals: int = 2
     unit: float = 1.0  # what the frame's numbers are multiplied by
@@ -48,134 +48,186 @@ _VOTES = "images that vote, in % of a batch, mean over the selected epoch"
 _THRESHOLD = "threshold δ of the confidence at the end of the selected epoch"
 
 ACCURACY = Quantity("accuracy", "accuracy in %")
-ECE = Quantity("ece", f"ECE, {NUM_BINS} bins", False, (_BINS,), decimals=4, printed_unit=0.01)
+ECE = Quantity("ece", f"ECE, {NUM_BINS} bins", -1, (_BINS,), decimals=4, printed_unit=0.01)
 CLASS_ACCURACY = Quantity("class_accuracy", "accuracy by class in %")
 WITH_LABELS = (ACCURACY, ECE)
 WITHOUT_LABELS = (
-    Quantity("infomax", "InfoMax of the images held out, in nats", None, ("higher is better", _UNLABELLED), 4),
-    Quantity("votes", _VOTES, None, (_UNLABELLED,), unit=100.0),
-    Quantity("threshold", _THRESHOLD, None, (_UNLABELLED,), 4),
+    Quantity("infomax", "InfoMax of the images held out, in nats", 0, ("higher is better", _UNLABELLED), 4),
+    Quantity("votes", _VOTES, 0, (_UNLABELLED,), unit=100.0),
+    Quantity("threshold", _THRESHOLD, 0, (_UNLABELLED,), 4),
 )
 
 RowKey = tuple[str, str, str]
 """Start, method and variant."""
+PrintedRow = tuple[Row, "pd.Series[float]"]
+Line = tuple[str, str, "pd.Series[str]"]
+"""A row of a table: its kind, its name and its texts by column."""
 
 
 def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()) -> pd.Series[float]:
     """The numbers of a table by :data:`ROW` and :data:`PLACE`; those of source models come first."""
-    parts = []
-    for prefix, row in (("start_", {"method": SOURCE_ONLY, "variant": ""}), ("", {})):
-        part = runs[[*ROW, *PLACE]].assign(**row)
-        if quantity is CLASS_ACCURACY:
-            values = runs[f"{prefix}per_class_accuracy"].map(lambda value: value if isinstance(value, list) else [])
-            names = values.map(lambda value: classes if len(classes) == len(value) else range(len(value)))
-            part = part.assign(column=[list(map(str, own)) for own in names], value=values).explode(["column", "value"])
-        else:
-            part["value"] = quantity.unit * runs[prefix + quantity.name]
-        parts.append(part)
-    numbers = pd.concat(parts).sort_values("start", kind="stable").dropna(subset="value").astype({"value": float})
+    sources = runs.assign(method=SOURCE_ONLY, variant="")
+    parts = [_values(sources, quantity, "start_", classes), _values(runs, quantity, "", classes)]
+    numbers = pd.concat(parts).sort_values("start", kind="stable")
+    numbers = numbers.dropna(subset="value").astype({"value": float})
     return numbers.groupby([*ROW, *PLACE], sort=False).value.last()
+
+
+def _values(runs: pd.DataFrame, quantity: Quantity, prefix: str, classes: Sequence[str]) -> pd.DataFrame:
+    places = runs[[*ROW, *PLACE]]
+    if quantity is not CLASS_ACCURACY:
+        return places.assign(value=quantity.unit * runs[prefix + quantity.name])
+    accuracies = runs[f"{prefix}per_class_accuracy"]
+    names = accuracies.map(lambda values: _class_names(len(values), classes))
+    return places.assign(column=names, value=accuracies).explode(["column", "value"])
+
+
+def _class_names(number: int, classes: Sequence[str]) -> Sequence[str]:
+    return classes if len(classes) == number else [str(label) for label in range(number)]
 
 
 def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:
     """Rows are starts, methods and variants, each above the paper's and their difference, and below them all the rows
     of others; columns are pairs, corruptions or classes. The best method of each start is bold."""
-    printed = list(published[0].values) if published else []
-    numbers = measured(runs, quantity, printed)
+    printed_columns = list(published[0].values) if published else []
+    numbers = measured(runs, quantity, printed_columns)
     if numbers.empty:
         return Table(quantity.title, pd.DataFrame())
-    values = numbers.unstack("column", sort=False)
-    columns = [*(name for name in printed if name in values), *(name for name in values if name not in printed)]
-    averaged, whole, form = len(columns) > 1, {*columns} == {*printed}, f".{quantity.decimals}f"
-    values = values[columns]
-    if averaged:
-        values[AVERAGE] = values.mean(axis=1, skipna=False)
-    by_row = values.groupby(level=ROW, sort=False)
-    means, few = by_row.mean(), by_row.count().replace(0, PAPER_SEEDS)
-    texts = shown(means, f"{{:{form}}}") + shown(by_row.std(), f" ± {{:{form}}}")
-    texts += shown(few.where(few < PAPER_SEEDS), " †{:.0f}")
-    if quantity.higher_is_better is not None:
-        rivals = means[means.index.get_level_values("method") != SOURCE_ONLY].round(quantity.decimals)
-        of_start = rivals.groupby(level="start")
-        best = rivals.eq(of_start.transform("max" if quantity.higher_is_better else "min"))
-        best &= of_start.transform("count") > 1
-        texts = texts.mask(best.reindex(means.index, fill_value=False), "**" + texts + "**")
-
-    def as_printed(row: Row) -> pd.Series[float]:
-        known = pd.Series(row.values, dtype=float).reindex(columns)
-        if averaged:
-            known[AVERAGE] = row.average if whole and row.average is not None else known.mean(skipna=False)
-        return quantity.printed_unit * known
-
-    lines = []
-    for key, own in texts.iterrows():
-        start, method, variant = key
-        called = label(start, method)
-        lines.append(("measured", f"{called} ({variant})" if variant else called, own))
-        for row in published:
-            if not variant and row.method == method and row.start in ("", start):
-                paper = as_printed(row)
-                lines.append(("published", f"{row.name} (paper)", shown(paper, f"{{:{form}}}")))
-                difference = shown(means.loc[key] - paper, f"{{:+{form}}}")
-                lines.append(("difference", f"{called} (difference)", difference))
-    sources: dict[str, list[str]] = {}
-    for row in others:
-        if (paper := as_printed(row)).notna().any():
-            lines.append(("other", f"{row.name} (others)", shown(paper, f"{{:{form}}}")))
-            sources.setdefault(row.source, []).append(row.name)
-    ranked = "; best of the methods in bold" if quantity.higher_is_better is not None else ""
-    notes = [f"mean ± sample standard deviation over seeds; the epoch is selected without labels{ranked}"]
-    if (few < PAPER_SEEDS).any(axis=None):
-        notes.append("†n: of n seeds")
-    notes += quantity.notes
-    if averaged and printed and not whole:
+    values = _by_column(numbers, printed_columns)
+    is_whole = {*values} - {AVERAGE} == {*printed_columns}
+    other_rows = _printed(others, values, is_whole, quantity)
+    lines = [*_measured_lines(values, quantity, _printed(published, values, is_whole, quantity))]
+    lines += [("other", f"{row.name} (others)", as_text(cells, quantity.decimals)) for row, cells in other_rows]
+    notes = [*_reading_notes(values, quantity), *quantity.notes]
+    if AVERAGE in values and printed_columns and not is_whole:
         notes.append("averages, the printed rows' too, are over the columns shown")
-    notes += [f"{', '.join(names)} (others): {source}" for source, names in sources.items()]
-    named = pd.MultiIndex.from_tuples([(kind, name) for kind, name, _ in lines])
-    cells = pd.DataFrame([own.tolist() for *_, own in lines], named, values.columns)
-    return Table(quantity.title, cells[(cells != "").any(axis=1)], notes)
+    notes += _source_notes([row for row, _ in other_rows])
+    names = pd.MultiIndex.from_tuples([(kind, name) for kind, name, _ in lines])
+    texts = pd.DataFrame([cells.tolist() for *_, cells in lines], names, values.columns)
+    return Table(quantity.title, texts[(texts != "").any(axis=1)], notes)
 
 
-def shown(numbers: Any, form: str) -> Any:
+def _by_column(numbers: pd.Series[float], printed_columns: Sequence[str]) -> pd.DataFrame:
+    """Columns in the paper's order, then those that the paper lacks; with several, their average at the end."""
+    values = numbers.unstack("column", sort=False)
+    names = dict.fromkeys([*printed_columns, *values])
+    values = values[[name for name in names if name in values]]
+    if len(values.columns) > 1:
+        values[AVERAGE] = values.mean(axis=1, skipna=False)
+    return values
+
+
+def _printed(rows: Sequence[Row], values: pd.DataFrame, is_whole: bool, quantity: Quantity) -> list[PrintedRow]:
+    """Published rows in the columns of a table; printed averages only where the table has all columns of the paper."""
+    printed = []
+    for row in rows:
+        numbers = pd.Series(row.values, dtype=float).reindex(values.columns)
+        if AVERAGE in numbers:
+            numbers[AVERAGE] = numbers.drop(AVERAGE).mean(skipna=False)
+            if is_whole and row.average is not None:
+                numbers[AVERAGE] = row.average
+        if numbers.notna().any():
+            printed.append((row, quantity.printed_unit * numbers))
+    return printed
+
+
+def _measured_lines(values: pd.DataFrame, quantity: Quantity, published: Sequence[PrintedRow]) -> Iterator[Line]:
+    """The row of each method and variant; below it the paper's, and the difference."""
+    means = values.groupby(level=ROW, sort=False).mean()
+    for key, texts in _measured_texts(values, quantity).iterrows():
+        start, method, variant = key
+        name = label(start, method)
+        yield "measured", f"{name} ({variant})" if variant else name, texts
+        for row, numbers in published:
+            if row.method == method and row.start in ("", start) and not variant:
+                difference = as_text(means.loc[key] - numbers, quantity.decimals, sign="+")
+                yield "published", f"{row.name} (paper)", as_text(numbers, quantity.decimals)
+                yield "difference", f"{name} (difference)", difference
+
+
+def _measured_texts(values: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """Mean and deviation over seeds; a number of seeds below the paper's; the best methods in bold."""
+    by_row = values.groupby(level=ROW, sort=False)
+    means = by_row.mean()
+    counts = by_row.count()
+    few = counts.where(counts.isin(range(1, PAPER_SEEDS)))
+    texts = as_text(means, quantity.decimals) + as_text(by_row.std(), quantity.decimals, " ± ") + as_text(few, 0, " †")
+    if not quantity.sign:
+        return texts
+    return texts.mask(_best(means, quantity), "**" + texts + "**")
+
+
+def _best(means: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """Where a method is the best of several that have the same start."""
+    rivals = quantity.sign * means.drop(SOURCE_ONLY, level="method").round(quantity.decimals)
+    by_start = rivals.groupby(level="start")
+    best = rivals.eq(by_start.transform("max")) & (by_start.transform("count") > 1)
+    return best.reindex(means.index, fill_value=False)
+
+
+def _reading_notes(values: pd.DataFrame, quantity: Quantity) -> Iterator[str]:
+    note = "mean ± sample standard deviation over seeds; the epoch is selected without labels"
+    yield f"{note}; best of the methods in bold" if quantity.sign else note
+    counts = values.groupby(level=ROW, sort=False).count()
+    if counts.isin(range(1, PAPER_SEEDS)).any(axis=None):
+        yield "†n: of n seeds"
+
+
+def _source_notes(others: Sequence[Row]) -> list[str]:
+    names_by_source: dict[str, list[str]] = {}
+    for row in others:
+        names_by_source.setdefault(row.source, []).append(row.name)
+    return [f"{', '.join(names)} (others): {source}" for source, names in names_by_source.items()]
+
+
+def as_text(numbers: Any, decimals: int, prefix: str = "", sign: str = "") -> Any:
     """The numbers of a series or frame as text, "" for NaN."""
+    form = f"{prefix}{{:{sign}.{decimals}f}}"
     return numbers.map(form.format).where(numbers.notna(), "")
 
 
 def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of the epoch that each criterion (column) selects in each run (row), and max - min; NaN if unknown."""
-
-    def chosen(epochs: Sequence[Mapping[str, float]], name: str) -> float:
-        scores = [epoch.get(name, nan) for epoch in epochs]
-        return nan if any(map(isnan, scores)) else epochs[best_epoch(scores, name)].get("accuracy", nan)
-
     scored = compared_everywhere(runs[runs.metrics.map(len) > 2])
-    found = [[chosen(metrics[1:], name) for name in CRITERIA] for metrics in scored.metrics]
-    accuracies = pd.DataFrame(found, scored.index, list(CRITERIA), float)
-    return accuracies.assign(**{LARGEST_CHANGE: accuracies.max(axis=1, skipna=False) - accuracies.min(axis=1)})
+    accuracies = pd.DataFrame(index=scored.index)
+    for name in CRITERIA:
+        accuracies[name] = [_selected_accuracy(metrics[1:], name) for metrics in scored.metrics]
+    accuracies = accuracies.astype(float)
+    change = accuracies.max(axis=1, skipna=False) - accuracies.min(axis=1)
+    return accuracies.assign(**{LARGEST_CHANGE: change})
+
+
+def _selected_accuracy(epochs: Sequence[Mapping[str, float]], criterion: str) -> float:
+    scores = [epoch.get(criterion, nan) for epoch in epochs]
+    if any(map(isnan, scores)):
+        return nan
+    return epochs[best_epoch(scores, criterion)].get("accuracy", nan)
 
 
 def selection_table(runs: pd.DataFrame) -> Table | None:
     """Accuracy of the epoch that each criterion selects, and the largest difference between these."""
-    found = accuracies_by_criterion(runs).dropna(axis=1)
-    if found.empty or len(found.columns) < 2:
+    accuracies = accuracies_by_criterion(runs).dropna(axis=1)
+    if accuracies.empty or len(accuracies.columns) < 2:
         return None
     notes = ["mean over the pairs and seeds that every method has"]
-    if LARGEST_CHANGE in found:
-        paper = ", ".join(CRITERIA)
-        notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {paper}")
-    means = found.groupby(runs.method, sort=False).mean()
-    cells = pd.concat({"measured": shown(means, "{:.2f}")})
+    if LARGEST_CHANGE in accuracies:
+        criteria = ", ".join(CRITERIA)
+        notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {criteria}")
+    means = accuracies.groupby(runs.method, sort=False).mean()
+    cells = pd.concat({"measured": as_text(means, 2)})
     return Table("accuracy in % of the epoch that each criterion selects", cells, notes)
 
 
 def mce_table(runs: pd.DataFrame) -> Table | None:
     """Mean corruption error of each method, if all 15 corruptions were run at five severities."""
     errors = {}
-    for (start, method, _), values in measured(runs[runs.severity > 0], ACCURACY).groupby(level=ROW, sort=False):
-        means = values.groupby(level=["column", "severity"]).mean()
-        by_corruption = {name: own.droplevel(0).to_dict() for name, own in means.groupby(level="column")}
-        errors[label(start, method)] = mean_corruption_error(by_corruption)
-    found = pd.DataFrame({"mCE": errors}, dtype=float).dropna()
+    accuracies = measured(runs[runs.severity > 0], ACCURACY)
+    for (start, method, _), values in accuracies.groupby(level=ROW, sort=False):
+        means = values.groupby(level=["severity", "column"]).mean()
+        errors[label(start, method)] = mean_corruption_error(means.unstack("column"))
+    cells = pd.DataFrame({"mCE": errors}, dtype=float).dropna()
+    if cells.empty:
+        return None
     notes = ("mean over seeds; normalised by AlexNet's errors (Hendrycks and Dietterich, ICLR 2019)",)
-    cells = pd.concat({"measured": shown(found, "{:.2f}")})
-    return None if found.empty else Table("mean corruption error in %, 15 corruptions", cells, notes)
+    title = "mean corruption error in %, 15 corruptions"
+    return Table(title, pd.concat({"measured": as_text(cells, 2)}), notes)
