@@ -63,7 +63,7 @@ class DemoConfig(Settings):
 
 
 def demo(config: DemoConfig) -> None:
-    from tllib_ancon.laboratory.demo import BLOCKS, Demo, summarize
+    from tllib_ancon.laboratory.demo import BLOCKS, Demo, summarize, table
 
     started = time.perf_counter()
     out = Path(config.out)
@@ -79,7 +79,7 @@ def demo(config: DemoConfig) -> None:
         rows = summarize(demo.results(block))
         summary |= {block: rows} if block else rows
         demo.draw_curves(block)
-        print(demo.table(block, rows))
+        print(table(rows, demo.title(block)))
     summary["seconds"] = round(time.perf_counter() - started, 1)
     write_json(out / "summary.json", summary)
     say(f"{summary['seconds']:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")

@@ -25,22 +25,29 @@ def draw_curves(
     epochs = pd.concat([pd.DataFrame(metrics).assign(method=method, seed=seed) for method, seed, metrics in runs])
     epochs = epochs.reindex(columns=["method", "epoch", "seed", *measures])
     means = epochs.groupby(["method", "epoch", "seed"], sort=False).mean(skipna=False)
-    drawn = [name for name in measures if means[name].notna().any()]
+    drawn = means.columns[means.notna().any()]
     figure = Figure(figsize=(2 + 4 * max(2, len(drawn)), 4), layout="constrained")
-    entries: dict[str, Any] = {}
-    for panel, name in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
-        for number, method in enumerate(means.index.unique("method")):
-            own = means[name][method].unstack("seed").dropna()
-            if len(own):
-                color = f"C{number % 10}"
-                (line,) = panel.plot(own.index, own.mean(axis=1), marker=".", color=color)
-                panel.fill_between(own.index, own.min(axis=1), own.max(axis=1), color=color, alpha=0.15, linewidth=0)
-                entries.setdefault(method, line)
+    lines: dict[str, Any] = {}
+    for place, name in enumerate(drawn, start=1):
+        panel = figure.add_subplot(1, len(drawn), place)
         panel.set(xlabel="epoch", ylabel=measures[name])
+        lines = {**lines, **_draw_methods(panel, means[name]), **lines}
         whole_ticks(panel.xaxis)
         panel.grid(alpha=0.3)
-    figure.legend(entries.values(), entries.keys(), loc="outside right center")
+    figure.legend(lines.values(), lines.keys(), loc="outside right center")
     figure.savefig(path, dpi=150, format="png")
+
+
+def _draw_methods(panel: Any, means: Any) -> dict[str, Any]:
+    """The line of each method, by a series with the levels method, epoch and seed."""
+    lines = {}
+    for number, method in enumerate(means.index.unique("method")):
+        seeds = means[method].unstack("seed").dropna()
+        if len(seeds):
+            color = f"C{number % 10}"
+            (lines[method],) = panel.plot(seeds.index, seeds.mean(axis=1), marker=".", color=color)
+            panel.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=color, alpha=0.15, linewidth=0)
+    return lines
 
 
 def whole_ticks(axis: Any) -> None:

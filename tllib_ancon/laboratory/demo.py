@@ -1,7 +1,7 @@
 """The demo: which runs it makes, and what comes out over its seeds."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import isnan
@@ -108,20 +108,19 @@ class Demo:
         return results
 
     def draw_curves(self, block: str) -> None:
-        draw_curves(self._metrics(block), self.out / f"curves{_ending(block)}.png")
-
-    def _metrics(self, block: str) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
+        curves = []
         for method in METHODS:
             if method != WITHOUT_EPOCHS:
-                for number, run in enumerate(self._directories(method, block)):
-                    yield method, number, run.metrics()
+                runs = enumerate(self._directories(method, block))
+                curves += [(method, number, run.metrics()) for number, run in runs]
+        draw_curves(curves, self.out / f"curves{_ending(block)}.png")
 
     def _directories(self, method: str, block: str) -> list[RunDirectory]:
         return [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds]
 
-    def table(self, block: str, summary: Mapping[str, Mapping[str, Any]]) -> str:
+    def title(self, block: str) -> str:
         number = len(self.seeds)
-        return table(summary, BLOCKS[block].format(seeds=number, plural="s" if number > 1 else ""))
+        return BLOCKS[block].format(seeds=number, plural="s" if number > 1 else "")
 
 
 def _ending(block: str) -> str:
@@ -151,18 +150,18 @@ def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, d
 
 
 def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    rows = {method: [*_cells(row, "accuracy", ".1f"), *_cells(row, "ece", ".3f")] for method, row in summary.items()}
+    rows: dict[str, list[str]] = {}
+    for method, row in summary.items():
+        cells = rows.setdefault(method, [])
+        for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
+            cells.append(_spread(row[name], row[f"{name}_deviation"], form))
+            cells.append(_spread(row[f"{name}_difference"], row[f"{name}_standard_error"], form, "+"))
     columns = ["accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]
-    cells = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    cells.loc[REFERENCE, ["- self-training", "difference"]] = ""
-    return f"{title}\n\n{cells.to_string()}\n"
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    frame.loc[REFERENCE, ["- self-training", "difference"]] = ""
+    return f"{title}\n\n{frame.to_string()}\n"
 
 
-def _cells(row: Mapping[str, Any], name: str, form: str) -> tuple[str, str]:
-    """The mean and its deviation, and the difference and its standard error."""
-    mean = f"{row[name]:{form}}"
-    difference = f"{row[f'{name}_difference']:+{form}}"
-    if row[f"{name}_deviation"] is None:
-        return mean, difference
-    error = row[f"{name}_standard_error"]
-    return f"{mean} ± {row[f'{name}_deviation']:{form}}", f"{difference} ± {error:{form}}"
+def _spread(value: float, spread: float | None, form: str, sign: str = "") -> str:
+    text = f"{value:{sign}{form}}"
+    return text if spread is None else f"{text} ± {spread:{form}}"

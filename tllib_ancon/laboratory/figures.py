@@ -15,7 +15,7 @@ from torch import Tensor
 from tllib_ancon import evaluation
 from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
-from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere, label, usual_settings, variant
+from tllib_ancon.laboratory.finished_runs import ROW, Record, compared_everywhere, label, usual_settings, variant
 from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
 from tllib_ancon.text import showable
 from tllib_ancon.training.checkpointing import read_predictions
@@ -113,7 +113,7 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture |
         yield _accuracy_boxes("variants", "design choice", variants, part)
 
 
-def _with_usual_settings(runs: pd.DataFrame, usual: Mapping[str, Any], free: Collection[str]) -> pd.DataFrame:
+def _with_usual_settings(runs: pd.DataFrame, usual: Record, free: Collection[str]) -> pd.DataFrame:
     """The runs of a sweep that leave its usual settings in the free ones alone."""
     fixed = {name: value for name, value in usual.items() if name not in free}
     return runs[[not variant(config, fixed) for config in runs.config]]
@@ -181,7 +181,7 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[_Predicted], list[str]]:
     return list(predicted.values()), notes
 
 
-def _predicted(title: str, predictions: Any, config: Mapping[str, Any]) -> _Predicted:
+def _predicted(title: str, predictions: Any, config: Record) -> _Predicted:
     logits = torch.from_numpy(predictions.logits.astype(np.float32))
     votes = None if predictions.votes is None else torch.from_numpy(predictions.votes.astype(np.float32))
     return _Predicted(
@@ -193,7 +193,7 @@ def _predicted(title: str, predictions: Any, config: Mapping[str, Any]) -> _Pred
     )
 
 
-def _class_names(config: Mapping[str, Any], num_classes: int) -> list[str]:
+def _class_names(config: Record, num_classes: int) -> list[str]:
     """Names of the classes as the run wrote them down, or their labels."""
     recorded = (config.get("inputs") or {}).get("classes")
     if not isinstance(recorded, list) or len(recorded) != num_classes:

@@ -16,6 +16,9 @@ from tllib_ancon.text import csv_text, showable
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, NOT_SETTINGS, RESULT, RunDirectory
 
+Record = Mapping[str, Any]
+"""What a run wrote down: its configuration, its result, or the scores of an epoch."""
+
 ROW = ["start", "method", "variant"]
 """Columns of a frame that name a row of a table."""
 PLACE = ["column", "severity", "seed"]
@@ -80,7 +83,7 @@ def _finished(folders: Sequence[Path]) -> Iterable[Path]:
     return paths.values()
 
 
-def _read(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def _read(path: Path, config: Record) -> dict[str, Any]:
     """The row of one run; its columns stand here and in the functions that this calls."""
     with reading(path, "a finished adaptation"):
         source = _source_config(config["checkpoint"], path)
@@ -122,7 +125,7 @@ def _source_config(checkpoint: str | None, path: Path) -> dict[str, Any]:
     return {}
 
 
-def _check_range(metrics: Iterable[Mapping[str, Any]]) -> None:
+def _check_range(metrics: Iterable[Record]) -> None:
     """Raise an error for a number beyond the range of floats, which is damage."""
     for line in metrics:
         for value in line.values():
@@ -130,13 +133,13 @@ def _check_range(metrics: Iterable[Mapping[str, Any]]) -> None:
                 float(value)
 
 
-def compared_settings(config: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+def compared_settings(config: Record, source: Record) -> dict[str, Any]:
     """The settings that decide the numbers of a run, those of its source stage under ``source NAME``."""
-    of_the_source = {f"source {name}": value for name, value in source.items() if name not in _NOT_COMPARED}
-    return {name: value for name, value in config.items() if name not in _NOT_COMPARED} | of_the_source
+    settings = {**config, **{f"source {name}": value for name, value in source.items()}}
+    return {name: value for name, value in settings.items() if name.removeprefix("source ") not in _NOT_COMPARED}
 
 
-def _method_defaults(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _method_defaults(method: str, config: Record) -> dict[str, Any]:
     try:
         defaults = methods.training_defaults(method)
     except UserError:  # a method of a package that is not installed here
@@ -144,7 +147,7 @@ def _method_defaults(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if config.get(name) == value}
 
 
-def _domains(config: Mapping[str, Any]) -> dict[str, Any]:
+def _domains(config: Record) -> dict[str, Any]:
     images = (config.get("inputs") or {}).get("images")  # of a Python call
     images_name = showable("+".join(images)) if isinstance(images, dict) else "images"
     source = showable("+".join(config["source"] or []))
@@ -157,7 +160,7 @@ def _domains(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**domains, "pair": pair, "column": pair, "severity": 0}
 
 
-def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(result: Record) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     for entry, prefix in _PREFIXES.items():
         scores = result.get(entry) or result["start"]
@@ -175,17 +178,19 @@ def label(start: str, method: str) -> str:
 def refuse_mixed_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
     """Raise an error for runs that differ in settings which their table does not compare."""
     options = frozenset(methods.settings())
-    first_runs: dict[str, dict[str, Path]] = {}  # setting -> value -> the first run that has it
+    first_runs: dict[str, dict[str, str]] = {}  # setting -> value -> text of the first run that has it
     for run in runs.itertuples():
         for name, value in run.settings.items():
             if name not in varied:
                 values = first_runs.setdefault(name + _scope(name, run, options), {})
-                values.setdefault(json.dumps(value), run.path)
-    differing = [_values_text(name, values) for name, values in first_runs.items() if len(values) > 1]
+                text = json.dumps(value)
+                values.setdefault(text, f"{text} in {run.path}")
+    differing = {name: list(values.values()) for name, values in first_runs.items() if len(values) > 1}
     if differing:
-        texts = first_few(differing, "; ")
+        texts = first_few([f"{name}: {first_few(values)}" for name, values in differing.items()], "; ")
         raise UserError(
-            f"these runs were made with different settings and make no one table ({texts}); give runs of the same settings"
+            f"these runs were made with different settings and make no one table ({texts}); give runs of the same "
+            "settings"
         )
 
 
@@ -196,10 +201,6 @@ def _scope(name: str, run: Any, options: Collection[str]) -> str:
     if name in _OF_THE_START or name.startswith("source "):
         return f" of {run.start}"
     return ""
-
-
-def _values_text(name: str, values: Mapping[str, Path]) -> str:
-    return f"{name}: {first_few([f'{value} in {path}' for value, path in values.items()])}"
 
 
 def first_few(texts: Sequence[str], separator: str = ", ") -> str:
@@ -219,7 +220,7 @@ def with_variants(runs: pd.DataFrame, varied: Iterable[str] = ()) -> pd.DataFram
     return runs
 
 
-def usual_settings(configs: Iterable[Mapping[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
+def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> dict[str, Any]:
     """The value that most runs have of each setting of a sweep."""
     usual = {}
     for name in varied:
@@ -228,7 +229,7 @@ def usual_settings(configs: Iterable[Mapping[str, Any]], varied: Iterable[str]) 
     return usual
 
 
-def variant(config: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+def variant(config: Record, usual: Record) -> str:
     """Where a run leaves the usual settings of its sweep."""
     return ", ".join(f"{name} {config.get(name)}" for name, value in usual.items() if config.get(name) != value)
 

@@ -6,7 +6,7 @@ Each table of the paper has a file. ``other_<table>.csv`` holds other projects' 
 
 import csv
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 
 import pandas as pd
 
@@ -14,6 +14,7 @@ from tllib_ancon.errors import unknown_name
 
 PAPER = "Joo and Klabjan, NeurIPS 2024"
 
+_FOLDER = Path(__file__).with_name("paper")
 _LABELS = ("method", "start", "seed", "source")
 
 
@@ -24,13 +25,14 @@ class Row:
     method: str  # its name in the registry, or ``source-only``
     values: dict[str, float]  # column -> accuracy, or ECE in ``officehome_ece``; without those that are not known
     average: float | None  # as printed; none in ``sfda``, whose columns are averages themselves
-    source: str  # who published the row, and where it stands
+    source: str = PAPER  # who published the row, and where it stands
     start: str = ""  # what the model was pretrained with, in ``uda``: ``cdan`` or ``mdd``
     seed: str = ""  # of a single run; empty for a mean
 
     @property
     def name(self) -> str:
-        return ": ".join(filter(None, (self.start, self.method))) + (f", seed {self.seed}" if self.seed else "")
+        name = f"{self.start}: {self.method}" if self.start else self.method
+        return f"{name}, seed {self.seed}" if self.seed else name
 
 
 def published(table: str) -> list[Row]:
@@ -45,17 +47,19 @@ def other(table: str) -> list[Row]:
 
 
 def _rows(table: str, name: str) -> list[Row]:
-    folder, rows = files(__package__) / "paper", []
-    names = (file.name for file in folder.iterdir() if file.name.endswith(".csv"))
-    known = {name.removesuffix(".csv").removeprefix("other_") for name in names}
-    if table not in known:
-        raise unknown_name("table of the paper", table, sorted(known))
-    file = folder / f"{name}.csv"
-    for record in csv.DictReader(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else ():
-        labels = {"source": PAPER, **{name: record.pop(name) for name in _LABELS if name in record}}
-        cells = {column: float(cell) for column, cell in record.items() if cell}
-        rows.append(Row(values=cells, average=cells.pop("average", None), **labels))
-    return rows
+    tables = {file.stem.removeprefix("other_") for file in _FOLDER.glob("*.csv")}
+    if table not in tables:
+        raise unknown_name("table of the paper", table, sorted(tables))
+    file = _FOLDER / f"{name}.csv"
+    if not file.is_file():
+        return []
+    return [_row(record) for record in csv.DictReader(file.read_text(encoding="utf-8").splitlines())]
+
+
+def _row(record: dict[str, str]) -> Row:
+    labels = {name: record.pop(name) for name in _LABELS if name in record}
+    values = {column: float(cell) for column, cell in record.items() if cell}
+    return Row(values=values, average=values.pop("average", None), **labels)
 
 
 ALEXNET_ERRORS = published("alexnet_errors")[0].values

@@ -1,10 +1,9 @@
 """A report of finished runs: tables beside the paper's numbers, figures, one HTML page."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -12,6 +11,7 @@ from tllib_ancon.data.folders import IMAGENET_C
 from tllib_ancon.laboratory import published
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import (
+    Record,
     compared_settings,
     first_few,
     read_runs,
@@ -57,30 +57,27 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
         "pictures": pictures,
     }
     text = rendered("report.md", **content)
-    files = {"report.md": text.encode(), "runs.csv": runs_csv(runs, varied).encode()}
-    files["report.html"] = rendered("page.html", **content).encode()
-    files |= {f"{picture.name}.png": picture.png for picture in pictures}
-    _write(Path(out), files)
-    written = f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {Path(out, 'report.html')}"
+    html = rendered("page.html", **content)
+    page = Path(out, "report.html")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(page.with_name("report.md"), text.encode())
+    write_bytes(page.with_name("runs.csv"), runs_csv(runs, varied).encode())
+    write_bytes(page, html.encode())
+    for picture in pictures:
+        write_bytes(page.with_name(f"{picture.name}.png"), picture.png)
+    written = f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {page}"
     return f"{text}\n{terminal(written)}"
-
-
-def _write(out: Path, files: Mapping[str, bytes]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_bytes(out / name, content)
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _plan(paper: str | None, records: Sequence[Mapping[str, Any]]) -> BenchmarkPlan | None:
+def _plan(paper: str | None, records: Sequence[Record]) -> BenchmarkPlan | None:
     """The plan of this table of the paper, or of the only table that benchmarks recorded."""
     recorded = {record["table"] for record in records}
-    if paper is None and len(recorded) == 1:
-        (paper,) = recorded
-    return load(paper) if paper else None
+    tables = [paper] if paper else list(recorded)
+    return load(tables[0]) if len(tables) == 1 else None
 
 
 def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None, varied: Sequence[str]) -> Iterator[Table | None]:
@@ -100,8 +97,8 @@ def _tables_with_labels(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Itera
     for severity, part in runs.groupby("severity"):
         for quantity in WITH_LABELS:
             beside_paper = table(quantity, part, *_printed(plan, quantity, part))
-            title = f"{beside_paper.title}, severity {severity}" if severity else beside_paper.title
-            yield replace(beside_paper, title=title)
+            at_severity = f", severity {severity}" if severity else ""
+            yield replace(beside_paper, title=beside_paper.title + at_severity)
 
 
 def _printed(plan: BenchmarkPlan | None, quantity: Quantity, runs: pd.DataFrame) -> list[list[published.Row]]:
@@ -144,18 +141,16 @@ def _remarks_on_plan(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator
         yield f"these runs are on {dataset}, the plan is for {plan.dataset}: nothing is set beside them"
     for deviation in dict.fromkeys(_deviations(runs, plan)):
         yield f"deviates from the paper: {deviation}"
-    yield from _not_run("pairs", plan.pairs, set(runs.pair))
-    yield from _not_run("methods", plan.methods, set(runs.method))
+    pairs = [pair for pair in plan.pairs if pair not in set(runs.pair)]
+    if pairs:
+        yield f"not run: pairs {', '.join(pairs)}"
+    methods = [method for method in plan.methods if method not in set(runs.method)]
+    if methods:
+        yield f"not run: methods {', '.join(methods)}"
     yield from plan.notes
 
 
-def _not_run(what: str, planned: Sequence[str], finished: Collection[str]) -> Iterator[str]:
-    missing = [name for name in planned if name not in finished]
-    if missing:
-        yield f"not run: {what} {', '.join(missing)}"
-
-
-def _failures(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _failures(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         for failure in record["failures"]:
             yield f"failed: {failure.get('run')}: {failure.get('reason')}"
@@ -171,12 +166,12 @@ def _deviations(runs: pd.DataFrame, plan: BenchmarkPlan) -> Iterator[str]:
             yield f"pre-trained weights: {Path(weights).name}"
 
 
-def _planned_settings(plan: BenchmarkPlan) -> dict[str, dict[str, Any]]:
+def _planned_settings(plan: BenchmarkPlan) -> dict[str, Record]:
     """Start -> settings that an adaptation of the plan from it would record."""
     first = plan.replace(
         pairs=plan.pairs[:1], methods=plan.methods[:1], seeds=plan.seeds[:1], variants=plan.variants[:1]
     )
-    sources: dict[str | None, dict[str, Any]] = {}
+    sources: dict[str | None, Record] = {}
     planned = {}
     for run in first.runs("ROOT", Path("OUT")):
         if run.command == "pretrain":
@@ -186,19 +181,16 @@ def _planned_settings(plan: BenchmarkPlan) -> dict[str, dict[str, Any]]:
     return planned
 
 
-def _recorded_settings(run: PlannedRun, source: Mapping[str, Any]) -> dict[str, Any]:
+def _recorded_settings(run: PlannedRun, source: Record) -> Record:
     config = resolve(run.config, TrainedModel(recorded=dict(source)))
     settings = compared_settings(config.to_dict(), source)
     for name, value in settings.items():
         if value is None:
             settings[name] = ASSUMED.get(name.removeprefix("source "))
-    recorded: dict[str, Any] = json.loads(json.dumps(settings))
-    return recorded
+    return dict(json.loads(json.dumps(settings)))
 
 
-def _different_settings(
-    settings: Mapping[str, Any], planned: Mapping[str, Any], varied: Collection[str]
-) -> Iterator[str]:
+def _different_settings(settings: Record, planned: Record, varied: Collection[str]) -> Iterator[str]:
     """A setting of the source stage that differs as the adaptation's does is left out."""
     for name, value in settings.items():
         if name not in varied and planned.get(name) not in (value, None):

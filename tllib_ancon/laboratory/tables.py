@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.evaluation import NUM_BINS
-from tllib_ancon.laboratory.finished_runs import PLACE, ROW, compared_everywhere, label
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW, Record, compared_everywhere, label
 from tllib_ancon.laboratory.published import Row, mean_corruption_error
 from tllib_ancon.selection import CRITERIA, best_epoch
 
@@ -197,11 +197,11 @@ def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
     return accuracies.assign(**{LARGEST_CHANGE: change})
 
 
-def _selected_accuracy(epochs: Sequence[Mapping[str, float]], criterion: str) -> float:
+def _selected_accuracy(epochs: Sequence[Record], criterion: str) -> float:
     scores = [epoch.get(criterion, nan) for epoch in epochs]
     if any(map(isnan, scores)):
         return nan
-    return epochs[best_epoch(scores, criterion)].get("accuracy", nan)
+    return float(epochs[best_epoch(scores, criterion)].get("accuracy", nan))
 
 
 def selection_table(runs: pd.DataFrame) -> Table | None:
