@@ -62,21 +62,30 @@ class Command:
 
     def configured(self, args: argparse.Namespace) -> Any:
         """The configuration of the settings on the command line, which override those in the file of ``--config``."""
-        flags, file = self.flags, {} if args.config is None else read_file(args.config)
-        given = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
-        optional = ("data", "checkpoint") if ":" in str(given.get("arch")) else ("data",)  # hf:NAME is a model, too
-        if missing := [flags.shown(name) for name in flags.needed if name not in optional and not given.get(name)]:
+        flags = self.flags
+        file = {} if args.config is None else read_file(args.config)
+        settings = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
+        optional = {"data"}
+        if ":" in str(settings.get("arch")):  # hf:NAME is a model, too
+            optional.add("checkpoint")
+        missing = [flags.shown(name) for name in flags.needed if name not in optional and not settings.get(name)]
+        if missing:
             needed = f"the following arguments are required: {', '.join(missing)}"
             raise UserError(f"{needed}; tllib-ancon {args.chosen} --help lists them")
         try:
-            return self.owner(**given)
+            return self.owner(**settings)
         except UserError:
-            try:
-                self.owner(**{**{name: given[name] for name in flags.needed if name in given}, **file})
-            except UserError as error:
-                if file:
-                    raise UserError(f"{args.config}: {error}") from error
+            needed_settings = {name: settings[name] for name in flags.needed if name in settings}
+            if file:
+                self._check_file(args.config, {**needed_settings, **file})
             raise
+
+    def _check_file(self, path: str, settings: Mapping[str, Any]) -> None:
+        """Raise an error that names the file if its settings are wrong by themselves."""
+        try:
+            self.owner(**settings)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
 
 def adapt(config: AdaptConfig) -> None:

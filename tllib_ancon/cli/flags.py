@@ -26,26 +26,33 @@ class Flags:
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups; the usage line has the needed ones."""
         if self.needed:
-            flags = {name: "" if name in self.positional else f"{self._words(name)[0]} " for name in self.needed}
-            usage = [f"{word}{self._metavar(name)}" for name, word in flags.items()]
-            if "--checkpoint FILE" in usage:
-                usage[usage.index("--checkpoint FILE")] = "{--checkpoint FILE | -a hf:NAME}"
-            parser.usage = f"%(prog)s {' '.join(usage)} [flags]"
+            parser.usage = f"%(prog)s {self._usage()} [flags]"
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
-            own = flag_of(setting)
-            title = own.group or "method"
+            title = flag_of(setting).group or "method"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
-            for words, options in self._arguments(name, setting):
-                action = groups[title].add_argument(*words, **options)
-                if not (own.common or name in self.needed):
-                    parser.further.add(action)
+            actions = [groups[title].add_argument(*words, **options) for words, options in self._arguments(name)]
+            if not flag_of(setting).common and name not in self.needed:
+                parser.further.update(actions)
+
+    def _usage(self) -> str:
+        usage = []
+        for name in self.needed:
+            value = str(self._metavar(name))
+            usage.append(value if name in self.positional else f"{self._words(name)[0]} {value}")
+        return " ".join(usage).replace("--checkpoint FILE", "{--checkpoint FILE | -a hf:NAME}")
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
+        """The settings that the arguments hold."""
         values = vars(args)
-        given = {name: values[dest] for name in self.settings if (dest := self._destination(name)) in values}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        settings = {}
+        for name in self.settings:
+            destination = self._destination(name)
+            if destination in values:
+                value = values[destination]
+                settings[name] = tuple(value) if isinstance(value, list) else value
+        return settings
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""
@@ -55,37 +62,61 @@ class Flags:
         return self.settings[name].alias or name
 
     def _words(self, name: str) -> list[str]:
+        """The flags of a setting, a short one first."""
         if name in self.positional:
             return [name]
-        words = filter(None, (flag(self._destination(name)), flag_of(self.settings[name]).also))
+        short = flag_of(self.settings[name]).also
+        words = [flag(self._destination(name))]
+        if short:
+            words.append(short)
         return sorted(words, key=lambda word: word.startswith("--"))
 
-    def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    def _arguments(self, name: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
         """Words and options of a setting's argument; a switch has two arguments."""
+        setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
-        items = get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is tuple else ()
         text = spelled(help_text(setting, name in self.needed)).replace("%", "%%")
-        words, options = self._words(name), {"default": argparse.SUPPRESS, "help": text}
+        options = {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
-            yield words, {**options, "nargs": "*" if items else "?", "metavar": self._metavar(name)}
+            number_of_words = "*" if _items(kinds) else "?"
+            yield [name], {**options, "nargs": number_of_words, "metavar": self._metavar(name)}
         elif bool in kinds:
-            options |= {"dest": self._destination(name), "action": "store_const"}
-            off = [switched_off(word) for word in words if word.startswith("--")]
-            for value, these in ((True, words), (False, off)):
-                hidden = {"help": argparse.SUPPRESS} if value is (setting.default is True) else {}
-                if these:
-                    yield these, {**options, "const": value, **hidden}
+            yield from self._switch(name, options)
         else:
-            number = (_number(setting.annotation) if len(kinds) == 1 else None) or str
-            several = {"nargs": "+" if items[-1] is Ellipsis else len(items)} if items else {}
-            kind = {"type": partial(_word_as, number), "metavar": self._metavar(name)}
-            yield words, {**options, **several, **kind, "dest": self._destination(name)}
+            yield self._words(name), {**options, **self._value_options(name, kinds)}
+
+    def _value_options(self, name: str, kinds: Sequence[Any]) -> dict[str, Any]:
+        number = _number(self.settings[name].annotation) if len(kinds) == 1 else None
+        options = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
+        items = _items(kinds)
+        if items:
+            options["nargs"] = "+" if items[-1] is Ellipsis else len(items)
+        return {**options, "dest": self._destination(name)}
+
+    def _switch(self, name: str, options: dict[str, Any]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+        """Words that switch a setting on, and words that switch it off. Help shows those that change its default."""
+        on = self._words(name)
+        off = [switched_off(word) for word in on if word.startswith("--")]
+        is_on = self.settings[name].default is True
+        for value, words in ((True, on), (False, off)):
+            shown_help = argparse.SUPPRESS if value is is_on else options["help"]
+            constant = {"dest": self._destination(name), "action": "store_const", "const": value, "help": shown_help}
+            yield words, {**options, **constant}
 
     def _metavar(self, name: str) -> str | tuple[str, ...]:
         setting = self.settings[name]
+        metavar = flag_of(setting).metavar
+        if metavar:
+            return metavar
         choices = ",".join(map(str, choices_of(setting)))
-        by_type = {float: "X", int: "N", None: name.upper()}[_number(setting.annotation)]
-        return flag_of(setting).metavar or (f"{{{choices}}}" if choices else by_type)
+        if choices:
+            return f"{{{choices}}}"
+        return {float: "X", int: "N", None: name.upper()}[_number(setting.annotation)]
+
+
+def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of the items of a tuple, if that is the only kind."""
+    return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is tuple else ()
 
 
 def help_text(setting: FieldInfo, needed: bool = False) -> str:
@@ -97,12 +128,13 @@ def help_text(setting: FieldInfo, needed: bool = False) -> str:
 
 
 def _default(setting: FieldInfo) -> str:
-    defaults, default = flag_of(setting).defaults, setting.default
-    if defaults is not None and len(set(defaults.values())) > 1:
-        by_method = (f"{method} {_shown(value)}" for method, value in defaults.items() if value is not None)
-        return f"default: {', '.join(by_method)}"
-    if defaults is not None:
-        (default,) = set(defaults.values())
+    default = setting.default
+    by_method = flag_of(setting).defaults
+    if by_method is not None:
+        if len(set(by_method.values())) > 1:
+            texts = [f"{method} {_shown(value)}" for method, value in by_method.items() if value is not None]
+            return f"default: {', '.join(texts)}"
+        default = next(iter(by_method.values()))
     elif setting.is_required():
         return "needed"
     if default is None or default == ():
@@ -121,7 +153,9 @@ def _shown(value: Any) -> str:
 def _number(kind: Any) -> type[float] | type[int] | None:
     """The kind of number that a type is made of: ``tuple[float, float] | None`` -> ``float``"""
     parts = [part if isinstance(part, type) else type(part) for part in parts_of(kind)]
-    return float if float in parts else int if int in parts else None
+    if float in parts:
+        return float
+    return int if int in parts else None
 
 
 def _word_as(kind: type, word: str) -> Any:

@@ -73,15 +73,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # whoever reads has enough
             raise
         except BAD_INPUT as error:
-            message, status = f"error: {spelled(' '.join(in_words(error).split()))}", 2
+            return _ended(f"error: {spelled(' '.join(in_words(error).split()))}", 2)
         except ProcessLost as loss:
-            message, status = str(loss), 1
-        except (Interrupted, KeyboardInterrupt) as stop:
-            stop = stop if isinstance(stop, Interrupted) else Interrupted(signal.SIGINT, next=AGAIN)
-            message, status = str(stop), 128 + stop.number
-        if status == 2 or not _one_of_many() or os.environ["RANK"] == "0":
-            say(f"tllib-ancon: {message}", file=sys.stderr)
-        return status
+            return _ended(str(loss), 1)
+        except Interrupted as stop:
+            return _ended(str(stop), 128 + stop.number)
+        except KeyboardInterrupt:
+            return _ended(str(Interrupted(signal.SIGINT, next=AGAIN)), 128 + signal.SIGINT)
+
+
+def _ended(message: str, status: int) -> int:
+    """Show why the command ends, once for all processes unless the input is bad; returns the exit status."""
+    if status == 2 or not _one_of_many() or os.environ["RANK"] == "0":
+        say(f"tllib-ancon: {message}", file=sys.stderr)
+    return status
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -190,7 +195,8 @@ def command() -> int:
     return status
 
 
-MOST_MAPPED, RETURNED_FROM = -4, -1
+MOST_MAPPED = -4
+RETURNED_FROM = -1
 """Parameters of glibc's ``mallopt``: how many blocks are mapped one by one, and the free bytes at which the heap
 shrinks."""
 

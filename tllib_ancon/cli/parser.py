@@ -59,17 +59,25 @@ class Parser(argparse.ArgumentParser):
 
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
         """The arguments in these words; what has no flag may stand after flags, too."""
-        args, left = self.parse_known_args(words)
-        flags = [word.partition("=")[0] for word in left if word.startswith("-")]
+        args, rest = self.parse_known_args(words)
+        flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
         if flags:
             raise unknown_name(f"flag of {self.prog}:", flags[0], self._option_string_actions)
         for action in self._actions:
-            if left and not action.option_strings and not hasattr(args, action.dest):
-                setattr(args, action.dest, left if action.nargs == "*" else left[0])
-                left = [] if action.nargs == "*" else left[1:]
-        if left:
-            self.error(f"unrecognized arguments: {' '.join(left)}")
+            if rest and not action.option_strings and not hasattr(args, action.dest):
+                rest = _set(args, action, rest)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
         return args
+
+
+def _set(args: argparse.Namespace, action: argparse.Action, words: list[str]) -> list[str]:
+    """Give an argument its words; returns those that are left."""
+    if action.nargs == "*":
+        setattr(args, action.dest, words)
+        return []
+    setattr(args, action.dest, words[0])
+    return words[1:]
 
 
 class _Formatter(argparse.HelpFormatter):

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,15 @@ from tllib_ancon.errors import UserError
 from tllib_ancon.settings import settings_of
 from tllib_ancon.shared_settings import DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig
 from tllib_ancon.text import say
-from tllib_ancon.toolkit.script import run_script
+from tllib_ancon.toolkit.script import ScriptRun, run_script
 from tllib_ancon.training.files import sha256, write_json
 
-MARK, SECOND, RESULT = "script.json", "adapt", "result.json"
-"""In the script's log directory: the mark of a finished first stage, the folder of the adaptation, and there the file
-that ends it."""
+MARK = "script.json"
+"""In the script's log directory: the mark of a finished first stage."""
+SECOND = "adapt"
+"""In the script's log directory: the folder of the adaptation."""
+RESULT = "result.json"
+"""In the folder of the adaptation: the file that ends it."""
 
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
@@ -45,81 +47,116 @@ class Script:
         parser.usage = "%(prog)s PATH [the script's own arguments] [--method METHOD [flags of the adaptation]]"
 
     def run(self, args: argparse.Namespace) -> int:
-        words = args.arguments
-        ours = (number for number, word in enumerate(words) if word.partition("=")[0] == "--method")
-        border = next(ours, len(words))
-        own, adapts = words[:border], border < len(words)
-        given: dict[str, Any] = {}
-        log = arguments = None
-        if adapts:
-            second = second_stage_parser().parsed(words[border:])
-            file = {} if second.config is None else read_file(second.config)
-            given = {"overwrite": False, **file, **adaptation_flags().given(second)}
-            given["start"] = second.start or given.get("start", "latest")
-            AdaptConfig(**given)  # an error before the script runs
-            log = log_of(args.script, own)
-            arguments = finished_stage(log, args.script, own, given) if log else None
+        words, adaptation_words = _at_method(args.arguments)
+        if not adaptation_words:
+            return _run(args.script, words).exit_status
+        settings = _adaptation_settings(adaptation_words)
+        AdaptConfig(**settings)  # an error before the script runs
+        log = _log_directory(args.script, words)
+        arguments = None
+        if log is not None:
+            arguments = _finished_stage(log, args.script, words, settings)
         if arguments is None:
-            if log is not None and not given["overwrite"] and (log / SECOND / "config.json").exists():
-                raise UserError(
-                    f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
-                    "changed; choose another --log, or pass --overwrite after --method to run both stages again"
-                )
-            outcome = run_script(args.script, own)
+            if log is not None and not settings["overwrite"]:
+                _refuse_other_adaptation(log)
+            outcome = _run(args.script, words)
             if outcome.exit_status != 0:
-                say(f"tllib-ancon: {args.script} failed: {outcome.failure}", file=sys.stderr)
                 return outcome.exit_status
             arguments = {**vars(outcome.arguments or argparse.Namespace()), "log": outcome.log_directory}
-            if adapts and outcome.log_directory is not None:
-                remember(outcome.log_directory, args.script, own, arguments, given["overwrite"])
-        if adapts:
-            adapt(given, arguments)
+            if outcome.log_directory is not None:
+                _remember(outcome.log_directory, args.script, words, arguments, settings["overwrite"])
+        _adapt(settings, arguments)
         return 0
 
 
-def remember(log: Path, script: str, words: list[str], arguments: Mapping[str, Any], overwrite: bool) -> None:
+def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
+    """The script's own words, and from ``--method`` on those of the adaptation."""
+    for number, word in enumerate(words):
+        if word.partition("=")[0] == "--method":
+            return words[:number], words[number:]
+    return words, []
+
+
+def _adaptation_settings(words: list[str]) -> dict[str, Any]:
+    args = second_stage_parser().parsed(words)
+    file = {} if args.config is None else read_file(args.config)
+    settings = {"overwrite": False, **file, **_adaptation_flags().given(args)}
+    settings["start"] = args.start or settings.get("start", "latest")
+    return settings
+
+
+def _run(script: str, words: list[str]) -> ScriptRun:
+    outcome = run_script(script, words)
+    if outcome.exit_status != 0:
+        say(f"tllib-ancon: {script} failed: {outcome.failure}", file=sys.stderr)
+    return outcome
+
+
+def _refuse_other_adaptation(log: Path) -> None:
+    if (log / SECOND / "config.json").exists():
+        raise UserError(
+            f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
+            "changed; choose another --log, or pass --overwrite after --method to run both stages again"
+        )
+
+
+def _remember(log: Path, script: str, words: list[str], arguments: Mapping[str, Any], overwrite: bool) -> None:
     """Mark the first stage as finished, with the checksums of its checkpoints; an earlier adaptation is not of them."""
     sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
-    own = {"script": os.path.realpath(script), "words": words, "overwrite": overwrite}
-    mark = {**own, "sha256": sums, "arguments": dict(arguments)}
+    mark = {
+        "script": os.path.realpath(script),
+        "words": words,
+        "overwrite": overwrite,
+        "sha256": sums,
+        "arguments": dict(arguments),
+    }
     (log / SECOND / RESULT).unlink(missing_ok=True)
     write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
 
 
-def finished_stage(log: Path, script: str, words: list[str], given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _finished_stage(log: Path, script: str, words: list[str], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None."""
-    checkpoint = log / "checkpoints" / f"{given['start']}.pth"
+    checkpoint = log / "checkpoints" / f"{settings['start']}.pth"
     try:
         mark = json.loads((log / MARK).read_bytes())
-        known = mark["script"] == os.path.realpath(script) and mark["words"] == words
+        is_same_command = mark["script"] == os.path.realpath(script) and mark["words"] == words
         digest = mark["sha256"].get(checkpoint.name)
         arguments = dict(mark["arguments"])
     except Exception:  # there is none, or another program wrote it
         return None
-    if given["overwrite"] and (not mark.get("overwrite") or (log / SECOND / RESULT).exists()):
+    if settings["overwrite"] and (not mark.get("overwrite") or (log / SECOND / RESULT).exists()):
         return None
-    if not known or not checkpoint.is_file() or sha256(checkpoint) != digest:
+    if not is_same_command or not checkpoint.is_file() or sha256(checkpoint) != digest:
         return None
     say(f"tllib-ancon: {script} has run here before; going on from {checkpoint}", file=sys.stderr)
     return {**arguments, "log": log.resolve()}
 
 
-def log_of(script: str, words: list[str]) -> Path | None:
+def _log_directory(script: str, words: list[str]) -> Path | None:
     """The script's log directory before it has run: from its words, else the default in its text."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--log")
-    if log := parser.parse_known_args(words)[0].log:
+    log = parser.parse_known_args(words)[0].log
+    if log:
         return Path(log)
-    with suppress(OSError, SyntaxError, ValueError):
-        for call in ast.walk(ast.parse(Path(script).read_bytes())):
-            if isinstance(call, ast.Call) and any(getattr(word, "value", None) == "--log" for word in call.args):
-                for option in call.keywords:
-                    if option.arg == "default" and isinstance(option.value, ast.Constant):
-                        return Path(str(option.value.value))
+    try:
+        text = ast.parse(Path(script).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    calls = [node for node in ast.walk(text) if isinstance(node, ast.Call)]
+    defaults = [_default(call) for call in calls if "--log" in [getattr(word, "value", None) for word in call.args]]
+    return next((Path(default) for default in defaults if default is not None), None)
+
+
+def _default(call: ast.Call) -> str | None:
+    """The constant that a call has as ``default``."""
+    for option in call.keywords:
+        if option.arg == "default" and isinstance(option.value, ast.Constant):
+            return str(option.value.value)
     return None
 
 
-def adaptation_flags() -> Flags:
+def _adaptation_flags() -> Flags:
     settings = {**settings_of(AdaptConfig), **methods.settings()}
     return Flags({name: setting for name, setting in settings.items() if name not in OF_THE_SCRIPT})
 
@@ -130,7 +167,7 @@ def second_stage_parser() -> Parser:
         usage="%(prog)s --method METHOD [flags]",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
-    adaptation_flags().add(parser)
+    _adaptation_flags().add(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     group.add_argument(
@@ -141,7 +178,7 @@ def second_stage_parser() -> Parser:
     return parser
 
 
-def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
+def _adapt(settings: Mapping[str, Any], script: Mapping[str, Any]) -> None:
     """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
@@ -153,18 +190,27 @@ def adapt(given: Mapping[str, Any], script: Mapping[str, Any]) -> None:
             "scripts"
         )
     log = Path(script["log"])
-    checkpoint = log / "checkpoints" / f"{given['start']}.pth"
+    checkpoint = log / "checkpoints" / f"{settings['start']}.pth"
     if not checkpoint.is_file():
         raise UserError(f"the script left no {checkpoint}; train with it (--phase train)")
-    if given["start"] == "best":
+    if settings["start"] == "best":
         say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
-    owners = (DataConfig, ModelConfig, ImageConfig, RunConfig)
-    names = {name for owner in owners for name in settings_of(owner)}
-    names -= {"log", "scale", "scratch", "pretrained_weights"}
-    taken = {name: value for name, value in script.items() if name in names and value is not None}
-    domains = {name: (taken[name],) for name in ("source", "target") if isinstance(taken.get(name), str)}
-    config = AdaptConfig(**{**taken, **domains, **given}, checkpoint=str(checkpoint), log=str(log / SECOND))
+    paths = {"checkpoint": str(checkpoint), "log": str(log / SECOND)}
+    config = AdaptConfig(**{**_shared_settings(script), **settings, **paths})
     print(result_summary(adapt(config=config).summary))
+
+
+def _shared_settings(script: Mapping[str, Any]) -> dict[str, Any]:
+    """The script's arguments that are settings of the adaptation, too."""
+    names: set[str] = set()
+    for owner in (DataConfig, ModelConfig, ImageConfig, RunConfig):
+        names.update(settings_of(owner))
+    names -= {"log", "scale", "scratch", "pretrained_weights"}
+    settings = {name: value for name, value in script.items() if name in names and value is not None}
+    for name in ("source", "target"):
+        if isinstance(settings.get(name), str):
+            settings[name] = (settings[name],)
+    return settings
 
 
 COMMANDS = {"script": Script()}

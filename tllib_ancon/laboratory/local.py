@@ -116,7 +116,7 @@ class Engine(ABC):
         """Start the runs that are ready, and take note of those that have ended."""
         for run in schedule.ready(self.most_started):
             if run.needs in schedule.failures:
-                schedule.failures[run.name] = f"needs {run.needs}, which failed; give the command again"
+                schedule.failures[run.name] = f"needs {run.needs}, which failed"
                 continue
             try:
                 schedule.running[run.name] = self.start(schedule.titles[run.name], run)
