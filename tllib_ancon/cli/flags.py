@@ -87,7 +87,7 @@ class Flags:
 
     def _value_options(self, name: str, kinds: Sequence[Any]) -> dict[str, Any]:
         number = _number(self.settings[name].annotation) if len(kinds) == 1 else None
-        options = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
+        options: dict[str, Any] = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
         items = _items(kinds)
         if items:
             options["nargs"] = "+" if items[-1] is Ellipsis else len(items)
