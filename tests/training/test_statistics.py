@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -58,12 +57,13 @@ def test_a_source_model_that_is_lost_on_the_target_does_not_collapse() -> None:
     assert min(accuracies[1:]) > 90
 
 
-@pytest.mark.parametrize("images", [24, 22])
-def test_running_statistics_are_those_of_the_images(images: int) -> None:
+def test_running_statistics_are_those_of_training_images() -> None:
+    """Of augmented ones, by which networks learn to predict."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3)).eval()
-    target = torch.randn(images, 3, 4, 4) + 1
-    augment = nn.Dropout(0.5)
-    adapted = adapt(network, target, batch_norm="mixed", criterion="last", augment=augment).model
-    torch.testing.assert_close(adapted[1].running_mean, target.flatten(1).mean(0))
-    torch.testing.assert_close(adapted[1].running_var, target.flatten(1).var(0))
+    target = torch.randn(24, 3, 4, 4)
+    settings = {"batch_norm": "mixed", "criterion": "last", "augment": lambda images: 2 * images + 1}
+    adapted = adapt(network, target, **settings).model
+    images = (2 * target + 1).flatten(1)
+    torch.testing.assert_close(adapted[1].running_mean, images.mean(0))
+    torch.testing.assert_close(adapted[1].running_var, images.var(0))

@@ -18,7 +18,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.errors import UserError
-from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_adapted_parameters
 from tllib_ancon.models.copies import without_graphs
 from tllib_ancon.processes import Shard
@@ -67,6 +67,8 @@ FEW = 16
 SAMPLE = 1024
 """Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""
 
+STATISTICS_SAMPLE = 512
+"""Images at most, from which batch-norm statistics are estimated after an epoch."""
 
 AGREEMENT_SAMPLE = 256
 """Images at most of that sample, on which the source model is compared with the model of half-mixed statistics."""
@@ -207,14 +209,19 @@ class Adaptation(TrainingLoop):
         return prepared | trained
 
     def _estimate_statistics(self, epoch: int) -> None:
-        """Estimate the running statistics of mixed batch-norm from the images as evaluation loads them.
+        """Estimate the running statistics of mixed batch-norm from training images.
 
-        The moving average that training leaves lags behind weights that change fast, and it is over augmented images.
-        Training reads no running statistics. See ``benchmarks/results/harm.md``.
+        The moving average that training leaves lags behind weights that change fast. The images are augmented as in
+        training, because networks learn to predict plain images by the statistics of augmented ones. Training itself
+        reads no running statistics. See ``benchmarks/results/harm.md``.
         """
-        if self._mixes_statistics():
-            with self.batch_norm.estimated(self.network):
-                self._predict(self.sample, epoch)
+        if not self._mixes_statistics():
+            return
+        training = self.images.training
+        count = -(-STATISTICS_SAMPLE // (training.batch_size * processes.world_size()))
+        with estimated_statistics(self.network), torch.inference_mode(), self.accelerator.autocast():
+            for _, images in self.interruption.watch(islice(training, count), epoch):
+                self.network.predict(self._augmented(images))
 
     def _fit_rate(self, step_change: float) -> float:
         """Set the learning rate of all parameters to that of :func:`fitted_rate`, at most the setting ``lr``."""
@@ -262,6 +269,10 @@ class Adaptation(TrainingLoop):
     def _mixes_statistics(self) -> bool:
         return self.options.batch_norm == "mixed" and has_statistics(self.network)
 
+    def _augmented(self, images: Tensor) -> Tensor:
+        images = images.to(self.device, non_blocking=True)
+        return images if self.augment is None else self.augment(images)
+
     def _views(self, images: Tensor) -> list[Tensor]:
         return [images] if self.second_view is None else [images, self.second_view(images)]
 
@@ -270,9 +281,7 @@ class Adaptation(TrainingLoop):
 
     def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
-        images = images.to(self.device, non_blocking=True)
-        images = images if self.augment is None else self.augment(images)
-        views = self._views(images)
+        views = self._views(self._augmented(images))
         logits, features = self._outputs(torch.cat([*views, *([] if labelled is None else labelled[:1])]))
         rows = [slice(start, start + count) for start in range(0, len(views) * count, count)]
         others = [(logits[view], features[view]) for view in rows[1:]]
