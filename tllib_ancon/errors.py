@@ -19,21 +19,6 @@ DEVICE = (
 )
 """Which device is used; no setting chooses it."""
 
-REMOVED = {
-    "run": "use pretrain, then adapt",
-    "average_last": "it showed no gain; leave it out",
-    "every_epoch": "certify one run at a time",
-    "layer_decay": "pass an optimizer of your own rates in your own loop, or leave it out",
-    "others": "certify one run at a time, each at `delta` divided by the number of runs",
-    "pull": "it showed no gain; leave it out",
-    "save_epochs": "keep one run for each number of epochs",
-    "save_logits": "use `save_predictions`, for the selected epoch",
-    "search": "the search is always exact; leave it out",
-    "select": "adapt again with another `criterion`",
-    "storage": "votes are always dense; leave it out",
-}
-"""Commands and settings of earlier versions: what to do instead."""
-
 
 class UserError(ValueError):
     """Bad input. The command line prints its message as one line and exits with status 2.
@@ -105,9 +90,6 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     if _letters(name) == "device":
         return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
-    removed = {_letters(old): advice for old, advice in REMOVED.items()}
-    if kind.startswith(("command", "setting", "flag")) and _letters(name) in removed:
-        return UserError(f"{name} was removed: {removed[_letters(name)]}")
     names = sorted(set(valid))
     by_letters = {_letters(known): known for known in names}
     nearest = [by_letters[match] for match in difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)]

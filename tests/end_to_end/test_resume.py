@@ -88,23 +88,6 @@ def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tm
     third.join()
 
 
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_run_of_a_version_without_views_continues_with_one(
-    adapt, tmp_path: Path, monkeypatch, finished: bool
-) -> None:
-    words = adapt("run", "--method", "ancon-auto", "--views", "1", "--lr", "0.01")
-    if not finished:
-        cut_in_the_second_epoch(monkeypatch, words)
-    assert main(words) == 0
-    run = RunDirectory(tmp_path / "run")
-    old = {name: value for name, value in run.config().items() if name not in ("views", "step_change")}
-    run.write_json("config.json", old)
-    without = [word for word in words if word not in ("--views", "1", "--lr", "0.01")]
-    assert main(without) == 0
-    assert "accuracy" in run.metrics()[-1]
-    assert "accuracy_one_view" not in run.metrics()[-1]  # it scores by the run's one view
-
-
 def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
     words = [word for word in adapt() if word != "--quiet"]
     assert main(words) == 0

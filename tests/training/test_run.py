@@ -19,8 +19,8 @@ from tllib_ancon.training.run import BEST, LATEST, STATE, RunDirectory
 
 CONFIG = {"command": "adapt", "lr": 0.01, "classes": ["red", "green"], "workers": 2}
 EPOCHS, SELECTED = 4, (1, 3)
-EVENTS = 3 * (2 + 3 * (EPOCHS + 1) + len(SELECTED))
-"""Flushes and renames of a run: three for each file that it writes."""
+EVENTS = 3 * (2 + 3 * (EPOCHS + 1)) + 2 * len(SELECTED)
+"""Flushes and renames of a run: three for each file that it writes, and two for each link."""
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 NO_ROOM = "could not be written ([Errno 28] No space left on device)"
 FINISHED = pytest.mark.parametrize("finished", [True, False])
@@ -173,7 +173,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(10), replace(*paths)))
     model, metrics = weights(1), [{"epoch": 0}, {"epoch": 1}]
     run.save_epoch({"parts": {"model": model}}, metrics, True)
-    run.copy_latest("source.pth")
+    run.save_source()
     run.then(lambda: found.extend(path.name for path in tmp_path.rglob("*.*")))
     model["weight"].fill_(2)
     metrics.append({"epoch": 2})
@@ -195,7 +195,7 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         after(1, patch, FULL)
         run.save_epoch(*epoch)
-        run.copy_latest("source.pth")
+        run.save_source()
         with pytest.raises(UserError, match="No space left on device"):
             getattr(run, call)(*arguments.get(call, []))
     run.close()
@@ -233,7 +233,7 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
         run.begin(CONFIG)
         for epoch in range(3):
             save(run, epoch)
-        run.copy_latest("source.pth")
+        run.save_source()
     if finished:
         train(tmp_path)
     path = tmp_path / name

@@ -14,7 +14,8 @@ from tllib_ancon import assessing, methods
 from tllib_ancon.errors import UserError, reading
 from tllib_ancon.text import csv_text, showable
 from tllib_ancon.training.files import read_json
-from tllib_ancon.training.run import CONFIG, NOT_SETTINGS, RESULT, RunDirectory
+from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
+from tllib_ancon.training.run_settings import NOT_SETTINGS
 
 Record = Mapping[str, Any]
 """What a run wrote down: its configuration, its result, or the scores of an epoch."""

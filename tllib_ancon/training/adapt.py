@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -42,7 +41,7 @@ from tllib_ancon.training.online import online
 from tllib_ancon.training.probing import probe_of, require_gradient
 from tllib_ancon.training.progress import Progress, result_summary, tracker
 from tllib_ancon.training.resolve import Transform, Transforms, given_transforms, resolve
-from tllib_ancon.training.run import CARD, RunDirectory
+from tllib_ancon.training.run import CARD, RunDirectory, open_run
 from tllib_ancon.training.teaching import certifying, taught_labels
 from tllib_ancon.training.trained import (
     TrainedModel,
@@ -212,11 +211,10 @@ def adapt(
         if given.log is None and getattr(given, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
     passed = given_transforms(train_transform, evaluation_transform)
-    run = None if given.log is None else RunDirectory(given.log)
+    run = open_run(given.log)
     with devices.using_processor(given.threads), ExitStack() as hooks:
         start = find(given, None if isinstance(model, str | Path) else model)
-        if run is not None and os.path.realpath(run.checkpoints) == os.path.realpath(Path(start.checkpoint).parent):
-            raise UserError(f"checkpoint {start.checkpoint} lies where this run writes its own; choose another `log`")
+        run.refuse_own_checkpoint(start.checkpoint)
         target = inputs.images_of(given, images, labels, start.classes)
         inputs.refuse_without_effect(given, target, passed)
         devices.make_reproducible(given.seed, given.deterministic)
@@ -227,7 +225,7 @@ def adapt(
         network = start.load(given)
         if not start.checkpoint:
             hooks.enter_context(inputs.unpacking(network, target))
-        before = {} if run is None or given.overwrite else run.known()
+        before = {} if given.overwrite else run.recorded()
         config = resolve(given, start, network, target, passed, before)
         target, transforms = inputs.prepared(config, network, target, passed)
         probe = None
@@ -237,7 +235,7 @@ def adapt(
             classifier = as_classifier(network, head, probe)
         except OtherOutput as error:
             possible = ("adabn",) if isinstance(error, MultiLabelOutput) else ("adabn", "tent")
-            if start.checkpoint or given.method not in possible or run is not None:
+            if start.checkpoint or given.method not in possible or given.log is not None:
                 raise
             return _of_another_output(given, config, start.given, target, transforms, augment)
         if transforms.second_view is mirror and given.no_hflip is None and "no_hflip" not in before:
@@ -253,7 +251,7 @@ def adapt(
             recorded["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)))
         if "taught" in start.recorded:
             recorded["taught"] = start.recorded["taught"]
-        if run is not None and probe is not None:
+        if given.log is not None and probe is not None:
             taken = None if isinstance(passed, Transforms) else transforms.preprocessing
             recorded["network"] = network_record(classifier, probe, taken)
             if isinstance(target.images, Mapped):
@@ -281,7 +279,7 @@ def adapt(
             source_model = partial(_source_model, given, start, target, head, probe)
             raise explained(error, source_model, target, transforms.evaluation, config.batch_size or 1) from None
         adapted = adaptation.adapted()
-        if run is not None:
+        if isinstance(run, RunDirectory):
             write_card(run, summary)
     given_network = None if start.checkpoint else start.given
     if given_network is not None:

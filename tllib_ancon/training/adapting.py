@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,13 +23,13 @@ from tllib_ancon.models.copies import without_graphs
 from tllib_ancon.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training.checkpointing import PREDICTIONS, copy_to_cpu, write_predictions
+from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.inference import Predictions, evaluation_loader, recorder, scores_under_dropout
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS, fitted_rate
 from tllib_ancon.training.resolve import USUAL_BATCH, Transforms
-from tllib_ancon.training.run import SOURCE, RunDirectory
+from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.teaching import Labels
 
 
@@ -94,7 +93,7 @@ class Adaptation(TrainingLoop):
         model: Classifier,
         target: Domain,
         options: AdaptConfig,
-        run: RunDirectory | None,
+        run: MemoryRun,
         transforms: Transforms,
         progress: Progress,
         taught: Labels | None = None,
@@ -348,17 +347,17 @@ class Adaptation(TrainingLoop):
 
     def _keep(self, scored: Predictions | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
-        if self.run is not None and epoch == 0 and self.options.checkpoint is None:
-            self.run.copy_latest(SOURCE)
-        if self.run is None or not self._keeps_predictions():
+        if epoch == 0 and self.options.checkpoint is None:
+            self.run.save_source()
+        if not self._keeps_predictions():
             return
         predictions = scored or self._predict_all(epoch)[0]
-        path, own = self.run.path / PREDICTIONS, self.method.votes(torch.tensor(self.images.shard.padded_positions))
+        own = self.method.votes(torch.tensor(self.images.shard.padded_positions))
         votes = None
         if own is not None:  # f̄ of every image; zeros for one that was held out
             votes, adapted = torch.zeros(len(self.target), own.shape[1]), self.images.adapted_indices
             votes[adapted] = processes.interleave(own)[: len(adapted)].cpu()
-        self.run.then(partial(write_predictions, path, predictions, self.target, votes))
+        self.run.save_predictions(predictions, self.target, votes)
 
     def _keeps_predictions(self) -> bool:
         return self.options.save_predictions and self._is_best()

@@ -40,20 +40,40 @@ def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> di
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file so that its name always holds the whole old or the whole new content."""
+
+    def create(temporary: Path) -> None:
+        _write_flushed(temporary, write)
+
+    _replace_whole(path, create)
+
+
+def link_whole(source: Path, path: Path) -> None:
+    """Give a file a second name; where the file system has no hard links, copy it."""
+
+    def create(temporary: Path) -> None:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            with open(source, "rb") as original:
+                _write_flushed(temporary, lambda file: shutil.copyfileobj(original, file, 2**20))
+
+    _replace_whole(path, create)
+
+
+def _write_flushed(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    with open(path, "x+b") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace_whole(path: Path, create: Callable[[Path], object]) -> None:
     temporary = path.with_name(path.name + PARTIAL)
     try:
         temporary.unlink(missing_ok=True)
-        with open(temporary, "x+b") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
+        create(temporary)
         os.replace(temporary, path)
-        if os.name == "posix":  # elsewhere no folder can be opened
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -64,17 +84,22 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         ) from error
 
 
+def _flush_folder(folder: Path) -> None:
+    if os.name != "posix":  # elsewhere no folder can be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     write_whole(path, lambda file: file.write(content))
 
 
 def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2, **options) + "\n").encode())
-
-
-def copy_whole(source: Path, path: Path) -> None:
-    with open(source, "rb") as original:
-        write_whole(path, lambda file: shutil.copyfileobj(original, file, 2**20))
 
 
 def sha256(path: Path) -> str:

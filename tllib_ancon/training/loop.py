@@ -24,10 +24,10 @@ from tllib_ancon.errors import NotFinite, UserError, reading
 from tllib_ancon.interruption import Interruption
 from tllib_ancon.processes import Shard
 from tllib_ancon.training import devices
-from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, copy_to_cpu, restore_snapshot, take_snapshot
+from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Predictions, View, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
-from tllib_ancon.training.run import BEST, LATEST, METRICS, RunDirectory
+from tllib_ancon.training.run import MemoryRun
 
 Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Loss, logits, and what else is averaged over an epoch."""
@@ -47,7 +47,7 @@ class TrainingLoop(ABC):
     def __init__(
         self,
         options: AdaptConfig | PretrainConfig,
-        run: RunDirectory | None,
+        run: MemoryRun,
         progress: Progress,
         model: nn.Module,
         loaders: list[ImageLoader],
@@ -77,51 +77,49 @@ class TrainingLoop(ABC):
         self.parts: dict[str, Stateful] = {**learning, **scaler, **(state or {})}
         self.interruption = Interruption()
         self.metrics: list[dict[str, Any]] = []
-        self._best: dict[str, Any] = {}
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(options.seed + processes.rank())
 
     def make(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
         """Begin or resume the run of these settings; returns ``result.json``, also of a finished run."""
-        if self.run is not None:
-            for note in self.run.begin(settings, overwrite):
-                self.progress.line(note)
-            if self.run.finished:
-                self.progress.line(f"{self.run.path} holds this run already, finished")
-                self._take_up(self.run.metrics())
-                return self.result()
-        with closing(self.run) if self.run else nullcontext():
-            with watching_workers(), self.interruption:
-                for _ in self.epochs():
-                    pass
-                if self.run is not None:
-                    self.run.wait()
-            for loader in self.loaders:
-                loader.workers.close()
+        for note in self.run.begin(settings, overwrite):
+            self.progress.line(note)
+        if self.run.finished:
+            self.progress.line(f"{self.run} holds this run already, finished")
+            self._continue_from(self.run.metrics())
+            return self.result()
+        with closing(self.run):
+            self._make_epochs()
             result = self.result()
-            if self.run is not None:
-                self.run.finish(result)
+            self.run.finish(result)
         self.progress.finish(result)
         return result
 
+    def _make_epochs(self) -> None:
+        """Make all epochs that the run does not have yet; a signal ends it after the step that it came in."""
+        with watching_workers(), self.interruption:
+            for _ in self.epochs():
+                pass
+            self.run.wait()
+        for loader in self.loaders:
+            loader.workers.close()
+
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train and score one epoch for each item. An interrupted run resumes after its last complete epoch."""
-        if self.run and (kept := self.run.resume()):
-            snapshot, metrics = kept
-            self._take_up(metrics)
-            restore_snapshot(self.parts, snapshot)
-            self.progress.line(f"continuing {self.run.path} after epoch {metrics[-1]['epoch']}")
-            self._keep()
-        else:
+        resumed = self.run.resume()
+        if resumed is None:
             self.progress.line(f"epochs: {self.last_epoch}, of {self.steps} steps with {self.images_a_step} images")
+        else:
+            snapshot, metrics = resumed
+            self._continue_from(metrics)
+            restore_snapshot(self.parts, snapshot)
+            self.progress.line(f"continuing {self.run} after epoch {metrics[-1]['epoch']}")
+            self._keep()
         for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
             trained = self._train_epoch(epoch) if epoch > 0 else {}  # epoch 0 scores the source model
             self.metrics.append({"epoch": epoch, **trained})
             scored = self._score(self.metrics[-1])
-            if self.run is not None:
-                self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
-            elif self._is_best():
-                self._best = copy_to_cpu(self.network.state_dict())
+            self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
             self._keep(scored)
             self.progress.epoch(self.title, self.metrics[-1], self.last_epoch)
             yield self.metrics[-1]
@@ -151,7 +149,7 @@ class TrainingLoop(ABC):
         """Store more of the last epoch than its state; also when a run resumes after it, without predictions."""
 
     def _load_best(self) -> None:
-        self.network.load_state_dict(self._best if self.run is None else self.run.load(BEST))
+        self.network.load_state_dict(self.run.best())
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         for loader in self.loaders:
@@ -206,17 +204,13 @@ class TrainingLoop(ABC):
             return NotFinite(
                 "the source model's logits are not finite: its weights are damaged. Give another checkpoint"
             )
-        kept = ""
-        if self.run and epoch > self.first_epoch:
-            self.run.wait()
-            kept = f"{self.run.checkpoints / LATEST} holds the last good model, of epoch {epoch - 1}. "
-        return NotFinite(f"logits or loss are not finite {when}; {kept}Pass a smaller `lr`")
+        last_good = self.run.last_good(epoch - 1) if epoch > self.first_epoch else ""
+        return NotFinite(f"logits or loss are not finite {when}; {last_good}Pass a smaller `lr`")
 
-    def _take_up(self, metrics: list[dict[str, Any]]) -> None:
+    def _continue_from(self, metrics: list[dict[str, Any]]) -> None:
         """Continue from the metrics of a run, which another version of this program may have written."""
-        assert self.run is not None
         self.metrics = metrics
-        with reading(self.run.path / METRICS, "the metrics of this run", OTHER_VERSION):
+        with reading(self.run, "the metrics of this run", OTHER_VERSION):
             if metrics[-1]["epoch"] > 0:
                 self.result()
 

@@ -58,7 +58,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         known = of_the_model(config, start)
         options = parse_options(known["arch_option"])
         backbone = create_backbone(known["arch"], not config.scratch, config.pretrained_weights, options, toolkit)
-        before = {} if config.overwrite else run.known()
+        before = {} if config.overwrite else run.recorded()
         inputs.refuse_without_effect(config, domains[0])
         config = resolve(config, start, backbone, domains[0], recorded=before)
         prepared = [inputs.prepared(config, backbone, domain) for domain in domains]
@@ -117,7 +117,7 @@ class SourceOnly(TrainingLoop):
     def _keep(self, scored: Predictions | None = None) -> None:
         if self.keeps_statistics and self._is_best():
             predictions = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
-            assert self.run is not None
+            assert isinstance(self.run, RunDirectory)
             devices.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
 
     def _is_best(self) -> bool:

@@ -1,22 +1,19 @@
-"""The run directory: which files a run writes, in which order, and what it needs to resume."""
+"""A run in memory or in a directory: which files it writes, in which order, and what it needs to resume."""
 
 import contextlib
 import json
-import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+from torch import Tensor
 
 from tllib_ancon import processes
-from tllib_ancon._version import __version__
-from tllib_ancon.config import AdaptConfig
-from tllib_ancon.errors import REMOVED, UserError, reading
-from tllib_ancon.settings import flag_of, settings_of
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.errors import UserError, reading
 from tllib_ancon.training import files
 from tllib_ancon.training.checkpointing import (
     ANEW,
@@ -24,10 +21,13 @@ from tllib_ancon.training.checkpointing import (
     copy_to_cpu,
     read_sealed,
     read_weights,
+    write_predictions,
     write_sealed,
     write_weights,
 )
 from tllib_ancon.training.devices import is_main, on_main
+from tllib_ancon.training.inference import Predictions
+from tllib_ancon.training.run_settings import differences, refuse_other_settings, versions
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
@@ -36,22 +36,71 @@ CERTIFICATE, CERTIFIED, CARD, STATISTICS = "certificate.json", "certified.pth", 
 OF_AN_EPOCH = (METRICS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", STATE)
 OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS, STATISTICS)
 """The files whose checksums a finished run stores, where it has them."""
-MOST_DIFFERENCES = 8
-NOT_SETTINGS = (
-    "versions",
-    "network",
-    *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
-)
-"""Entries of a configuration that do not decide what a run computes."""
-BEFORE_VIEWS = {"views": 1, "step_change": None}
-"""Settings of an adaptation by version 0.1.0, which did not record them."""
-UNUSED = (None, False, 0, 1.0, "auto", "exact")
-"""Values of settings that this version has no more, by which they changed nothing."""
 
 _read = partial(files.read_json, advice=f"; {ANEW}")
 
 
-class RunDirectory:
+class MemoryRun:
+    """A run that stores nothing but the best model, in memory."""
+
+    finished = False
+    """Whether the run was finished before this call."""
+
+    def __init__(self) -> None:
+        self._best: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        return "memory"
+
+    def recorded(self) -> dict[str, Any]:
+        """The settings of the run that continues; empty for a new one."""
+        return {}
+
+    def refuse_own_checkpoint(self, checkpoint: str) -> None:
+        """Raise an error for a source model that this run would overwrite."""
+
+    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
+        """Start or resume the run of these settings. Returns warnings."""
+        return []
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics of all complete epochs."""
+        return []
+
+    def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+        """Snapshot and metrics of the last complete epoch; None for a new run."""
+        return None
+
+    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
+        """Store an epoch, whose model is the best one if it is ``selected``."""
+        if selected:
+            self._best = copy_to_cpu(snapshot["parts"]["model"])
+
+    def save_source(self) -> None:
+        """Store the model of the last epoch as the source model."""
+
+    def save_predictions(self, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
+        """Store predictions of the best model on the target, and the votes (N, K) of its images."""
+
+    def best(self) -> dict[str, Any]:
+        """The weights of the best epoch."""
+        return self._best
+
+    def last_good(self, epoch: int) -> str:
+        """Where the model of this epoch lies, for an error message; empty if it is not stored."""
+        return ""
+
+    def wait(self) -> None:
+        """Wait until all is stored, and raise the error if that failed."""
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Store the result; the run is finished."""
+
+    def close(self) -> None:
+        """End writing, whatever happened."""
+
+
+class RunDirectory(MemoryRun):
     """A run in a folder; the same settings resume it after a cut.
 
     A training loop calls :meth:`begin`, :meth:`resume`, :meth:`save_epoch` after each epoch, :meth:`finish` at the end
@@ -63,6 +112,7 @@ class RunDirectory:
     one reads and writes; the others get what it read, or its error."""
 
     def __init__(self, path: str | Path):
+        super().__init__()
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
         self._lock: TextIO | None = None
@@ -71,9 +121,12 @@ class RunDirectory:
         self._written: Future[object] = Future()
         self._written.set_result(None)
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     @property
     @on_main
-    def finished(self) -> bool:
+    def finished(self) -> bool:  # type: ignore[override]
         return self._has(RESULT)
 
     def config(self) -> dict[str, Any]:
@@ -81,17 +134,23 @@ class RunDirectory:
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         return _read(self.path / CONFIG)
 
-    def known(self) -> dict[str, Any]:
-        return BEFORE_VIEWS | self.config() if self._has(CONFIG) else {}
+    def recorded(self) -> dict[str, Any]:
+        return self.config() if self._has(CONFIG) else {}
 
     @on_main
     def metrics(self) -> list[dict[str, Any]]:
         path = self.path / METRICS
-        return [_read(path, line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+        if not path.is_file():
+            return []
+        return [_read(path, line) for line in path.read_bytes().splitlines()]
 
     @on_main
     def result(self) -> dict[str, Any]:
         return _read(self.path / RESULT)
+
+    def refuse_own_checkpoint(self, checkpoint: str) -> None:
+        if self.checkpoints.resolve() == Path(checkpoint).parent.resolve():
+            raise UserError(f"checkpoint {checkpoint} lies where this run writes its own; choose another `log`")
 
     def claim(self) -> None:
         self._lock = self._lock or files.lock_folder(self.path)
@@ -113,13 +172,13 @@ class RunDirectory:
             return []
         self.path.mkdir(parents=True, exist_ok=True)
         self.claim()
-        for folder in (self.checkpoints, self.path / "visualize"):
-            folder.mkdir(exist_ok=True)
+        self.checkpoints.mkdir(exist_ok=True)
+        (self.path / "visualize").mkdir(exist_ok=True)
         for unfinished in (*self.path.glob("*" + files.PARTIAL), *self.path.glob("*/*" + files.PARTIAL)):
             unfinished.unlink()
         if overwrite:
             self.clear()
-        recorded = {} if overwrite else self.known()
+        recorded = {} if overwrite else self.recorded()
         needed = STATE if recorded else CONFIG
         present = [name for name in OF_AN_EPOCH if self._has(name)]
         if present and not self._has(needed):
@@ -169,8 +228,18 @@ class RunDirectory:
             before = self._written
             self._written = self._writer.submit(lambda: (before.result(), write()))
 
-    def copy_latest(self, name: str) -> None:
-        self.then(lambda: files.copy_whole(self.checkpoints / LATEST, self.checkpoints / name))
+    def save_source(self) -> None:
+        self.then(lambda: files.link_whole(self.checkpoints / LATEST, self.checkpoints / SOURCE))
+
+    def save_predictions(self, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
+        self.then(partial(write_predictions, self.path / PREDICTIONS, predictions, target, votes))
+
+    def best(self) -> dict[str, Any]:
+        return self.load(BEST)
+
+    def last_good(self, epoch: int) -> str:
+        self.wait()
+        return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
 
     @on_main
     def wait(self) -> None:
@@ -216,7 +285,7 @@ class RunDirectory:
     def _write_what_follows(self, state: Mapping[str, Any]) -> None:
         write_weights(self.checkpoints / LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
-            files.copy_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
+            files.link_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
             self._best_sha256 = files.sha256(self.checkpoints / BEST)
         files.write_bytes(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in state["metrics"]).encode())
 
@@ -243,51 +312,6 @@ class RunDirectory:
                 raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
 
 
-def versions() -> dict[str, str]:
-    import torchvision
-
-    return {
-        "tllib_ancon": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
-        "timm": metadata.version("timm"),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
-    }
-
-
-def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    if differing := differences(recorded, wanted):
-        shown = [f"{name}: {there!r} there, {now!r} now" for name, (there, now) in differing.items()]
-        if len(shown) > MOST_DIFFERENCES:
-            shown[MOST_DIFFERENCES:] = [f"and {len(shown) - MOST_DIFFERENCES} more"]
-        longer = "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
-        raise UserError(
-            f"run directory {path} holds a run with other settings ({'; '.join(shown)}); choose another `log`, or "
-            f"{ANEW}{longer if 'epochs' in differing else ''}"
-        )
-
-
-def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
-    there, now = (
-        BEFORE_VIEWS
-        | dict(leaf for name, value in config.items() if name not in NOT_SETTINGS for leaf in _leaves(name, value))
-        for config in (recorded, wanted)
-    )
-    return {
-        name: (there.get(name), now.get(name))
-        for name in {**there, **now}
-        if there.get(name) != now.get(name) and not (name in REMOVED and there.get(name) in UNUSED)
-    }
-
-
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _leaves(f"{name}.{key}", part)
-    elif isinstance(value, list):
-        for number, part in enumerate(value):
-            yield from _leaves(f"{name}[{number}]", part)
-    else:
-        yield name, value
+def open_run(log: str | None) -> MemoryRun:
+    """The run directory ``log``, or without one a run in memory."""
+    return MemoryRun() if log is None else RunDirectory(log)

@@ -1,0 +1,83 @@
+"""``config.json`` of a run: what decides its numbers, and how the settings of a call differ from it."""
+
+import platform
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tllib_ancon._version import __version__
+from tllib_ancon.config import AdaptConfig
+from tllib_ancon.errors import UserError
+from tllib_ancon.settings import flag_of, settings_of
+from tllib_ancon.training.checkpointing import ANEW
+
+MOST_DIFFERENCES = 8
+NOT_SETTINGS = (
+    "versions",
+    "network",
+    *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
+)
+"""Entries of a configuration that do not decide what a run computes."""
+
+
+def versions() -> dict[str, str]:
+    import torchvision
+
+    return {
+        "tllib_ancon": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": metadata.version("timm"),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+    }
+
+
+def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    differing = differences(recorded, wanted)
+    if not differing:
+        return
+    shown = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
+    if len(shown) > MOST_DIFFERENCES:
+        shown[MOST_DIFFERENCES:] = [f"and {len(shown) - MOST_DIFFERENCES} more"]
+    message = (
+        f"run directory {path} holds a run with other settings ({'; '.join(shown)}); choose another `log`, or {ANEW}"
+    )
+    if "epochs" in differing:
+        message += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
+    raise UserError(message)
+
+
+def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
+    recorded_values = _values_of(recorded)
+    wanted_values = _values_of(wanted)
+    differing = {}
+    for name in {**recorded_values, **wanted_values}:
+        pair = (recorded_values.get(name), wanted_values.get(name))
+        if pair[0] != pair[1]:
+            differing[name] = pair
+    return differing
+
+
+def _values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value that decides what a run computes, by its place."""
+    values: dict[str, Any] = {}
+    for name, value in config.items():
+        if name not in NOT_SETTINGS:
+            values.update(_leaves(name, value))
+    return values
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _leaves(f"{name}.{key}", part)
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", part)
+    else:
+        yield name, value
