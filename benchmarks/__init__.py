@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 
 def parser(module: str, description: str | None) -> argparse.ArgumentParser:

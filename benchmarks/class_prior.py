@@ -29,9 +29,9 @@ from benchmarks.left_out.families import Cell, Cells
 from benchmarks.left_out.grid import FAMILY_CELLS
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt, predict
-from tllib_ancon.config import PredictConfig
+from tllib_ancon.config.readers import PredictConfig
+from tllib_ancon.config.settings import settings_of
 from tllib_ancon.self_training import estimate_class_prior
-from tllib_ancon.settings import settings_of
 
 Frequencies = NDArray[np.float64]
 ESTIMATES = ("counted", "shrunk", "bbse", "saerens")

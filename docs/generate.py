@@ -14,7 +14,7 @@ from tllib_ancon import config, methods
 from tllib_ancon.cli.flags import help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.script import second_stage_parser
-from tllib_ancon.settings import choices_of, described, settings_of
+from tllib_ancon.config.settings import choices_of, described, settings_of
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 CONFIGURATIONS = {

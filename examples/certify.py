@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 from tllib_ancon import PretrainConfig, adapt, predict, pretrain
-from tllib_ancon.certification import DisagreementTest
 from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.measures.disagreement import DisagreementTest
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}

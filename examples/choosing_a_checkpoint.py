@@ -3,15 +3,16 @@ Choose a checkpoint without labels
 ==================================
 
 Self-training can get worse while it trains, and without labels nobody sees it. A criterion ranks the epochs by their
-predictions alone. Here every criterion of :func:`tllib_ancon.selection.score_all` looks at the same run.
+predictions alone. Here every criterion of :func:`tllib_ancon.measures.selection.score_all` looks at the same run.
 """
 
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from tllib_ancon import PretrainConfig, adapt, pretrain, selection
+from tllib_ancon import PretrainConfig, adapt, pretrain
 from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.measures import selection
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}

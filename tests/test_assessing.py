@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from tllib_ancon.assessing import SourceStatistics, drift_p, labelled_accuracy, labels_needed
+from tllib_ancon.measures.indicators import SourceStatistics, drift_p, labelled_accuracy, labels_needed
 
 STREAMS = 300
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.conftest import REFUSED
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
 

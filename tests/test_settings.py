@@ -15,11 +15,11 @@ from tllib_ancon import config, methods
 from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
 from tllib_ancon.cli.laboratory import DemoConfig, ReportConfig
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.readers import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.settings import members_of, parts_of, settings_of
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig
-from tllib_ancon.settings import members_of, parts_of, settings_of
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.resolve import ASSUMED, OF_THE_NETWORK, resolve
 from tllib_ancon.training.trained import TrainedModel
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
-from tllib_ancon.errors import UserError, one_line, unknown_name
-from tllib_ancon.settings import Settings, settings_of
+from tllib_ancon.config.settings import Settings, settings_of
+from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tllib_ancon.processes import Shard
+    from tllib_ancon.runtime.processes import Shard
     from tllib_ancon.self_training.method import Method, Visit, option
 
 __all__ = [

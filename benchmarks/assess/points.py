@@ -38,13 +38,13 @@ from benchmarks.cifar10_c.corruptions import CORRUPTIONS
 from benchmarks.left_out.families import FAMILIES, KINDS, NO_SHIFT, Cell, Cells, Task
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt
-from tllib_ancon.assessing import SourceStatistics, drift_p
-from tllib_ancon.config import AssessConfig
+from tllib_ancon.config.readers import AssessConfig
+from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.settings import settings_of
+from tllib_ancon.measures.indicators import SourceStatistics, drift_p
 from tllib_ancon.training.assess import Passes, passes_of
 from tllib_ancon.training.inference import scores_under_dropout
 from tllib_ancon.training.run import RunDirectory

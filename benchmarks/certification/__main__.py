@@ -9,9 +9,9 @@ from benchmarks import parser, run
 from benchmarks.certification import simulation
 from benchmarks.certification.simulation import DELTA, Disagreements, labels_of
 from benchmarks.tables import markdown
-from tllib_ancon.certifying.run import ModelPair
-from tllib_ancon.config import CertifyConfig
-from tllib_ancon.errors import UserError
+from tllib_ancon.certificate.run import ModelPair
+from tllib_ancon.config.readers import CertifyConfig
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.run import RunDirectory
 
 TABLE = Path(__file__).parents[1] / "results" / "certification.md"

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
 from benchmarks.tables import markdown
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimated_statistics
+from tllib_ancon.runtime.errors import UserError
 
 BATCH = 500
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import parser, run
 from tllib_ancon.data.lists import read_image_list
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 PARTS = {"source": ("train", 10_000), "target": ("train", 4_000), "test": ("test", 2_000)}
 """Part -> its split and number of images: the first ones, which are in random order."""

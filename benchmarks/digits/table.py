@@ -15,8 +15,8 @@ import pandas as pd
 
 from benchmarks import parser, run
 from benchmarks.tables import markdown
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.published import other
+from tllib_ancon.runtime.errors import UserError
 
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
 METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon")

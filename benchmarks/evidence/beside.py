@@ -14,11 +14,11 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import parser, run
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.finished_runs import PLACE, ROW
 from tllib_ancon.laboratory.formats import rendered
 from tllib_ancon.laboratory.paired import paired_table
 from tllib_ancon.laboratory.tables import ACCURACY, RowKey, measured
+from tllib_ancon.runtime.errors import UserError
 
 
 def main(words: Sequence[str] | None = None) -> None:

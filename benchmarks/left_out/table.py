@@ -19,7 +19,7 @@ import pandas as pd
 from benchmarks import parser, run
 from benchmarks.race.works import CIFAR10_C
 from benchmarks.tables import markdown
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 CELL = ["family", "pair", "kind", "seed"]
 HARM = 1.5

@@ -4,7 +4,7 @@ import torch
 from torch import Generator
 
 from benchmarks.theory.statements import Verdict, statement
-from tllib_ancon.evaluation import expected_calibration_error, reliability_diagram_data
+from tllib_ancon.measures.evaluation import expected_calibration_error, reliability_diagram_data
 
 
 @statement(

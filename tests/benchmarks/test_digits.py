@@ -10,7 +10,7 @@ from benchmarks.digits import lists, table, to_tllib
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.trained import TrainedModel
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.certify.examples import comparison
-from tllib_ancon.certifying.session import Session
+from tllib_ancon.certificate.session import Session
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tllib_ancon.certifying.session import Answer, Comparison, Session
+from tllib_ancon.certificate.session import Answer, Comparison, Session
 
 CLASSES = ["bike", "mug", "pen", "lamp"]
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from PIL import Image
 
-from tllib_ancon.certifying.page import serve
-from tllib_ancon.certifying.session import Session
+from tllib_ancon.certificate.page import serve
+from tllib_ancon.certificate.session import Session
 
 
 def example_image(position: int) -> Image.Image:

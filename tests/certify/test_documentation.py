@@ -8,7 +8,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.certify.serving import Visitor
-from tllib_ancon.certifying import page
+from tllib_ancon.certificate import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "certify.md").read_text()

@@ -15,10 +15,10 @@ from PIL import Image
 
 from tests.certify.examples import CLASSES, comparison, disk_is_full
 from tests.certify.serving import Visitor, served
-from tllib_ancon.certifying.page import serve
-from tllib_ancon.certifying.session import Comparison, Session
+from tllib_ancon.certificate.page import serve
+from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.data.answers import ANOTHER
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 
 @pytest.fixture
@@ -173,10 +173,10 @@ def test_a_port_in_use_is_one_line() -> None:
 
 
 def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tllib_ancon.certifying.page")
+    monkeypatch.delitem(sys.modules, "tllib_ancon.certificate.page")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UserError, match=r"pip install starlette uvicorn"):
-        from tllib_ancon.certifying.page import serve  # noqa: F401
+        from tllib_ancon.certificate.page import serve  # noqa: F401
 
 
 def label(log: Path, said: Connection) -> None:

@@ -9,9 +9,9 @@ from PIL import Image
 
 from tests.certify.examples import comparison
 from tests.certify.serving import Visitor, example_image, served
-from tllib_ancon.certifying.session import Session
+from tllib_ancon.certificate.session import Session
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402

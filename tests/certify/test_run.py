@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.domains_on_disk import small_arguments
-from tllib_ancon.certifying.run import ModelPair
-from tllib_ancon.certifying.session import Comparison
+from tllib_ancon.certificate.run import ModelPair
+from tllib_ancon.certificate.session import Comparison
 from tllib_ancon.cli.main import main
-from tllib_ancon.config import CertifyConfig
+from tllib_ancon.config.readers import CertifyConfig
 
 
 @pytest.fixture(scope="module")

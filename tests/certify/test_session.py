@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
-from tllib_ancon.certification import DisagreementTest
-from tllib_ancon.certifying.session import AnswerLog, Comparison, Session, in_words
+from tllib_ancon.certificate.session import AnswerLog, Comparison, Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer, opaque, read_answers
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures.disagreement import DisagreementTest
+from tllib_ancon.runtime.errors import UserError
 
 HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0}
 NAMES = ["a.jpg", "b, 2.jpg", "c.jpg", "é.jpg", "c.jpg"]

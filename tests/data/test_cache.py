@@ -24,7 +24,7 @@ from tllib_ancon.data.transforms import (
     evaluation_transform,
     train_transform,
 )
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 

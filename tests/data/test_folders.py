@@ -11,7 +11,7 @@ from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tests.layouts import write_classes
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
 NAMES = ["bike", "bus", "car"]

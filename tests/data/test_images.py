@@ -18,7 +18,7 @@ from tllib_ancon.data.images import load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain, without_unreadable
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 RED = Image.new("RGB", (4, 4), (255, 0, 0))
 BYTES = torch.zeros(3, 4, 4, dtype=torch.uint8).index_fill(0, torch.tensor([0]), 255)

@@ -13,7 +13,7 @@ from tllib_ancon.data.cache import cached
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import Resizing
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 CLASSES = ["bike", "bus", "car"]
 COUNT = 12

@@ -14,7 +14,7 @@ from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.lists import TLLIB, read_image_list
 from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 

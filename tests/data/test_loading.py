@@ -21,7 +21,7 @@ from tllib_ancon.data.loading import (
     watching_workers,
 )
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 

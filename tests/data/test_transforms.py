@@ -17,7 +17,7 @@ from tllib_ancon.data.transforms import (
     evaluation_transform,
     train_transform,
 )
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 SIZES = [(50, 30), (30, 50), (64, 64), (17, 300), (256, 256)]
 PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}

@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 import tllib_ancon
 from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
 from tests.test_defaults import IMAGES, LABELS, PIXELS, network
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 ROUNDING = 1e-3
 QUICK: dict[str, Any] = {"epochs": 2, "mixed_precision": "no", "quiet": True}

@@ -20,10 +20,10 @@ from tests.domains_on_disk import write_domain
 from tests.end_to_end.cutting import counting
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
-from tllib_ancon.config import PretrainConfig
-from tllib_ancon.errors import UserError
+from tllib_ancon.config.readers import PretrainConfig
+from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
-from tllib_ancon.settings import choices_of
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adapt import AdaptationResult, adapt
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.checkpointing import copy_to_cpu

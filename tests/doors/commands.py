@@ -23,7 +23,7 @@ from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, World, command, finished
 from tests.in_this_process import runs_here
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
-from tllib_ancon.certification import DisagreementTest
+from tllib_ancon.measures.disagreement import DisagreementTest
 
 
 @scene

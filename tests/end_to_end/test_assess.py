@@ -13,12 +13,12 @@ from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import small_arguments, write_domain
-from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.certification import Interval
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.errors import Interrupted
+from tllib_ancon.measures.disagreement import Interval
+from tllib_ancon.measures.indicators import SourceStatistics
+from tllib_ancon.runtime.errors import Interrupted
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.assess import Assessment
 from tllib_ancon.training.progress import result_summary

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 FILLED = {
     "NESTED": "[" * 5000,
@@ -92,7 +92,7 @@ def test_a_bug_still_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (
             'Caught UserError in DataLoader worker process 0.\n  File "images.py", line 31, in load_image\n'
-            "tllib_ancon.errors.UserError: image x.jpg: cannot be decoded (two\n  lines)\n",
+            "tllib_ancon.runtime.errors.UserError: image x.jpg: cannot be decoded (two\n  lines)\n",
             "image x.jpg: cannot be decoded (two lines)",
         ),
         ("checkpoint x.pth cannot be read (first\n\n\tsecond)\n", "checkpoint x.pth cannot be read (first second)"),

@@ -15,9 +15,9 @@ from PIL import Image
 from tests.certify.serving import served
 from tests.conftest import REFUSED
 from tests.laboratory.fabricated import write_run
-from tllib_ancon.certifying.session import Comparison, Session
+from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.cli.main import main
-from tllib_ancon.text import LONGEST
+from tllib_ancon.runtime.text import LONGEST
 
 NAMES = REFUSED["hostile names"]
 DOMAIN = "".join(NAMES[number] for number in (0, 3, 5, 8, 18, 24, 25))

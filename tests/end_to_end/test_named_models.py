@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from tests.conftest import REFUSED
 from tests.domains_on_disk import CLASSES, write_domain
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.foundation import load_named
+from tllib_ancon.runtime.errors import UserError
 
 transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
 open_clip = pytest.importorskip("open_clip", reason="the extra foundation is not installed")

@@ -17,8 +17,8 @@ from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for, weights
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import Interrupted
 from tllib_ancon.laboratory import demo
+from tllib_ancon.runtime.errors import Interrupted
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.run import RunDirectory
 

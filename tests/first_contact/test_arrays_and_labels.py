@@ -15,7 +15,7 @@ from torchvision.transforms import ToTensor
 import tllib_ancon
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 NUMBER, CLASSES = 24, 4
 HOW: dict[str, Any] = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 16}

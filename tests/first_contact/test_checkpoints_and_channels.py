@@ -13,8 +13,8 @@ from torchvision import models, transforms
 
 import tllib_ancon
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.networks import load
+from tllib_ancon.runtime.errors import UserError
 
 
 def weights(**options: Any) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ from torchvision import models
 
 import tllib_ancon
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8}
 QUICK = {"epochs": 1, "method": "self-training", "no_hflip": True}

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn.utils import prune, spectral_norm, weight_norm
 
 from tllib_ancon import adapt, assess, certify, online, predict
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import as_classifier, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.models.outputs import two_logits
+from tllib_ancon.runtime.errors import UserError
 
 FAST: dict[str, Any] = {"epochs": 1, "threads": 1, "quiet": True}
 PREPROCESSING: dict[str, Any] = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32}

@@ -18,7 +18,7 @@ from torch import nn
 
 import tllib_ancon
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 Pixels = NDArray[Any]
 HOW: dict[str, Any] = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8}

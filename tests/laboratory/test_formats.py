@@ -9,7 +9,7 @@ from tests.laboratory.fabricated import frame_of, write_run
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.formats import rendered
 from tllib_ancon.laboratory.tables import ACCURACY, table
-from tllib_ancon.text import markdown
+from tllib_ancon.runtime.text import markdown
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import wait_for
 from tests.in_this_process import Ended
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.laboratory import local
 from tllib_ancon.laboratory.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runtime.errors import Interrupted, UserError
 from tllib_ancon.training.files import lock_folder
 
 SOURCES = [PlannedRun("source/a", "pretrain", {"root": "a"}), PlannedRun("source/b", "pretrain", {"root": "b"})]
@@ -134,7 +134,7 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
                 os.kill(os.getpid(), number)
 
         monkeypatch.setattr(local.subprocess, "Popen", start_sleeping)
-        monkeypatch.setattr("tllib_ancon.interruption.AT_ONCE", 0.0)  # two signals are two
+        monkeypatch.setattr("tllib_ancon.runtime.interruption.AT_ONCE", 0.0)  # two signals are two
         before = [signal.signal(number, signal.default_int_handler) for number in set(numbers)]
         with pytest.raises(Interrupted, match=signal.Signals(numbers[0]).name):
             execute([*SOURCES, PlannedRun("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)

@@ -6,13 +6,13 @@ import pytest
 from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
-from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
+from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.folders import LAYERED
 from tllib_ancon.data.lists import TLLIB
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory import published as numbers
-from tllib_ancon.settings import settings_of
+from tllib_ancon.runtime.errors import UserError
 
 OUT = Path("out")
 

@@ -23,9 +23,9 @@ from tests.end_to_end.killable import wait_for
 from tests.in_this_process import runs_here
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
-from tllib_ancon.errors import Interrupted, UserError
 from tllib_ancon.laboratory.local import LOG, EngineConfig, Local, finished
 from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runtime.errors import Interrupted, UserError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.laboratory.ray")
@@ -124,7 +124,7 @@ def commands_in(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if str(folder) in " ".join(process.cmdline()) and "tllib_ancon.orphan" in process.cmdline():
+            if str(folder) in " ".join(process.cmdline()) and "tllib_ancon.laboratory.orphan" in process.cmdline():
                 found.append(process)
     return found
 

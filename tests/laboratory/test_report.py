@@ -11,9 +11,9 @@ import pytest
 
 from tests.laboratory.fabricated import frame_of, write_run, write_source
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
 from tllib_ancon.laboratory.report import write_report
+from tllib_ancon.runtime.errors import UserError
 
 
 def refuse(folder: Path, *varied: str) -> None:

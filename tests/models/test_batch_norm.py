@@ -5,8 +5,8 @@ import torch
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import estimated_statistics
+from tllib_ancon.runtime.errors import UserError
 
 
 @pytest.mark.parametrize("sizes", [(64, 2), (5, 5, 3), (1, 1, 1)])

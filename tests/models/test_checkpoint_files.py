@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.models.test_checkpoints import Backbone, cdan
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load_state_dict
+from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 

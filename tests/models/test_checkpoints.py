@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import load_state_dict, rebuild_model, recognize
 from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
-from tllib_ancon.pooling import AveragePool
+from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit.toolkit import find
 
 K = 7

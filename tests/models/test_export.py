@@ -14,10 +14,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from tests.models.test_any_network import small_network
-from tllib_ancon.errors import UserError
 from tllib_ancon.models import Classifier, as_classifier
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.export import METADATA, content_of
 
 CLASSES = ["Büro", "cat", "dog", "a, b", '"']

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
 from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.networks import SmallCNN, create_backbone, load
+from tllib_ancon.runtime.errors import UserError
 
 K = 5
 

@@ -10,7 +10,6 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import (
     BottleneckClassifier,
@@ -18,6 +17,7 @@ from tllib_ancon.models.classifier import (
     shot_classifier,
 )
 from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, load, parse_options
+from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))

@@ -4,9 +4,10 @@ from typing import get_args
 import pytest
 
 from tests.conftest import REFUSED
-from tllib_ancon import config, selection
-from tllib_ancon.errors import UserError
-from tllib_ancon.selection import CRITERIA, best_epoch, better_than_start, chosen
+from tllib_ancon.config import readers as config
+from tllib_ancon.measures import selection
+from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, chosen
+from tllib_ancon.runtime.errors import UserError
 
 METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.selection.naive import ORACLES, naive_aetta
-from tllib_ancon.errors import UserError
-from tllib_ancon.evaluation import summarize
-from tllib_ancon.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
+from tllib_ancon.measures.evaluation import summarize
+from tllib_ancon.measures.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
+from tllib_ancon.runtime.errors import UserError
 
 EYE, UNIFORM = torch.eye(4), torch.full((2, 3), 1 / 3)
 

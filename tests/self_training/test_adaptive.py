@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.conftest import REFUSED
 from tests.self_training.naive import NaiveAnCon
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import AdaptiveSmoothing, estimate_class_prior
 
 SAMPLES, CLASSES = 6, 3

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods, testing
-from tllib_ancon.processes import Shard
+from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.testing import CLASSES, IN_ORDER, SAMPLES, WIDTH, losses
 
 CHOICES = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.self_training.naive import dot, softmax
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import (
     EarlyLearningRegularization,
     NeighborhoodReciprocity,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.self_training.naive import dot, softmax
 from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, Visits, losses, mixed, random_visits
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
 from tllib_ancon.self_training.neighbors import nearest, nearest_two_fold
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.conftest import REFUSED
 from tests.self_training.neighborhoods import D, K, N, losses, random_visits
 from tllib_ancon import self_training
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,
     AnchoredConfidence,

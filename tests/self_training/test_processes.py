@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tllib_ancon.processes import Shard
+from tllib_ancon.runtime.processes import Shard
 
 
 @given(st.integers(1, 40), st.integers(1, 5))

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from tests.self_training.naive import argmax, dot, softmax, unit
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import CentroidPseudoLabels
 
 N, K, D = 60, 5, 6

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import REFUSED
 from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import script
 from tllib_ancon.toolkit.script import ScriptRun, run_script
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tllib_ancon.data.lists import TLLIB
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import toolkit as toolkits
 from tllib_ancon.toolkit.toolkit import find
 

@@ -16,8 +16,8 @@ import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
-from tllib_ancon.config import AdaptConfig
-from tllib_ancon.errors import UserError
+from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.runtime.errors import UserError
 
 CLASSES, SIDE, IMAGES = 3, 32, 20
 QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}

@@ -13,7 +13,7 @@ from torch import nn
 import tllib_ancon
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 QUICK = {"epochs": 3, "workers": 0, "threads": 1, "quiet": True, "batch_size": 64}
 

@@ -12,7 +12,7 @@ from huggingface_hub import HfApi, ModelCard, PyTorchModelHubMixin
 from torch import Tensor, nn
 
 from tests.training.small import adapt, network
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.end_to_end.killable import differences
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.checkpointing import (
     SEAL,
     SavedPredictions,

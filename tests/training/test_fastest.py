@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.training.small import adapt, network
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 
 CHOSEN = ("mixed_precision", "channels_last", "fused")

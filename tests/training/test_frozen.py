@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import tllib_ancon
 from tests.training.small import adapt, network
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 

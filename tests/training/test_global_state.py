@@ -17,7 +17,7 @@ from torch import nn
 import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.training.small import network
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adapting import Adaptation
 
 IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))

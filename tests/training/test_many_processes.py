@@ -21,12 +21,12 @@ from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import differences, results_in_two
 from tests.self_training.neighborhoods import few_neighbors
 from tests.training.small import without
-from tllib_ancon import processes
-from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.classifier import BottleneckClassifier
+from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adapting import Adaptation

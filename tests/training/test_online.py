@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import tllib_ancon
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import roid
 
 

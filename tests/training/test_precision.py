@@ -9,12 +9,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.domains_on_disk import write_domain
-from tllib_ancon.config import AdaptConfig
+from tllib_ancon.config.readers import AdaptConfig
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer

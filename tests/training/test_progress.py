@@ -12,8 +12,8 @@ from torch.utils.data import TensorDataset
 
 import tllib_ancon
 from tests.training import small
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.report import write_report
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.progress import result_summary
 
 

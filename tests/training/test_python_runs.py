@@ -15,7 +15,7 @@ from torchvision import models
 
 import tllib_ancon
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 IMAGES, CLASSES = 24, 3
 LABELS = [number % CLASSES for number in range(IMAGES)]

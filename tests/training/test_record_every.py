@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, without
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adapting import Adaptation
 
 BETWEEN: dict[str, Any] = {"lr": 1.0}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import files
 from tllib_ancon.training.run import BEST, LATEST, STATE, RunDirectory
 

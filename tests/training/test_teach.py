@@ -13,7 +13,7 @@ from tests.domains_on_disk import CLASSES, small_arguments
 from tests.end_to_end.killable import differences
 from tests.training.small import adapt
 from tllib_ancon.cli.main import main
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.teaching import certifying
 
 IMAGES = 48

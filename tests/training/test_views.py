@@ -9,7 +9,7 @@ from torch import nn
 
 import tllib_ancon
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.rate import fitted_rate
 
 CLASSES, SIDE = 3, 8

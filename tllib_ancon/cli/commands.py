@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser, spelled
-from tllib_ancon.config import (
+from tllib_ancon.config.readers import (
     STANDARD_OUTPUT,
     AdaptConfig,
     AssessConfig,
@@ -24,10 +24,10 @@ from tllib_ancon.config import (
     PretrainConfig,
     read_file,
 )
-from tllib_ancon.errors import UserError
-from tllib_ancon.settings import Flag, Settings, settings_of
-from tllib_ancon.shared_settings import JsonConfig
-from tllib_ancon.text import say
+from tllib_ancon.config.settings import Flag, Settings, settings_of
+from tllib_ancon.config.shared import JsonConfig
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
 
@@ -159,7 +159,7 @@ def assess(config: AssessConfig) -> None:
 
 
 def certify(config: CertifyConfig) -> None:
-    from tllib_ancon.certifying.run import certify_run
+    from tllib_ancon.certificate.run import certify_run
 
     certify_run(config, say)
 
@@ -252,7 +252,7 @@ def evaluate(config: EvaluateConfig) -> None:
 
 
 def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) -> None:
-    from tllib_ancon.selection import CRITERIA
+    from tllib_ancon.measures.selection import CRITERIA
 
     if "accuracy" in scores:
         print(f"accuracy             {scores['accuracy']:.2f} %")

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
-from tllib_ancon.settings import choices_of, flag_of, members_of, parts_of, range_of
+from tllib_ancon.config.settings import choices_of, flag_of, members_of, parts_of, range_of
 
 
 @dataclass(frozen=True)

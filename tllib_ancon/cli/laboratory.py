@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tllib_ancon.cli.commands import Command
+from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.shared import Seed
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
-from tllib_ancon.settings import Flag, Settings
-from tllib_ancon.shared_settings import Seed
-from tllib_ancon.text import say
+from tllib_ancon.runtime.text import say
 from tllib_ancon.training.files import write_json
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, spelled
-from tllib_ancon.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
-from tllib_ancon.interruption import sigterm_raises
-from tllib_ancon.text import say, spelling_settings
+from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
+from tllib_ancon.runtime.interruption import sigterm_raises
+from tllib_ancon.runtime.text import say, spelling_settings
 
 COMMANDS = {
     "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",

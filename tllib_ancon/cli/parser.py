@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import UserError, unknown_name
 
 SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 """A setting in the message of an error, with or without a value."""

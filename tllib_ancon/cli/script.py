@@ -12,11 +12,11 @@ from typing import Any
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser
-from tllib_ancon.config import AdaptConfig, read_file
-from tllib_ancon.errors import UserError
-from tllib_ancon.settings import settings_of
-from tllib_ancon.shared_settings import DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig
-from tllib_ancon.text import say
+from tllib_ancon.config.readers import AdaptConfig, read_file
+from tllib_ancon.config.settings import settings_of
+from tllib_ancon.config.shared import DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import say
 from tllib_ancon.toolkit.script import ScriptRun, run_script
 from tllib_ancon.training.files import sha256, write_json
 
@@ -80,7 +80,7 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
 def _adaptation_settings(words: list[str]) -> dict[str, Any]:
     args = second_stage_parser().parsed(words)
     file = {} if args.config is None else read_file(args.config)
-    settings = {"overwrite": False, **file, **_adaptation_flags().given(args)}
+    settings = {"overwrite": False, **file, **adaptation_flags().given(args)}
     settings["start"] = args.start or settings.get("start", "latest")
     return settings
 
@@ -156,7 +156,7 @@ def _default(call: ast.Call) -> str | None:
     return None
 
 
-def _adaptation_flags() -> Flags:
+def adaptation_flags() -> Flags:
     settings = {**settings_of(AdaptConfig), **methods.settings()}
     return Flags({name: setting for name, setting in settings.items() if name not in OF_THE_SCRIPT})
 
@@ -167,7 +167,7 @@ def second_stage_parser() -> Parser:
         usage="%(prog)s --method METHOD [flags]",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
-    _adaptation_flags().add(parser)
+    adaptation_flags().add(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     group.add_argument(

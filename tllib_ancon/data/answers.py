@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tllib_ancon.errors import UserError, reading, unknown_name
-from tllib_ancon.text import cell, showable
+from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.text import cell, showable
 
 Answer = int | Literal["another", "cannot tell"]
 ANOTHER: Literal["another"] = "another"

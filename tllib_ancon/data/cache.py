@@ -18,7 +18,7 @@ import PIL
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Bytes, Items
 from tllib_ancon.data.transforms import Resizing
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 FORMAT = 4
 

@@ -10,7 +10,7 @@ from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.hugging_face import HUGGING_FACE
 from tllib_ancon.data.lists import IMAGE_LIST, TLLIB
 from tllib_ancon.data.open import NAMES, domains_in, open_domain
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import UserError, unknown_name
 
 
 @dataclass

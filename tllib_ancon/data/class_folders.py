@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.text import showable
+from tllib_ancon.runtime.text import showable
 
 
 def subfolders(domain: Domain) -> list[str]:

@@ -19,7 +19,7 @@ from tllib_ancon.data.images import Bytes, Files, Images, Positions
 from tllib_ancon.data.labels import as_numbers
 from tllib_ancon.data.pixels import Decoding, PixelValues
 from tllib_ancon.data.tensors import on_cpu
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""

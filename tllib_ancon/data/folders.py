@@ -10,8 +10,8 @@ from typing import Any
 
 from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import MOST_SHOWN, UserError, reading, unknown_name
-from tllib_ancon.text import showable
+from tllib_ancon.runtime.errors import MOST_SHOWN, UserError, reading, unknown_name
+from tllib_ancon.runtime.text import showable
 
 IMAGE_FOLDER, FOLDER = "ImageFolder", "Folder"
 """``ROOT/<domain>/<class>/*``; any tree."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.images import IMAGE_NAMES, Encoded, open_file
-from tllib_ancon.errors import UserError, one_line, reading, unknown_name
+from tllib_ancon.runtime.errors import UserError, one_line, reading, unknown_name
 
 HUGGING_FACE = "hf:"
 

@@ -28,7 +28,7 @@ from tllib_ancon.data.pixels import (
     read_samples,
     samples_of,
 )
-from tllib_ancon.errors import UserError, one_line, reading
+from tllib_ancon.runtime.errors import UserError, one_line, reading
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import UserError, unknown_name
 
 
 def as_numbers(what: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, Tree, lines_of
-from tllib_ancon.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import UserError, unknown_name
 
 IMAGE_LIST = "ImageList"
 """``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``."""

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import Rows
 from tllib_ancon.data.transforms import ImageTransform, seeded
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.runtime.errors import UserError, one_line
 
 KILLED = "DataLoader worker (pid"
 """How PyTorch's message about a worker that was killed starts."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tllib_ancon.data.images import DEEP_KINDS
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.runtime.errors import UserError, reading
 
 ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
 """Files of arrays, beside ``.npy``."""

@@ -31,7 +31,7 @@ from tllib_ancon.data.named_arrays import separated
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.tensors import ARRAYS, on_cpu, rows_of
 from tllib_ancon.data.transforms import KEEP_RATIO
-from tllib_ancon.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.errors import UserError, reading, unknown_name
 
 ANY_RANGE = (0.0, 1.0)
 """A range by which every finite value can be decoded."""
@@ -58,8 +58,8 @@ def open_domain(
 ) -> Domain:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
-    The settings of :class:`~tllib_ancon.config.DataConfig` say what most arguments mean. A code may be a list, a folder
-    (``.`` is the root) or a split, with the name of a configuration before it as ``clipart/train``. ``split`` is
+    The settings of :class:`~tllib_ancon.config.shared.DataConfig` say what most arguments mean. A code may be a list, a
+    folder (``.`` is the root) or a split, with the name of a configuration before it as ``clipart/train``. ``split`` is
     ``train`` or ``test`` if the dataset has two lists a domain. ``classes`` are names in the order of the labels; other
     folders are an error. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that
     holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and

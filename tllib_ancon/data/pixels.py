@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 Values = NDArray[Any]
 PixelRange = tuple[float, float]

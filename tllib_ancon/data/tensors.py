@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
 from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.runtime.errors import UserError, reading
 
 ARRAYS = "Arrays"
 """Name of the dataset whose root is a file ``x.npy`` (N, ...); labels may lie beside it in ``y.npy`` (N,)."""

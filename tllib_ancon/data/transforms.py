@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchvision import transforms
 
 from tllib_ancon.data.images import Bytes
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

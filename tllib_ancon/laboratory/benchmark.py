@@ -12,12 +12,12 @@ from typing import Annotated
 from pydantic import Field
 
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError
+from tllib_ancon.config.settings import Flag
+from tllib_ancon.config.shared import Seed
 from tllib_ancon.laboratory.local import RECORD, Engine, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
-from tllib_ancon.settings import Flag
-from tllib_ancon.shared_settings import Seed
-from tllib_ancon.text import say, showable
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_json
 
 

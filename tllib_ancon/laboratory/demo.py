@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.data import demo as digits
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.curves import draw_curves
 from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY = "source-only"
@@ -91,7 +91,7 @@ class Demo:
     def run(self, say: Callable[[str], None]) -> None:
         """Make every run that is not finished.
 
-        After a signal (:class:`~tllib_ancon.errors.Interrupted`) the same command continues.
+        After a signal (:class:`~tllib_ancon.runtime.errors.Interrupted`) the same command continues.
         """
         digits.write_demo_domains(self.out / "data")
         runs = self.runs()

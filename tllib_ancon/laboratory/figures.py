@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from tllib_ancon import evaluation
-from tllib_ancon.errors import UserError
 from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
 from tllib_ancon.laboratory.finished_runs import ROW, Record, compared_everywhere, label, usual_settings, variant
 from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
-from tllib_ancon.text import showable
+from tllib_ancon.measures import evaluation
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import showable
 from tllib_ancon.training.checkpointing import read_predictions
 
 _AXES = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tllib_ancon import assessing, methods
-from tllib_ancon.errors import UserError, reading
-from tllib_ancon.text import csv_text, showable
+from tllib_ancon import methods
+from tllib_ancon.measures import indicators as assessing
+from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.text import csv_text, showable
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
 from tllib_ancon.training.run_settings import NOT_SETTINGS

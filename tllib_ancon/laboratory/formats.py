@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from tllib_ancon import text
+from tllib_ancon.runtime import text
 
 
 def rendered(template: str, **content: Any) -> str:

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tllib_ancon.errors import BAD_INPUT, Interrupted, UserError, in_words
-from tllib_ancon.interruption import Interruption
+from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.settings import Flag, Settings
+from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, UserError, in_words
+from tllib_ancon.runtime.interruption import Interruption
 
 RESULT = "result.json"
 RECORD = "benchmark.json"
@@ -147,7 +147,7 @@ class Command:
         self.environment = environment
         self._log = out / run.name / LOG
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "tllib_ancon.orphan", str(os.getpid()), *run.words]
+        words = [sys.executable, "-m", "tllib_ancon.laboratory.orphan", str(os.getpid()), *run.words]
         variables = {**os.environ, **environment}
         with open(self._log, "a", encoding="utf-8") as file:
             self._begin = file.tell()

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tllib_ancon import methods
-from tllib_ancon.config import AdaptConfig, PretrainConfig, read_file
-from tllib_ancon.errors import UserError, unknown_name
-from tllib_ancon.settings import Settings, settings_of
+from tllib_ancon.config.readers import AdaptConfig, PretrainConfig, read_file
+from tllib_ancon.config.settings import Settings, settings_of
+from tllib_ancon.runtime.errors import UserError, unknown_name
 
 Values = Mapping[str, Any]
 """Settings of a run or a plan, by name."""

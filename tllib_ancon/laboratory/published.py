@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tllib_ancon.errors import unknown_name
+from tllib_ancon.runtime.errors import unknown_name
 
 PAPER = "Joo and Klabjan, NeurIPS 2024"
 

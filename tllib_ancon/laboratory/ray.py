@@ -23,9 +23,9 @@ from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
 
 from tllib_ancon._version import __version__
-from tllib_ancon.errors import BAD_INPUT, UserError, in_words, one_line
 from tllib_ancon.laboratory.local import Command, Engine, EngineConfig, Environment, runs_on
 from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words, one_line
 
 LOCAL = "local"
 """The address of a Ray of this machine alone, which ends with the command."""

@@ -33,7 +33,7 @@ from tllib_ancon.laboratory.tables import (
     selection_table,
     table,
 )
-from tllib_ancon.text import terminal
+from tllib_ancon.runtime.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
 from tllib_ancon.training.resolve import ASSUMED, resolve
 from tllib_ancon.training.trained import TrainedModel

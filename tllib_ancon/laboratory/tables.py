@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from tllib_ancon.evaluation import NUM_BINS
 from tllib_ancon.laboratory.finished_runs import PLACE, ROW, Record, compared_everywhere, label
 from tllib_ancon.laboratory.published import Row, mean_corruption_error
-from tllib_ancon.selection import CRITERIA, best_epoch
+from tllib_ancon.measures.evaluation import NUM_BINS
+from tllib_ancon.measures.selection import CRITERIA, best_epoch
 
 PAPER_SEEDS = 3
 AVERAGE = "average"

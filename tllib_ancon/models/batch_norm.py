@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.outputs import evaluating
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
 
 Statistics = Literal["target", "source", "mixed"]
 HALF = 0.5

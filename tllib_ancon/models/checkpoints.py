@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.errors import UserError, one_line, reading
 from tllib_ancon.models.classifier import BottleneckClassifier
+from tllib_ancon.runtime.errors import UserError, one_line, reading
 
 MCD_PARTS = {"G", "F1", "F2"}
 """TLLib's mcd.py saves three state dicts: the backbone and two classifiers. The first classifier is used."""

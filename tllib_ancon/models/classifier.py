@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.models.entering import normalisation_before
 from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
 from tllib_ancon.models.outputs import (
@@ -28,7 +27,8 @@ from tllib_ancon.models.outputs import (
     takes_pixel_values,
     two_logits,
 )
-from tllib_ancon.pooling import AveragePool
+from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.runtime.errors import UserError, unknown_name
 
 FOLDED = 16
 """Channels from which a first convolution takes blocks of pixels rather than images."""

@@ -12,7 +12,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.runtime.errors import UserError, one_line
 
 REPARAMETRIZATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
 """Forward pre-hooks of torch that compute a weight from parameters and store it as an attribute."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, evaluation_transform
-from tllib_ancon.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
 LEVELS = 1
 """Of 255, the mean over pixels: torchvision's resizing, which most processors use, rounds otherwise than Pillow's."""

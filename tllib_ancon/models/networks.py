@@ -22,7 +22,6 @@ from torchvision import models
 from torchvision.models import resnet
 
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.errors import UserError, one_line, unknown_name
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, rebuild_model, recognize, without_prefix
 from tllib_ancon.models.classifier import (
     Classifier,
@@ -34,6 +33,7 @@ from tllib_ancon.models.classifier import (
 )
 from tllib_ancon.models.foundation import ZeroShotClassifier
 from tllib_ancon.models.outputs import called, described, usual_tensor
+from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
 if TYPE_CHECKING:
     from tllib_ancon.toolkit.toolkit import Toolkit
@@ -107,7 +107,7 @@ def load(
 ) -> Classifier:
     """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
 
-    The settings of :class:`~tllib_ancon.config.ModelConfig` say what most arguments mean. With ``scratch``,
+    The settings of :class:`~tllib_ancon.config.readers.ModelConfig` say what most arguments mean. With ``scratch``,
     ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
     """
     if checkpoint == IMAGENET:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tllib_ancon.errors import UserError, one_line
+from tllib_ancon.runtime.errors import UserError, one_line
 
 Kind = Literal["logits", "softmax", "sigmoid"]
 Path = tuple[str | int, ...]

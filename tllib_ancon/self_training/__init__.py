@@ -1,6 +1,6 @@
 """The algorithm, in pure torch: one file per idea of the paper; importing it registers the built-in methods.
 
-Everything here raises a :class:`~tllib_ancon.errors.UserError` for shapes that do not fit, an index or a parameter out
+Everything here raises a :class:`~tllib_ancon.UserError` for shapes that do not fit, an index or a parameter out
 of range, and an unknown name.
 """
 

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tllib_ancon import processes
-from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.checks import Share, Size, Weight, validated
 from tllib_ancon.self_training.memory_bank import Mixing, Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option

@@ -10,15 +10,15 @@ from annotated_types import Ge
 from pydantic import BeforeValidator
 from torch import Tensor
 
-from tllib_ancon import processes
-from tllib_ancon.errors import UserError, reading, unknown_name
+from tllib_ancon.config.settings import Flag
 from tllib_ancon.methods import register
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError, reading, unknown_name
 from tllib_ancon.self_training.anchored import SmoothedLabels
 from tllib_ancon.self_training.checks import Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option
 from tllib_ancon.self_training.voting import WithVotes
-from tllib_ancon.settings import Flag
 
 CLASS_PRIORS = ("uniform", "estimate")
 LEAST_IMAGES_PER_CLASS = 10

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.checks import FixedPrecision, Share, Size, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option

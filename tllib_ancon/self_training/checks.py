@@ -11,8 +11,8 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError
-from tllib_ancon.settings import Settings, settings_class
+from tllib_ancon.config.settings import Settings, settings_class
+from tllib_ancon.runtime.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.method import Method, option
 
 

@@ -9,8 +9,8 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from tllib_ancon import processes
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.checks import (
     PROBABILITIES,
     Decay,

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
-from tllib_ancon.errors import UserError
 from tllib_ancon.methods import register
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.checks import FixedPrecision, PositiveShare, Size, check_logits, validated
 from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.tent import softmax_entropy

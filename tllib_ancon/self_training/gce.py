@@ -4,8 +4,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from tllib_ancon.errors import UserError, unknown_name
 from tllib_ancon.methods import COMPOSITIONS, register
+from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.method import Method, Visit, option
 

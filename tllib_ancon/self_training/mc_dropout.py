@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 
 @torch.no_grad()

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
-from tllib_ancon.errors import NotFinite, UserError
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit

@@ -13,10 +13,10 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError
-from tllib_ancon.processes import Shard
+from tllib_ancon.config.settings import Settings, settings_class
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.settings import Settings, settings_class
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import UserError
 from tllib_ancon.methods import COMPOSITIONS, register
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.confidence import WithConfidence
 from tllib_ancon.self_training.method import Visit, option

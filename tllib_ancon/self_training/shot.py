@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
 from tllib_ancon.methods import COMPOSITIONS, register
+from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
 from tllib_ancon.self_training.memory_bank import WholePass
 from tllib_ancon.self_training.method import Method, Visit, option

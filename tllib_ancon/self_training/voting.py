@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.confidence import WithConfidence
 from tllib_ancon.self_training.ensemble import Convention, VotePrediction, WeightingScheme
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities

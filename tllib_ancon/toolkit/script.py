@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 from unittest.mock import patch
 
-from tllib_ancon.errors import UserError
-from tllib_ancon.text import say
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import say
 from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, enable, is_installed
 
 

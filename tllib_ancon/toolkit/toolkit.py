@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError, one_line
-from tllib_ancon.pooling import AveragePool
+from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.toolkit.compat import INSTALL, is_installed
 
 

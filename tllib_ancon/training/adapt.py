@@ -17,18 +17,18 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from tllib_ancon.config import AdaptConfig, CertifyConfig
+from tllib_ancon.config.readers import AdaptConfig, CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.tensors import Mapped, on_cpu
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import NotFinite, UserError, unknown_name
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients, wrapped_again
 from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
-from tllib_ancon.text import Shown
+from tllib_ancon.runtime.errors import NotFinite, UserError, unknown_name
+from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation, refuse_settings_of_training
 from tllib_ancon.training.card import card_of, save, write_card
@@ -53,7 +53,7 @@ from tllib_ancon.training.trained import (
 )
 
 if TYPE_CHECKING:
-    from tllib_ancon.certifying.session import Session
+    from tllib_ancon.certificate.session import Session
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,11 +88,11 @@ class AdaptationResult(Shown):
         Args:
             labels: as for :func:`tllib_ancon.certify`
             **settings: of :func:`tllib_ancon.certify`, or for a run directory of
-                :class:`~tllib_ancon.config.CertifyConfig`. The directory then stores answers and certificate
+                :class:`~tllib_ancon.config.readers.CertifyConfig`. The directory then stores answers and certificate
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
-        from tllib_ancon.certifying.run import ModelPair, certify, known  # which few who adapt need
+        from tllib_ancon.certificate.run import ModelPair, certify, known  # which few who adapt need
 
         source, images, transform = self._origin
         unseen = certifying(self._recorded, len(images))
@@ -184,7 +184,7 @@ def adapt(
             series. Of a mapping it gets the arrays by name. Default: none; files and pixels have their transform
         config: all settings at once.
         **settings: each setting by its name, such as ``method="gce+ancon"`` or ``epochs=10``. See
-            :class:`~tllib_ancon.config.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
+            :class:`~tllib_ancon.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
             ``log=DIR`` stores the run in a directory, where the same call resumes it; without it nothing is written
 
     Returns: the adapted model and the numbers of each epoch

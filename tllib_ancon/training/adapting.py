@@ -10,17 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tllib_ancon import assessing, methods, processes, selection
-from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.config import AdaptConfig
+from tllib_ancon import methods
+from tllib_ancon.config.readers import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures import indicators as assessing
+from tllib_ancon.measures import selection
+from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_adapted_parameters
 from tllib_ancon.models.copies import without_graphs
-from tllib_ancon.processes import Shard
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.checkpointing import copy_to_cpu

@@ -13,20 +13,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from torch import nn
 
-from tllib_ancon import assessing
-from tllib_ancon.assessing import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
-from tllib_ancon.certification import Interval
-from tllib_ancon.config import AssessConfig
+from tllib_ancon.config.readers import AssessConfig
 from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures import indicators as assessing
+from tllib_ancon.measures.disagreement import Interval
+from tllib_ancon.measures.indicators import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
-from tllib_ancon.text import Shown, csv_text
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.evaluate import source_accuracy, source_line
@@ -104,7 +104,7 @@ def assess(
         answers: (N,) true classes, -1 where none is known, or a CSV file of ``path,class``. Images count in a random
             order that the seed decides, up to the first without an answer: ``questions=FILE`` writes that order
         config: all settings at once
-        **settings: of :class:`~tllib_ancon.config.AssessConfig`
+        **settings: of :class:`~tllib_ancon.config.readers.AssessConfig`
 
     Raises:
         UserError: a setting, model or image that cannot be used; fewer than ten images of the source; fewer than ten

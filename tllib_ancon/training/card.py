@@ -9,9 +9,10 @@ from typing import Any
 import huggingface_hub
 from torch import nn
 
-from tllib_ancon import assessing, methods
-from tllib_ancon.errors import UserError
-from tllib_ancon.text import markdown, say, yaml
+from tllib_ancon import methods
+from tllib_ancon.measures import indicators as assessing
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import markdown, say, yaml
 from tllib_ancon.training.devices import on_main
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from tllib_ancon.config import CheckConfig
-from tllib_ancon.errors import UserError
+from tllib_ancon.config.readers import CheckConfig
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.text import Shown
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import LEGEND, WRONG, Fact
 from tllib_ancon.training.image_facts import channels, class_names, classes, images, pixels, preprocessing
@@ -116,7 +116,7 @@ def check(
             classes
         config: all settings at once
         **settings: those of :func:`tllib_ancon.adapt`; each line names the settings that change it. See
-            :class:`~tllib_ancon.config.CheckConfig`
+            :class:`~tllib_ancon.config.readers.CheckConfig`
 
     Returns: the facts, a line for each
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tllib_ancon import processes
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.training.devices import collect
 from tllib_ancon.training.files import sha256_of, write_whole
 from tllib_ancon.training.inference import Predictions

@@ -14,8 +14,8 @@ import psutil
 import torch
 from torch import distributed
 
-from tllib_ancon import processes
-from tllib_ancon.errors import BAD_INPUT, UserError, in_words
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
 
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")

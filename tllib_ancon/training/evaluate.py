@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from tllib_ancon import evaluation, selection
-from tllib_ancon.config import PredictConfig
+from tllib_ancon.config.readers import PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import ARRAYS
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures import evaluation, selection
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions

@@ -10,14 +10,14 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tllib_ancon.config import ExportConfig, PredictConfig
+from tllib_ancon.config.readers import ExportConfig, PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.checkpoints import export_state_dict
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier
 from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.outputs import LogitsReader, called, output_for
+from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predictor import Predictor
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tllib_ancon.text import showable
+from tllib_ancon.runtime.text import showable
 
 FINE, LOOK, WRONG = "", "?", "!"
 """Marks of a fact: as usual; assumed or unusual, look at it; ``adapt`` ends in an error or gets wrong predictions."""

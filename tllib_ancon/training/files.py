@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from tllib_ancon.errors import REPAIR, UserError, one_line, reading
+from tllib_ancon.runtime.errors import REPAIR, UserError, one_line, reading
 
 try:
     import fcntl

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import evaluation, processes, selection
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
+from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.processes import Shard
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 
 View = Callable[[Tensor], Tensor]
@@ -94,7 +95,7 @@ def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
 
 
 def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
-    """AETTA of a model (:func:`tllib_ancon.selection.aetta`), by :func:`dropout_passes`; nothing without a head."""
+    """AETTA of a model (:func:`tllib_ancon.measures.selection.aetta`), by :func:`dropout_passes`."""
     if head is None:
         return {}
     _, features, logits = predictions

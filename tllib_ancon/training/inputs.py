@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.readers import AdaptConfig, PredictConfig, PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ROOT, SUFFIXES
@@ -23,8 +23,8 @@ from tllib_ancon.data.transforms import (
     second_view,
     train_transform,
 )
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import NetworkClassifier, channels_of
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms, known_preprocessing, preprocessing_by

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from tllib_ancon import processes
-from tllib_ancon.config import AdaptConfig, PretrainConfig
+from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
 from tllib_ancon.data.loading import (
     EpochSampler,
     ImageLoader,
@@ -20,9 +19,10 @@ from tllib_ancon.data.loading import (
     Workers,
     watching_workers,
 )
-from tllib_ancon.errors import NotFinite, UserError, reading
-from tllib_ancon.interruption import Interruption
-from tllib_ancon.processes import Shard
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import NotFinite, UserError, reading
+from tllib_ancon.runtime.interruption import Interruption
+from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Predictions, View, predict_domain

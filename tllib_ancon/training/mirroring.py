@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
-from tllib_ancon.config import AdaptConfig
+from tllib_ancon.config.readers import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating, logits_of
+from tllib_ancon.runtime import processes
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Given, Transforms

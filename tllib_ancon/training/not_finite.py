@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from tllib_ancon import processes
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import NotFinite, UserError
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.inference import evaluation_loader, predict_domain
 from tllib_ancon.training.resolve import Transform

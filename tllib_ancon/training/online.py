@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import BATCH_NORMS, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.models.outputs import ENOUGH, LogitsReader, find_logits, observe, output_for, two_logits
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.roid import (

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from tllib_ancon.config import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
+from tllib_ancon.config.readers import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.loading import UnlabelledImages
-from tllib_ancon.errors import UserError
-from tllib_ancon.text import Shown, csv_text, showable
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
@@ -91,7 +91,7 @@ def predict(
         evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
             as PIL images. Default: for images from the run directory or the model's timm, transformers, open_clip or
             torchvision metadata; other tensors are unchanged.
-        **settings: of :class:`~tllib_ancon.config.PredictConfig`, such as ``batch_size=64`` or ``views=2``
+        **settings: of :class:`~tllib_ancon.config.readers.PredictConfig`, such as ``batch_size=64`` or ``views=2``
 
     Raises:
         UserError: a setting, model or image that cannot be used (which, why, what to do)

@@ -9,17 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tllib_ancon import processes
-from tllib_ancon.config import PredictConfig
+from tllib_ancon.config.readers import PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.foundation import is_processor
 from tllib_ancon.models.outputs import LogitsReader, evaluating, find_logits, observe, output_for
-from tllib_ancon.processes import Shard
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import joined

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes, selection
-from tllib_ancon.assessing import FEWEST_IMAGES, SourceStatistics
-from tllib_ancon.config import PretrainConfig
+from tllib_ancon.config.readers import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures import selection
+from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.outputs import ENOUGH, evaluating
+from tllib_ancon.runtime.errors import UserError
 
 
 def probe_of(target: Domain, transform: Callable[[Any], Any]) -> Tensor:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tllib_ancon import assessing, processes, selection
-from tllib_ancon.errors import UserError
-from tllib_ancon.text import spelled_here, terminal
+from tllib_ancon.measures import indicators as assessing
+from tllib_ancon.measures import selection
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import spelled_here, terminal
 from tllib_ancon.training.devices import is_main
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import processes
+from tllib_ancon.runtime import processes
 
 TRIAL = 1e-3
 """Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon import methods, processes
-from tllib_ancon.config import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon import methods
+from tllib_ancon.config.readers import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.settings import settings_of
+from tllib_ancon.config.shared import RATES, ModelConfig, StartConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import default_resizing
 from tllib_ancon.data.pixels import chosen_range
 from tllib_ancon.data.transforms import Preprocessing, second_view
-from tllib_ancon.errors import UserError
 from tllib_ancon.models.classifier import normalises_by_layer_alone, preprocessing_of
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
-from tllib_ancon.settings import settings_of
-from tllib_ancon.shared_settings import RATES, ModelConfig, StartConfig
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.progress import Progress
 
 if TYPE_CHECKING:

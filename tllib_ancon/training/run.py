@@ -11,9 +11,9 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from tllib_ancon import processes
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.training import files
 from tllib_ancon.training.checkpointing import (
     ANEW,

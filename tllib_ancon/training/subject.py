@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.config import CheckConfig
+from tllib_ancon.config.readers import CheckConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.errors import UserError, one_line
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import (
     Classifier,
@@ -25,6 +24,7 @@ from tllib_ancon.models.classifier import (
     choose_adapted_parameters,
 )
 from tllib_ancon.models.outputs import OtherOutput, called, evaluating
+from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.inference import evaluation_loader

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tllib_ancon.data.images import Files
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.errors import UserError
-from tllib_ancon.text import showable
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import showable
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.subject import Subject
 

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.assessing import SourceStatistics
-from tllib_ancon.config import AdaptConfig, PredictConfig
+from tllib_ancon.config.readers import AdaptConfig, PredictConfig
 from tllib_ancon.data.class_folders import subfolders
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.labels import counted_from_one
@@ -20,14 +19,15 @@ from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.open import open_arrays
 from tllib_ancon.data.tensors import ARRAYS, Layout
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.errors import UserError, reading
+from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
 from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options, recipe_of
 from tllib_ancon.models.outputs import LogitsReader
-from tllib_ancon.text import say
+from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.text import say
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import ASSUMED, of_the_model
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory

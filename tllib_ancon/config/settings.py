@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
-from tllib_ancon.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
 UNREAD: Any = None
 """The default of a setting that depends on the method: None for one that does not read it."""

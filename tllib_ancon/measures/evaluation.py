@@ -1,7 +1,7 @@
 """Evaluation with labels: accuracy, per-class accuracy and calibration (Section 4.3.3).
 
 Accuracies are in percent. The expected calibration error (ECE) is in [0, 1]. Every function raises a
-:class:`~tllib_ancon.errors.UserError` for other shapes than it says, for no sample, and for labels out of range.
+:class:`~tllib_ancon.UserError` for other shapes than it says, for no sample, and for labels out of range.
 """
 
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import NotFinite, UserError
-from tllib_ancon.selection import checked_probabilities
+from tllib_ancon.measures.selection import checked_probabilities
+from tllib_ancon.runtime.errors import NotFinite, UserError
 
 NUM_BINS = 15
 """Equal-width confidence bins over [0, 1]. The paper does not state its number."""

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tllib_ancon.certification import Floats, Interval, log_wealth
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures.disagreement import Floats, Interval, log_wealth
+from tllib_ancon.runtime.errors import UserError
 
 INDICATORS = ("agreement", "aetta", "class_frequencies", "drift_p")
 

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tllib_ancon.certifying.session import Session, in_words
+from tllib_ancon.certificate.session import Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.images import jpeg
-from tllib_ancon.errors import UserError
-from tllib_ancon.text import say
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import say
 
 try:
     import uvicorn

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 Floats = NDArray[np.float64]
 Outcomes = NDArray[np.int8]

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tllib_ancon import methods
-from tllib_ancon.errors import UserError, reading, unknown_name
-from tllib_ancon.settings import UNREAD, Flag, Settings, flag_of, redefined, settings_of
-from tllib_ancon.shared_settings import (
+from tllib_ancon.config.settings import UNREAD, Flag, Settings, flag_of, redefined, settings_of
+from tllib_ancon.config.shared import (
     RATES,
     Count,
     DataConfig,
@@ -31,6 +30,7 @@ from tllib_ancon.shared_settings import (
     Threads,
     Width,
 )
+from tllib_ancon.runtime.errors import UserError, reading, unknown_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,7 +41,7 @@ Loss = Literal["cross-entropy", "belief-matching"]
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
 
 CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
-"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.selection.CRITERIA`."""
+"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.measures.selection.CRITERIA`."""
 
 STANDARD_OUTPUT = "-"
 

@@ -1,5 +1,7 @@
-"""A process that ends when the one that started it does: ``python -m tllib_ancon.orphan PARENT WORDS`` is the command
-``tllib-ancon WORDS`` as one."""
+"""A process that ends when the one that started it does.
+
+``python -m tllib_ancon.laboratory.orphan PARENT WORDS`` is the command ``tllib-ancon WORDS`` as such a process.
+"""
 
 import os
 import runpy

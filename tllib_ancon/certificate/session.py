@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tllib_ancon.certification import DisagreementTest, Side, labels_needed
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
-from tllib_ancon.errors import UserError, reading
-from tllib_ancon.text import Shown, showable
+from tllib_ancon.measures.disagreement import DisagreementTest, Side, labels_needed
+from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.training.files import write_bytes
 
 Classes = npt.NDArray[np.int64]
@@ -131,9 +131,9 @@ class Session(Shown):
     """Asks for the classes of the images on which two models disagree, until it is decided which model is better. Its
     length is M, the number of images in question.
 
-    A :class:`~tllib_ancon.certification.DisagreementTest` takes the labels in one random order. ``delta``, ``margin``
-    (a fraction of all images) and ``side`` are its arguments. ``seed`` decides the order of the questions, unless
-    ``ranks``, a random rank of each image, do. A session on the same file ``log`` resumes; without one nothing is
+    A :class:`~tllib_ancon.measures.disagreement.DisagreementTest` takes the labels in one random order. ``delta``,
+    ``margin`` (a fraction of all images) and ``side`` are its arguments. ``seed`` decides the order of the questions,
+    unless ``ranks``, a random rank of each image, do. A session on the same file ``log`` resumes; without one nothing is
     stored.
     """
 

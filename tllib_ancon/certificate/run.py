@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from tllib_ancon.certification import Side
-from tllib_ancon.certifying.session import Certificate, Classes, Comparison, Session, in_words
-from tllib_ancon.config import CertifyConfig, PredictConfig
+from tllib_ancon.certificate.session import Certificate, Classes, Comparison, Session, in_words
+from tllib_ancon.config.readers import CertifyConfig, PredictConfig
+from tllib_ancon.config.settings import settings_of
+from tllib_ancon.config.shared import ModelConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.hugging_face import HUGGING_FACE
@@ -22,12 +23,11 @@ from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.errors import UserError
+from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.networks import IMAGENET
-from tllib_ancon.settings import settings_of
-from tllib_ancon.shared_settings import ModelConfig
-from tllib_ancon.text import csv_text, say
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
@@ -61,7 +61,7 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say) -> Cert
         if config.questions is not None:
             _write_questions(session, Path(config.questions))
         if config.page and session.question:
-            from tllib_ancon.certifying.page import serve  # needs what not everyone has installed
+            from tllib_ancon.certificate.page import serve  # needs what not everyone has installed
 
             serve(session, port=config.port, say=say)
         certificate = pair.conclude(session)

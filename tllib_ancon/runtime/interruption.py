@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-from tllib_ancon.errors import Interrupted
+from tllib_ancon.runtime.errors import Interrupted
 
 Batch = TypeVar("Batch")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

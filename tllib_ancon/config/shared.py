@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from annotated_types import Gt, Interval
 from pydantic import Field
 
+from tllib_ancon.config.settings import UNREAD, Flag, Settings
 from tllib_ancon.data.pixels import Decoding
-from tllib_ancon.errors import UserError
-from tllib_ancon.settings import UNREAD, Flag, Settings
+from tllib_ancon.runtime.errors import UserError
 
 RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from tllib_ancon.errors import UserError
+from tllib_ancon.runtime.errors import UserError
 
 
 class AveragePool(nn.Module):

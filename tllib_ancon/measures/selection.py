@@ -2,7 +2,7 @@
 
 A criterion maps the predictions of one model on N images, (N, K) probabilities of any float dtype, to one number, which
 it computes in float64. It needs no label. Anything but a non-empty matrix of probability vectors raises a
-:class:`~tllib_ancon.errors.UserError`.
+:class:`~tllib_ancon.runtime.errors.UserError`.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tllib_ancon.errors import NotFinite, UserError, unknown_name
+from tllib_ancon.runtime.errors import NotFinite, UserError, unknown_name
 
 ROW_SUM_TOLERANCE = 1e-3
 

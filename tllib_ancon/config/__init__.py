@@ -1,0 +1,1 @@
+"""Settings: what one is, and those of every command."""

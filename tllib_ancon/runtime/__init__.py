@@ -1,0 +1,1 @@
+"""What every room needs: errors for users, text for terminals, processes of a launch, interruption by signals."""
