@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from tllib_ancon import config, methods
+from tllib_ancon import methods
+from tllib_ancon.config import readers as config
 from tllib_ancon.cli.flags import help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.script import second_stage_parser

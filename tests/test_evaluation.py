@@ -120,7 +120,7 @@ def test_the_summary_of_many_classes_takes_little_memory_beside_the_logits() -> 
         (torch.full((2, 3), math.nan), torch.zeros(2, dtype=torch.long), "not finite"),
         (torch.rand(2, 3), torch.zeros(3, dtype=torch.long), "labels have shape"),
         (torch.rand(2, 3), torch.zeros(2), "integer classes"),
-        (torch.rand(2, 3), torch.tensor([0, 3]), "labels range from 0 to 3, outside 0 to 2"),
+        (torch.rand(2, 3), torch.tensor([0, 3]), "labels range from 0 to 3.* (outside|within)"),
         (torch.rand(2, 3), torch.tensor([-1, 0]), "labels range from -1"),
     ],
 )
@@ -138,9 +138,9 @@ LABELS = torch.tensor([0, 1])
     ("measure", "message"),
     [
         (lambda: confusion_matrix(torch.tensor([0, 5]), LABELS, 3), "predictions range"),
-        (lambda: expected_calibration_error(torch.rand(2, 3) + 1, LABELS), "must be within"),
+        (lambda: expected_calibration_error(torch.rand(2, 3) + 1, LABELS), "does not sum to 1"),
         (lambda: expected_calibration_error(torch.eye(2), torch.tensor([0, 2])), "labels range"),
-        (lambda: reliability_diagram_data(torch.eye(2), LABELS, num_bins=0), "num_bins. must be at least 1|num_bins must be at least 1"),
+        (lambda: reliability_diagram_data(torch.eye(2), LABELS, num_bins=0), "num_bins.? must be at least 1"),
         (lambda: summarize(torch.rand(2, 3), LABELS, 4), "3 columns; expected one for each of 4 classes"),
         (lambda: accuracy_by_votes(torch.ones(3, 2), LABELS), r"expected \(N, K\) and \(N,\)"),
         (lambda: accuracy_by_votes(torch.tensor([[0.5, 0.5], [1, 0]]), LABELS), "whole numbers"),

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from tests.conftest import REFUSED
-from tllib_ancon import config, methods
+from tllib_ancon import methods
+from tllib_ancon.config import readers as config
 from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
 from tllib_ancon.cli.laboratory import DemoConfig, ReportConfig
 from tllib_ancon.cli.main import parser_of

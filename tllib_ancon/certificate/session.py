@@ -132,9 +132,9 @@ class Session(Shown):
     length is M, the number of images in question.
 
     A :class:`~tllib_ancon.measures.disagreement.DisagreementTest` takes the labels in one random order. ``delta``,
-    ``margin`` (a fraction of all images) and ``side`` are its arguments. ``seed`` decides the order of the questions,
-    unless ``ranks``, a random rank of each image, do. A session on the same file ``log`` resumes; without one nothing is
-    stored.
+    ``margin`` (a fraction of all images) and ``side`` are its arguments. ``seed`` decides the order of the
+    questions, unless ``ranks``, a random rank of each image, do. A session on the same file ``log`` resumes; without
+    one nothing is stored.
     """
 
     def __init__(
