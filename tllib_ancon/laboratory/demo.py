@@ -23,7 +23,7 @@ WITHOUT_EPOCHS = "adabn"
 METHODS = (WITHOUT_EPOCHS, REFERENCE, "elr", "ancon", "ancon-auto")
 FULL_RATE = "full learning rate"
 BLOCKS = {
-    "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds} seed{plural}",
+    "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds}",
     FULL_RATE: "the same at the full learning rate, too high for a network that is trained already",
 }
 """Settings, with the titles of their tables: the backbone learns at a tenth of the rate, or at the full rate."""
@@ -119,12 +119,14 @@ class Demo:
         return [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds]
 
     def title(self, block: str) -> str:
-        number = len(self.seeds)
-        return BLOCKS[block].format(seeds=number, plural="s" if number > 1 else "")
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return BLOCKS[block].format(seeds=seeds)
 
 
 def _ending(block: str) -> str:
-    return f"-{block.replace(' ', '-')}" if block else ""
+    if not block:
+        return ""
+    return "-" + block.replace(" ", "-")
 
 
 def _name(method: str, seed: int, block: str = "") -> str:
@@ -164,4 +166,6 @@ def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
 
 def _spread(value: float, spread: float | None, form: str, sign: str = "") -> str:
     text = f"{value:{sign}{form}}"
-    return text if spread is None else f"{text} ± {spread:{form}}"
+    if spread is None:
+        return text
+    return f"{text} ± {spread:{form}}"

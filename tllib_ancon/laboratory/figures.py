@@ -168,7 +168,7 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[_Predicted], list[str]]:
     predicted: dict[str, _Predicted] = {}
     notes = []
     for run in runs.itertuples():
-        name = _plain(f"{run.label}, {run.variant}" if run.variant else run.label)
+        name = _plain(", ".join(filter(None, (run.label, run.variant))))
         if name not in predicted:
             try:
                 predictions = read_predictions(run.path)
@@ -198,8 +198,13 @@ def _class_names(config: Record, num_classes: int) -> list[str]:
     recorded = (config.get("inputs") or {}).get("classes")
     if not isinstance(recorded, list) or len(recorded) != num_classes:
         return [str(label) for label in range(num_classes)]
-    names = [str(name) for name in recorded]
-    return [_plain(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…") for name in names]
+    return [_plain(_shortened(str(name))) for name in recorded]
+
+
+def _shortened(name: str) -> str:
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[Picture | None]:

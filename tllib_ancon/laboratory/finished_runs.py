@@ -158,7 +158,7 @@ def _domains(config: Record) -> dict[str, Any]:
     corruption = _SEVERITY.fullmatch(target)
     if corruption:
         return {**domains, "pair": target, "column": corruption[1], "severity": int(corruption[2])}
-    pair = f"{source}-{target}" if source else target
+    pair = "-".join(filter(None, (source, target)))
     return {**domains, "pair": pair, "column": pair, "severity": 0}
 
 
@@ -174,7 +174,9 @@ def _numbers(result: Record) -> dict[str, Any]:
 
 def label(start: str, method: str) -> str:
     """Name of a method in a table: with its start, unless that is the usual one."""
-    return method if start in _USUAL_STARTS else f"{start}: {method}"
+    if start in _USUAL_STARTS:
+        return method
+    return f"{start}: {method}"
 
 
 def refuse_mixed_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:

@@ -158,7 +158,7 @@ class Command:
         if self.process.returncode == 0:
             return None
         output = self._log.read_bytes()[self._begin :].decode(errors="replace").strip()
-        last_line = output.splitlines()[-1] if output else "no output"
+        *_, last_line = ["no output", *output.splitlines()]
         return f"exit status {self.process.returncode}: {last_line}"
 
 
@@ -199,7 +199,8 @@ def environments(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[
     per_run = _gpus_per_run(config, len(gpus))
     if per_run == 0:
         jobs = config.jobs or max(1, cores // config.cpus_per_run)
-        return [{"CUDA_VISIBLE_DEVICES": "", **threads} if gpus else threads] * jobs
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if gpus else {}
+        return [{**hidden, **threads}] * jobs
     most = runs_on(len(gpus), per_run)
     jobs = config.jobs or most
     if most == 0 or jobs > most:
@@ -221,7 +222,9 @@ def _gpus_per_run(config: EngineConfig, gpus: int) -> float:
 
 def runs_on(gpus: int, per_run: float) -> int:
     """How many runs that take this many GPUs, or this share of one, fit."""
-    return int(gpus // per_run) if per_run >= 1 else gpus * int(1 / per_run + 1e-9)
+    if per_run >= 1:
+        return int(gpus // per_run)
+    return gpus * int(1 / per_run + 1e-9)
 
 
 def visible_gpus() -> list[str]:

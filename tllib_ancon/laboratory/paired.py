@@ -91,7 +91,9 @@ def _units(differences: pd.DataFrame) -> pd.Series[float]:
     """The mean difference of each pair of domains; of a single pair, that of each seed."""
     means = differences.mean(axis=1)
     by_pair = means.groupby(level="column").mean()
-    return by_pair if len(by_pair) > 1 else means
+    if len(by_pair) == 1:
+        return means
+    return by_pair
 
 
 def _usual_comparisons(rows: Sequence[RowKey]) -> Comparisons:
@@ -136,7 +138,9 @@ def _references(method: str, variant: str) -> Iterator[str]:
 
 def _refiner(method: str) -> str:
     refiner = method.rpartition("+")[2]
-    return refiner if refiner in REFINERS else ""
+    if refiner not in REFINERS:
+        return ""
+    return refiner
 
 
 def t_test(values: pd.Series[float]) -> float:

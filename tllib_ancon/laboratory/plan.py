@@ -44,7 +44,13 @@ class PlannedRun:
     @property
     def config(self) -> Any:
         """The configuration, with every default filled in."""
-        return (PretrainConfig if self.command == "pretrain" else AdaptConfig)(**self.settings)
+        owners = {"pretrain": PretrainConfig, "adapt": AdaptConfig}
+        return owners[self.command](**self.settings)
+
+    @property
+    def checkpoint(self) -> str:
+        """The file of its model: the best epoch on source images, or the last where no label may choose one."""
+        return {"erm": "best.pth"}.get(self.start, "latest.pth")
 
     @property
     def words(self) -> list[str]:
@@ -64,8 +70,9 @@ def _flag_words(name: str, value: Any) -> list[str]:
         return [flag]
     if value is False:
         return [] if name.startswith("no_") else [f"--no-{flag[2:]}"]
-    values = value if isinstance(value, tuple | list) else [value]
-    return [flag, *map(str, values)]
+    if isinstance(value, tuple | list):
+        return [flag, *map(str, value)]
+    return [flag, str(value)]
 
 
 Several = Field(min_length=1)
@@ -159,8 +166,7 @@ class BenchmarkPlan(Settings):
             settings.pop(option, None)  # of another method of the plan
         if source is None:
             return PlannedRun(name, "adapt", settings)
-        checkpoint = "best.pth" if start == "erm" else "latest.pth"
-        settings["checkpoint"] = str(out / source.name / "checkpoints" / checkpoint)
+        settings["checkpoint"] = str(out / source.name / "checkpoints" / source.checkpoint)
         return PlannedRun(name, "adapt", settings, source.name, start)
 
     def _head(self, root: str, out: Path, name: str, seed: int) -> dict[str, Any]:
@@ -169,7 +175,9 @@ class BenchmarkPlan(Settings):
     def _domain_settings(self, pair: str) -> dict[str, tuple[str, ...]]:
         """The target, and the source if the pair has one."""
         source, _, target = pair.rpartition("-")
-        return {"source": (source,), "target": (target,)} if source else {"target": (target,)}
+        if not source:
+            return {"target": (target,)}
+        return {"source": (source,), "target": (target,)}
 
     @property
     def all_domains(self) -> list[str]:
@@ -202,7 +210,9 @@ def load(table: str) -> BenchmarkPlan:
         if base not in tables() and not Path(base).is_file():
             raise unknown_name("table or file to extend:", str(base), tables())
         content = _merged(read_file(_file_of(base)), content)
-    name = table if table in tables() else str(Path(table).absolute())
+    name = table
+    if table not in tables():
+        name = str(Path(table).absolute())
     try:
         plan = BenchmarkPlan(**{**content, "table": name})
     except UserError as error:
@@ -211,7 +221,9 @@ def load(table: str) -> BenchmarkPlan:
 
 
 def _file_of(table: str) -> Path:
-    return _FOLDER / f"{table}.toml" if table in tables() else Path(table).absolute()
+    if table in tables():
+        return _FOLDER / f"{table}.toml"
+    return Path(table).absolute()
 
 
 def _merged(base: Values, changes: Values) -> dict[str, Any]:

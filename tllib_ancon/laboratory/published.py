@@ -31,8 +31,10 @@ class Row:
 
     @property
     def name(self) -> str:
-        name = f"{self.start}: {self.method}" if self.start else self.method
-        return f"{name}, seed {self.seed}" if self.seed else name
+        name = ": ".join(filter(None, (self.start, self.method)))
+        if not self.seed:
+            return name
+        return f"{name}, seed {self.seed}"
 
 
 def published(table: str) -> list[Row]:

@@ -174,8 +174,9 @@ def nodes(alive: bool = False) -> list[dict[str, Any]]:
 
 
 def _node_name(node: Mapping[str, Any]) -> str:
-    is_unnamed = node["NodeName"] == node["NodeManagerAddress"]
-    return str(node["NodeManagerHostname" if is_unnamed else "NodeName"])
+    if node["NodeName"] == node["NodeManagerAddress"]:  # it has no name
+        return str(node["NodeManagerHostname"])
+    return str(node["NodeName"])
 
 
 def _check_shared(root: str, out: Path) -> None:

@@ -45,9 +45,7 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     records = [read_json(folder / RECORD) for folder in paths if (folder / RECORD).is_file()]
     plan = _plan(paper, records)
     varied = sorted(plan.varied) if plan else []
-    finished, left_out = read_runs(paths)
-    refuse_mixed_settings(finished, varied)
-    runs = with_variants(finished, varied)
+    runs, left_out = _comparable_runs(paths, varied)
     tables = [table for table in _tables(runs, plan, varied) if table is not None and len(table.cells)]
     pictures, unreadable = figures(runs, varied)
     content = {
@@ -69,15 +67,26 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     return f"{text}\n{terminal(written)}"
 
 
+def _comparable_runs(paths: Sequence[Path], varied: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    runs, left_out = read_runs(paths)
+    refuse_mixed_settings(runs, varied)
+    return with_variants(runs, varied), left_out
+
+
 def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def _plan(paper: str | None, records: Sequence[Record]) -> BenchmarkPlan | None:
     """The plan of this table of the paper, or of the only table that benchmarks recorded."""
     recorded = {record["table"] for record in records}
-    tables = [paper] if paper else list(recorded)
-    return load(tables[0]) if len(tables) == 1 else None
+    if paper:
+        return load(paper)
+    if len(recorded) == 1:
+        return load(recorded.pop())
+    return None
 
 
 def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None, varied: Sequence[str]) -> Iterator[Table | None]:
@@ -85,8 +94,10 @@ def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None, varied: Sequence[str
     if len(labelled):
         yield from _tables_with_labels(labelled, plan)
         yield paired_table(labelled)
-        yield None if varied else selection_table(labelled)
-        yield mce_table(labelled) if labelled.dataset.iloc[0] == IMAGENET_C else None
+        if not varied:
+            yield selection_table(labelled)
+        if labelled.dataset.iloc[0] == IMAGENET_C:
+            yield mce_table(labelled)
     for quantity in WITHOUT_LABELS:
         yield table(quantity, runs[~runs.labelled])
 
@@ -97,8 +108,9 @@ def _tables_with_labels(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Itera
     for severity, part in runs.groupby("severity"):
         for quantity in WITH_LABELS:
             beside_paper = table(quantity, part, *_printed(plan, quantity, part))
-            at_severity = f", severity {severity}" if severity else ""
-            yield replace(beside_paper, title=beside_paper.title + at_severity)
+            if severity:
+                beside_paper = replace(beside_paper, title=f"{beside_paper.title}, severity {severity}")
+            yield beside_paper
 
 
 def _printed(plan: BenchmarkPlan | None, quantity: Quantity, runs: pd.DataFrame) -> list[list[published.Row]]:
@@ -111,8 +123,9 @@ def _printed(plan: BenchmarkPlan | None, quantity: Quantity, runs: pd.DataFrame)
 
 def _remarks(runs: pd.DataFrame) -> Iterator[str]:
     seeds = sorted(runs.seed.unique())
-    numbered = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    yield f"{_counted(len(runs), 'adaptation')}, {numbered}; {'; '.join(sorted(runs.machine.unique()))}"
+    noun = "seeds" if len(seeds) > 1 else "seed"
+    machines = "; ".join(sorted(runs.machine.unique()))
+    yield f"{_counted(len(runs), 'adaptation')}, {noun} {', '.join(map(str, seeds))}; {machines}"
     for run in runs.drop_duplicates("method", keep="last").itertuples():
         defaults = ", ".join(f"{name} {value}" for name, value in run.method_defaults.items())
         if defaults:

@@ -83,7 +83,9 @@ def _values(runs: pd.DataFrame, quantity: Quantity, prefix: str, classes: Sequen
 
 
 def _class_names(number: int, classes: Sequence[str]) -> Sequence[str]:
-    return classes if len(classes) == number else [str(label) for label in range(number)]
+    if len(classes) == number:
+        return classes
+    return [str(label) for label in range(number)]
 
 
 def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:
@@ -137,7 +139,8 @@ def _measured_lines(values: pd.DataFrame, quantity: Quantity, published: Sequenc
     for key, texts in _measured_texts(values, quantity).iterrows():
         start, method, variant = key
         name = label(start, method)
-        yield "measured", f"{name} ({variant})" if variant else name, texts
+        of_variant = f" ({variant})" if variant else ""
+        yield "measured", name + of_variant, texts
         for row, numbers in published:
             if row.method == method and row.start in ("", start) and not variant:
                 difference = as_text(means.loc[key] - numbers, quantity.decimals, sign="+")
