@@ -27,7 +27,7 @@ from tllib_ancon.training.checkpointing import (
     write_predictions,
     write_sealed,
 )
-from tllib_ancon.training.inference import Predictions
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.run import RunDirectory
 
 
@@ -164,7 +164,7 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
     target = Domain.of_files("d", ["a.png", "", "b.png", "", "", "c.png"], ["x", "y"], [1, 0, 0, 0, 0, 1])
     target = target.subset([2, 5])
     features = torch.tensor([[0.5], [-largest]])
-    predictions = Predictions(torch.arange(2), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    predictions = Outputs(torch.arange(2), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     write_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(2))
     kept = read_predictions(tmp_path)
     assert (kept.indices.tolist(), kept.labels.tolist()) == ([2, 5], [0, 1])

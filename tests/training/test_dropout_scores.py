@@ -5,14 +5,14 @@ from torch import Tensor, nn
 from tests.selection import naive
 from tests.training.small import adapt
 from tllib_ancon.training import inference
-from tllib_ancon.training.inference import PASSES, PROBABILITY, Predictions, scores_under_dropout
+from tllib_ancon.training.inference import PASSES, PROBABILITY, Outputs, scores_under_dropout
 
 HEAD = nn.Linear(6, 3)
 
 
-def predictions(samples: int = 20) -> Predictions:
+def predictions(samples: int = 20) -> Outputs:
     features = torch.randn(samples, 6, generator=torch.Generator().manual_seed(1))
-    return Predictions(torch.arange(samples), features, HEAD(features).detach())
+    return Outputs(torch.arange(samples), features, HEAD(features).detach())
 
 
 def test_against_a_naive_transcription_that_draws_nothing_else() -> None:

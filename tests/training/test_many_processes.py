@@ -30,7 +30,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adapting import Adaptation
-from tllib_ancon.training.inference import Predictions, evaluation_loader, predict_domain
+from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
 from tllib_ancon.training.pretrain import AdversarialTraining, SourceOnly, create_network
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transforms, resolve
@@ -166,7 +166,7 @@ def trained(training: SourceOnly) -> dict[str, Any]:
     return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
 
-def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Predictions]:
+def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Outputs]:
     """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)

@@ -127,9 +127,9 @@ def pretrain(config: PretrainConfig) -> None:
 
 def predict(config: PredictionsConfig) -> None:
     from tllib_ancon.training import devices
-    from tllib_ancon.training.predict import write_predictions
+    from tllib_ancon.training.predict import write_prediction_table
 
-    counts = write_predictions(config)
+    counts = write_prediction_table(config)
     if devices.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
         unread = f", {counts['errors']} of them could not be read" if counts["errors"] else ""
         say(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)

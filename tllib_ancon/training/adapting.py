@@ -27,7 +27,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.checkpointing import copy_to_cpu
-from tllib_ancon.training.inference import Predictions, evaluation_loader, recorder, scores_under_dropout
+from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder, scores_under_dropout
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS, fitted_rate
@@ -152,7 +152,7 @@ class Adaptation(TrainingLoop):
         self.first = Kept()
         visited = len(Shard.of_this_process(len(self.sampled)))
         self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
-        self.passed: Predictions | None = None  # over the images to adapt on, by the weights with which an epoch starts
+        self.passed: Outputs | None = None  # over the images to adapt on, by the weights with which an epoch starts
         loaders, updates = [images.training], steps // options.accumulation_steps
         self.num_taught = 0 if taught is None else int((taught >= 0).sum())
         if taught is not None:
@@ -247,7 +247,7 @@ class Adaptation(TrainingLoop):
         self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
         return rate
 
-    def _prepare(self) -> tuple[dict[str, float], Predictions | None]:
+    def _prepare(self) -> tuple[dict[str, float], Outputs | None]:
         """Set batch-norm up; returns numbers for the record, and the predictions that the method is initialised with,
         where there are any."""
         if not self.method.trains and self.options.batch_norm == "target":
@@ -255,7 +255,7 @@ class Adaptation(TrainingLoop):
                 self._predict(self.sample, 1)
         if not self._mixes_statistics():
             return {}, self.passed
-        passes: list[Predictions] = []
+        passes: list[Outputs] = []
 
         def predict_sample() -> Tensor:
             passes[:] = [self._predict_sample(1)]
@@ -292,7 +292,7 @@ class Adaptation(TrainingLoop):
             loss = loss + cross_entropy(logits[len(views) * count :].float(), labelled[1].to(logits.device))
         return loss, logits[:count], self.method.diagnostics()
 
-    def _score(self, metrics: dict[str, Any]) -> Predictions | None:
+    def _score(self, metrics: dict[str, Any]) -> Outputs | None:
         """Score the hold-out, or the sample if nothing is held out, by one view; and for the record the whole target if
         it has labels. Returns the predictions on the whole target, if there are any."""
         epoch, predictions = metrics["epoch"], None
@@ -305,7 +305,7 @@ class Adaptation(TrainingLoop):
         if self.images.num_held_out:
             scored = self._predict(self.images.held_out, epoch)
         elif predictions is not None:
-            scored = Predictions(*(part[self.sampled.to(part.device)] for part in one_view))
+            scored = Outputs(*(part[self.sampled.to(part.device)] for part in one_view))
         else:
             scored = self._predict_sample(epoch)
         self.passed = (predictions or scored) if pass_is_used else None
@@ -331,12 +331,12 @@ class Adaptation(TrainingLoop):
                 self.network.load_state_dict(last)
         return predictions
 
-    def _predict_sample(self, epoch: int) -> Predictions:
+    def _predict_sample(self, epoch: int) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
         predictions = self._predict(self.sample, epoch)
         return predictions._replace(indices=self.sampled[predictions.indices])
 
-    def _predict_all(self, epoch: int) -> tuple[Predictions, Predictions, dict[str, Any]]:
+    def _predict_all(self, epoch: int) -> tuple[Outputs, Outputs, dict[str, Any]]:
         """Predictions on the whole target by the run's views and by one, and what labels add to the record."""
         predictions = one_view = self._predict(self.images.every, epoch)
         if self.second_view is mirror:
@@ -348,7 +348,7 @@ class Adaptation(TrainingLoop):
         more = {} if predictions is one_view else {"accuracy_one_view": self.record(one_view)["accuracy"]}
         return predictions, one_view, self.record(predictions) | more
 
-    def _keep(self, scored: Predictions | None = None) -> None:
+    def _keep(self, scored: Outputs | None = None) -> None:
         epoch = self.metrics[-1]["epoch"]
         if epoch == 0 and self.options.checkpoint is None:
             self.run.save_source()

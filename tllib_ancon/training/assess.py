@@ -31,7 +31,7 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
-from tllib_ancon.training.inference import Predictions, View, predict_domain, scores_under_dropout
+from tllib_ancon.training.inference import Outputs, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.not_finite import without_output
 from tllib_ancon.training.predictor import Predictor
@@ -183,7 +183,7 @@ class Passes:
     def order(self, domain: Domain) -> list[int]:
         return [*map(int, np.random.default_rng(self.config.seed).permutation(len(domain)))]
 
-    def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Predictions:
+    def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Outputs:
         images = UnlabelledImages(domain, self.transform)
         loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
         predictions = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)

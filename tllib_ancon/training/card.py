@@ -17,7 +17,7 @@ from tllib_ancon.training.devices import on_main
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
 
-MEASURES = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")}
+_METRICS = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")}
 SETTINGS = ("method", "criterion", "adapted", "epochs", "batch_size", "lr", "seed")
 
 
@@ -26,7 +26,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
     (name, images), *_ = recorded["inputs"]["images"].items()
     title, dataset = f"{name} by {summary['method']}", yaml(name)
     start, selected, criterion = summary["start"], summary["selected"], summary["criterion"]
-    shown = {criterion: (f"{criterion}, without labels", ".4f"), **MEASURES}
+    shown = {criterion: (f"{criterion}, without labels", ".4f"), **_METRICS}
     rows = [
         f"| {told} | {start[key]:{form}} | {selected[key]:{form}} |"
         for key, (told, form) in shown.items()
@@ -34,7 +34,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
     ]
     results = [
         huggingface_hub.EvalResult("image-classification", dataset, dataset, key, selected[key])
-        for key in MEASURES
+        for key in _METRICS
         if key in selected
     ]
     data = huggingface_hub.ModelCardData(

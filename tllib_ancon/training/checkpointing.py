@@ -19,7 +19,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.training.devices import collect
 from tllib_ancon.training.files import sha256_of, write_whole
-from tllib_ancon.training.inference import Predictions
+from tllib_ancon.training.inference import Outputs
 
 SEAL = b"sha256:"
 ANEW = "pass `overwrite=True` to start the run again"
@@ -136,7 +136,7 @@ class SavedPredictions:
     paths: Array | None = None  # (N,) where the images are files
 
 
-def write_predictions(path: Path, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
+def write_predictions(path: Path, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
     features, counted = predictions.features.cpu().numpy(), None if votes is None else votes.numpy()
     if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
         features = features.astype(np.float16)

@@ -18,7 +18,7 @@ View = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) -> another view of each."""
 
 
-class Predictions(NamedTuple):
+class Outputs(NamedTuple):
     """Outputs of a model on N images: their indices (N,), features (N, D) and logits (N, K), float32 on its device."""
 
     indices: Tensor
@@ -49,7 +49,7 @@ def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]
 @torch.inference_mode()
 def predict_domain(
     model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int, view: View | None = None
-) -> Predictions:
+) -> Outputs:
     """Evaluate a model and leave it in evaluation mode; only a ``Classifier`` has features. Many processes evaluate the
     model of the main one, and all get the predictions on all images, in the domain's order."""
     processes.broadcast(model.buffers())
@@ -71,10 +71,10 @@ def predict_domain(
         parts = [processes.interleave(part.to(parts[-1].device)) for part in parts]
         count = int(parts[0].max()) + 1  # the rest is repeated
         parts = [parts[0][:count].cpu(), *(part[:count] for part in parts[1:])]
-    return Predictions(*parts)
+    return Outputs(*parts)
 
 
-def recorder(target: Domain) -> Callable[[Predictions], dict[str, Any]] | None:
+def recorder(target: Domain) -> Callable[[Outputs], dict[str, Any]] | None:
     """A function that scores predictions on the target for the record; None where the target has no labels."""
     if target.labels is None:
         return None
@@ -94,7 +94,7 @@ def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
     return torch.stack([mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)])
 
 
-def scores_under_dropout(predictions: Predictions, head: nn.Module | None) -> dict[str, float]:
+def scores_under_dropout(predictions: Outputs, head: nn.Module | None) -> dict[str, float]:
     """AETTA of a model (:func:`tllib_ancon.measures.selection.aetta`), by :func:`dropout_passes`."""
     if head is None:
         return {}

@@ -25,7 +25,7 @@ from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
-from tllib_ancon.training.inference import Predictions, View, predict_domain
+from tllib_ancon.training.inference import Outputs, View, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import MemoryRun
 
@@ -188,7 +188,7 @@ class TrainingLoop(ABC):
             logits, features = self.model(images.to(self.device, non_blocking=True))
         return logits, features
 
-    def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Predictions:
+    def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Outputs:
         bar = self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}, predictions", len(loader))
         with self.accelerator.autocast(), bar:
             bar.iterable = loader

@@ -104,7 +104,7 @@ def predict(
         return Predictions(predictor.probabilities(domain), positions, domain.paths)
 
 
-def write_predictions(config: PredictionsConfig) -> dict[str, int]:
+def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
     """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
     CSV and Parquet have showable names; NPZ has the paths unchanged."""
     with devices.using_processor(config.threads):

@@ -21,7 +21,7 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import Predictions, evaluation_loader, recorder
+from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transforms, of_the_model, resolve
@@ -108,14 +108,14 @@ class SourceOnly(TrainingLoop):
         logits, _ = self._outputs(images)
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
-    def _score(self, metrics: dict[str, Any]) -> Predictions:
+    def _score(self, metrics: dict[str, Any]) -> Outputs:
         predictions = self._predict(self.held_out, metrics["epoch"])
         logits = predictions.logits
         self._require_finite(logits, metrics["epoch"])
         metrics["accuracy"] = 100 * float((logits.argmax(1).cpu() == self.held_out_labels).float().mean())
         return predictions
 
-    def _keep(self, scored: Predictions | None = None) -> None:
+    def _keep(self, scored: Outputs | None = None) -> None:
         if self.keeps_statistics and self._is_best():
             predictions = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
             assert isinstance(self.run, RunDirectory)

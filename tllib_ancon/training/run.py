@@ -26,7 +26,7 @@ from tllib_ancon.training.checkpointing import (
     write_weights,
 )
 from tllib_ancon.training.devices import is_main, on_main
-from tllib_ancon.training.inference import Predictions
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.run_settings import differences, refuse_other_settings, versions
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
@@ -79,7 +79,7 @@ class MemoryRun:
     def save_source(self) -> None:
         """Store the model of the last epoch as the source model."""
 
-    def save_predictions(self, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
+    def save_predictions(self, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
         """Store predictions of the best model on the target, and the votes (N, K) of its images."""
 
     def best(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class RunDirectory(MemoryRun):
     def save_source(self) -> None:
         self.then(lambda: files.link_whole(self.checkpoints / LATEST, self.checkpoints / SOURCE))
 
-    def save_predictions(self, predictions: Predictions, target: Domain, votes: Tensor | None) -> None:
+    def save_predictions(self, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
         self.then(partial(write_predictions, self.path / PREDICTIONS, predictions, target, votes))
 
     def best(self) -> dict[str, Any]:
