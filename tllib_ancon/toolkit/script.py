@@ -34,16 +34,17 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
 
     Other than with Python, ``tllib`` is found in the script's checkout, and a failed download is a failure. timm's
     transformers return the class token under ``--no-pool``."""
-    path = Path(os.path.realpath(path))
-    if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"{path} is not a Python file; give the path of a script, e.g. .../cdan.py")
-    say(f"tllib-ancon: running the Python file {path}", file=sys.stderr)
+    script = Path(os.path.realpath(path))
+    if script.suffix != ".py" or not script.is_file():
+        raise UserError(f"{script} is not a Python file; give the path of a script, e.g. .../cdan.py")
+    say(f"tllib-ancon: running the Python file {script}", file=sys.stderr)
     enable()
-    with _as_main_script(path, arguments), _class_token(), _parsed_arguments() as parsed:
+    with _as_main_script(script, arguments), _class_token(), _parsed_arguments() as parsed:
         exit_status, failure = _run()
-    seen = parsed[0] if parsed else None
-    log = getattr(seen, "log", None)
-    return ScriptRun(exit_status, seen, None if log is None else Path(log).resolve(), failure)
+    first = next(iter(parsed), None)
+    log = getattr(first, "log", None)
+    log_directory = None if log is None else Path(log).resolve()
+    return ScriptRun(exit_status, first, log_directory, failure)
 
 
 def _run() -> tuple[int, str | None]:
@@ -52,8 +53,7 @@ def _run() -> tuple[int, str | None]:
     except SystemExit as error:
         download = _failed_download(error.__traceback__)
         if download is None and isinstance(error.code, int | None):
-            status = (error.code or 0) & 0xFF
-            return status, f"the script exited with status {status}" if status else None
+            return _ended(error.code or 0)
         failure = str(error.code)
         if download is not None:
             failure = f"TLLib could not download {download} ({error.__context__}); put it there yourself"
@@ -65,12 +65,19 @@ def _run() -> tuple[int, str | None]:
     return 0, None
 
 
+def _ended(code: int) -> tuple[int, str | None]:
+    status = code & 0xFF
+    if status == 0:
+        return 0, None
+    return status, f"the script exited with status {status}"
+
+
 def _failed_download(trace: TracebackType | None) -> str | None:
     """The folder that TLLib's ``download`` exits about, with status 0."""
     for frame, _ in traceback.walk_tb(trace):
-        code, values = frame.f_code, frame.f_locals
+        code = frame.f_code
         if code.co_name == "download" and code.co_filename.endswith(os.path.join("datasets", "_util.py")):
-            return os.path.join(values["root"], values["file_name"])
+            return os.path.join(frame.f_locals["root"], frame.f_locals["file_name"])
     return None
 
 
@@ -85,19 +92,25 @@ def _explain(error: Exception) -> str:
 @contextmanager
 def _as_main_script(path: Path, arguments: Sequence[str]) -> Iterator[None]:
     """The interpreter's state of ``python PATH ARGUMENTS``."""
-    streams = sys.stdout, sys.stderr
+    stdout = sys.stdout
+    stderr = sys.stderr
     siblings = {file.stem for file in path.parent.glob("[!_]*.py")}
     hidden = _take_modules(siblings)
     search = [str(path.parent), *sys.path]
     if not is_installed("tllib"):
         search += [str(folder) for folder in path.parents if (folder / "tllib" / "__init__.py").is_file()]
-    argv, environment = [str(path), *arguments], {"MPLBACKEND": "Agg"}
+    argv = [str(path), *arguments]
     try:
-        with patch.object(sys, "argv", argv), patch.object(sys, "path", search), patch.dict(os.environ, environment):
+        with (
+            patch.object(sys, "argv", argv),
+            patch.object(sys, "path", search),
+            patch.dict(os.environ, MPLBACKEND="Agg"),
+        ):
             yield
     finally:
-        loggers = {sys.stdout, sys.stderr} - set(streams)
-        sys.stdout, sys.stderr = streams
+        loggers = {sys.stdout, sys.stderr} - {stdout, stderr}
+        sys.stdout = stdout
+        sys.stderr = stderr
         for logger in loggers:  # TLLib's scripts leave it open after --phase test and after an error
             if type(logger).__module__.startswith(("tllib", "tllib_ancon")):
                 logger.close()
@@ -106,8 +119,8 @@ def _as_main_script(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _take_modules(names: set[str]) -> dict[str, Any]:
-    taken = [name for name in sys.modules if name.partition(".")[0] in names]
-    return {name: sys.modules.pop(name) for name in taken}
+    modules = [name for name in sys.modules if name.partition(".")[0] in names]
+    return {name: sys.modules.pop(name) for name in modules}
 
 
 @contextmanager

@@ -19,7 +19,8 @@ class AdversarialLoss(nn.Module):
 
     def __init__(self, loss: nn.Module, sign: float = 1.0):
         super().__init__()
-        self.loss, self.sign = loss, sign
+        self.loss = loss
+        self.sign = sign
 
     def forward(self, *outputs: Tensor) -> Tensor:
         with torch.autocast(outputs[0].device.type, enabled=False):
@@ -29,7 +30,9 @@ class AdversarialLoss(nn.Module):
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
         """The discriminator's parameters as TLLib's groups; none for MDD."""
         parameters = list(self.loss.parameters())
-        return [{"params": parameters, "lr": base_lr}] if parameters else []
+        if not parameters:
+            return []
+        return [{"params": parameters, "lr": base_lr}]
 
     @property
     def domain_accuracy(self) -> Tensor | None:
@@ -60,12 +63,14 @@ class Toolkit:
     """What this package asks of TLLib. Classifiers return in training mode logits and features, or MDD's adversarial
     logits, in evaluation mode logits alone. ``get_parameters(base_lr)`` and state dicts are the toolkit's."""
 
-    name, losses = "tllib", "tllib.alignment"
+    name = "tllib"
+    losses = "tllib.alignment"
 
     def __init__(self) -> None:
         self._networks = import_module(f"{self.name}.vision.models")
         self._discriminator = import_module(f"{self.name}.modules.domain_discriminator").DomainDiscriminator
-        self._cdan, self._mdd = (import_module(f"{self.losses}.{method}") for method in ("cdan", "mdd"))
+        self._cdan = import_module(f"{self.losses}.cdan")
+        self._mdd = import_module(f"{self.losses}.mdd")
 
     def backbone_names(self) -> list[str]:
         networks = vars(self._networks).items()
@@ -79,8 +84,9 @@ class Toolkit:
         self, method: str, backbone: nn.Module, num_classes: int, width: int, pool: bool = True, finetune: bool = True
     ) -> Any:
         """The classifier of ``cdan`` or ``mdd``, with a bottleneck and hidden layers of this ``width``."""
-        module, widths = (self._cdan, (width,)) if method == "cdan" else (self._mdd, (width, width))
-        return self._classifier(module, (backbone, num_classes, *widths), pool, finetune)
+        if method == "cdan":
+            return self._classifier(self._cdan, (backbone, num_classes, width), pool, finetune)
+        return self._classifier(self._mdd, (backbone, num_classes, width, width), pool, finetune)
 
     def cdan(
         self,
@@ -112,7 +118,8 @@ class Toolkit:
 
 
 class Dalib(Toolkit):
-    name, losses = "dalib", "dalib.adaptation"
+    name = "dalib"
+    losses = "dalib.adaptation"
 
     def mdd(self, margin: float) -> AdversarialLoss:
         return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
@@ -146,7 +153,9 @@ class DalibClassifier(nn.Module):
         logits: Tensor = parts["head"](features)
         if not self.training:
             return logits
-        return logits, parts["adv_head"](parts["grl_layer"](features)) if "adv_head" in parts else features
+        if "adv_head" not in parts:
+            return logits, features
+        return logits, parts["adv_head"](parts["grl_layer"](features))
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
         parts = [part for name, part in self.named_children() if name not in ("pool_layer", "grl_layer")]
@@ -159,11 +168,11 @@ TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
 
 def find(name: str | None = None) -> Toolkit:
     """The toolkit of this name, or ``tllib`` if it is there, else ``dalib``."""
-    wanted = list(TOOLKITS) if name is None else [name]
-    installed = next(filter(is_installed, wanted), None)
+    candidates = list(TOOLKITS) if name is None else [name]
+    installed = next(filter(is_installed, candidates), None)
     if installed is None:
-        ways = "; or ".join(INSTALL[candidate] for candidate in wanted)
-        raise UserError(f"{' and '.join(wanted)} cannot be found. Install it: {ways}")
+        ways = "; or ".join(INSTALL[candidate] for candidate in candidates)
+        raise UserError(f"{' and '.join(candidates)} cannot be found. Install it: {ways}")
     spec = find_spec(installed)
     try:
         import_module(installed)
