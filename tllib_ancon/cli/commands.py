@@ -38,17 +38,17 @@ class Command:
     owner: type[Settings]  # class of the configuration
     act: Callable[[Any], int | None]  # takes the configuration; gives the exit status, None for 0
     positional: tuple[str, ...] = ()  # settings that are given without a flag
-    needed: tuple[str, ...] = ()  # these and others that must be given
-    more: Callable[[], Mapping[str, FieldInfo]] = dict  # settings beside those of the class
+    required: tuple[str, ...] = ()  # these and others that must be given
+    further: Callable[[], Mapping[str, FieldInfo]] = dict  # settings beside those of the class
     hidden: tuple[str, ...] = ()  # settings that have no flag
     log: str | None = None  # run directory where none is given
-    usage: str = ""  # in place of the usage line that ``needed`` makes
+    usage: str = ""  # in place of the usage line that ``required`` makes
 
     @property
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
-        settings = {**{name: settings[name] for name in self.positional}, **settings, **self.more()}
-        return Flags(settings, self.positional, self.needed)
+        settings = {**{name: settings[name] for name in self.positional}, **settings, **self.further()}
+        return Flags(settings, self.positional, self.required)
 
     def add_arguments(self, parser: Parser) -> None:
         parser.add_argument(
@@ -68,14 +68,14 @@ class Command:
         optional = {"data"}
         if ":" in str(settings.get("arch")):  # hf:NAME is a model, too
             optional.add("checkpoint")
-        missing = [flags.shown(name) for name in flags.needed if name not in optional and not settings.get(name)]
+        missing = [flags.shown(name) for name in flags.required if name not in optional and not settings.get(name)]
         if missing:
-            needed = f"the following arguments are required: {', '.join(missing)}"
-            raise UserError(f"{needed}; tllib-ancon {args.chosen} --help lists them")
+            required = f"the following arguments are required: {', '.join(missing)}"
+            raise UserError(f"{required}; tllib-ancon {args.chosen} --help lists them")
         try:
             return self.owner(**settings)
         except UserError:
-            needed_settings = {name: settings[name] for name in flags.needed if name in settings}
+            needed_settings = {name: settings[name] for name in flags.required if name in settings}
             if file:
                 self._check_file(args.config, {**needed_settings, **file})
             raise
@@ -102,7 +102,8 @@ def adapt(config: AdaptConfig) -> None:
         from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 
         measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
-        runs, picture = [(config.method, 0, result.metrics)], Path(str(config.log), "visualize", "epochs.png")
+        runs = [(config.method, 0, result.metrics)]
+        picture = Path(str(config.log), "visualize", "epochs.png")
         picture.parent.mkdir(exist_ok=True)
         write_whole(picture, lambda file: draw_curves(runs, file, measures))
     print(result_summary(result.summary))
@@ -119,8 +120,10 @@ def pretrain(config: PretrainConfig) -> None:
 
     selected = pretrain(config)["selected"]
     if devices.is_main():
-        images = "held-out source images" if config.method == "erm" else "the target"
-        accuracy = f": accuracy {selected['accuracy']:.2f} % on {images}" if "accuracy" in selected else ""
+        accuracy = ""
+        if "accuracy" in selected:
+            images = "held-out source images" if config.method == "erm" else "the target"
+            accuracy = f": accuracy {selected['accuracy']:.2f} % on {images}"
         say(f"{config.method}, epoch {selected['epoch']}{accuracy}; model in {config.log}")
         say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint {config.log}")
 
@@ -280,7 +283,7 @@ UNCHECKED = (
 
 COMMANDS = {
     "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
-    "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), more=methods.settings, log="runs/adapted"),
+    "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), further=methods.settings, log="runs/adapted"),
     "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, export, ("run",), ("run", "out")),
@@ -293,7 +296,7 @@ COMMANDS = {
         check,
         ROOT,
         ("root",),
-        more=methods.settings,
+        further=methods.settings,
         hidden=UNCHECKED,
         usage="%(prog)s ROOT -d DATA [flags] | %(prog)s IMAGES --checkpoint MODEL [flags]",
     ),

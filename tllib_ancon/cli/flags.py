@@ -21,11 +21,11 @@ class Flags:
 
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
-    needed: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
+    required: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
 
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups; the usage line has the needed ones."""
-        if self.needed:
+        if self.required:
             parser.usage = f"%(prog)s {self._usage()} [flags]"
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
@@ -33,14 +33,15 @@ class Flags:
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             actions = [groups[title].add_argument(*words, **options) for words, options in self._arguments(name)]
-            if not flag_of(setting).common and name not in self.needed:
+            if not flag_of(setting).common and name not in self.required:
                 parser.further.update(actions)
 
     def _usage(self) -> str:
         usage = []
-        for name in self.needed:
-            value = str(self._metavar(name))
-            usage.append(value if name in self.positional else f"{self._words(name)[0]} {value}")
+        for name in self.required:
+            if name not in self.positional:
+                usage.append(self._words(name)[0])
+            usage.append(str(self._metavar(name)))
         return " ".join(usage).replace("--checkpoint FILE", "{--checkpoint FILE | -a hf:NAME}")
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
@@ -50,13 +51,16 @@ class Flags:
         for name in self.settings:
             destination = self._destination(name)
             if destination in values:
-                value = values[destination]
-                settings[name] = tuple(value) if isinstance(value, list) else value
+                settings[name] = values[destination]
+                if isinstance(settings[name], list):
+                    settings[name] = tuple(settings[name])
         return settings
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""
-        return name.upper() if name in self.positional else "/".join(self._words(name))
+        if name in self.positional:
+            return name.upper()
+        return "/".join(self._words(name))
 
     def _destination(self, name: str) -> str:
         return self.settings[name].alias or name
@@ -75,7 +79,7 @@ class Flags:
         """Words and options of a setting's argument; a switch has two arguments."""
         setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
-        text = spelled(help_text(setting, name in self.needed)).replace("%", "%%")
+        text = spelled(help_text(setting, name in self.required)).replace("%", "%%")
         options = {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
             number_of_words = "*" if _items(kinds) else "?"
@@ -116,15 +120,21 @@ class Flags:
 
 def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
     """The types of the items of a tuple, if that is the only kind."""
-    return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is tuple else ()
+    if len(kinds) != 1 or get_origin(kinds[0]) is not tuple:
+        return ()
+    return get_args(kinds[0])
 
 
-def help_text(setting: FieldInfo, needed: bool = False) -> str:
+def help_text(setting: FieldInfo, required: bool = False) -> str:
     """What a setting sets, its range, and its default unless the description has it; settings in backticks."""
     is_described = re.search(r"\b[Dd]efault\b|\b[Nn]ot needed\b", str(setting.description)) is not None
-    default = "needed" if needed else _default(setting)
-    notes = [note for note in (range_of(setting), "" if is_described else default) if note]
-    return str(setting.description) + (f" ({'; '.join(notes)})" if notes else "")
+    notes = [range_of(setting)]
+    if not is_described:
+        notes.append("needed" if required else _default(setting))
+    text = "; ".join(filter(None, notes))
+    if not text:
+        return str(setting.description)
+    return f"{setting.description} ({text})"
 
 
 def _default(setting: FieldInfo) -> str:
@@ -147,7 +157,9 @@ def _shown(value: Any) -> str:
         return " ".join(map(_shown, value))
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def _number(kind: Any) -> type[float] | type[int] | None:
@@ -155,7 +167,9 @@ def _number(kind: Any) -> type[float] | type[int] | None:
     parts = [part if isinstance(part, type) else type(part) for part in parts_of(kind)]
     if float in parts:
         return float
-    return int if int in parts else None
+    if int in parts:
+        return int
+    return None
 
 
 def _word_as(kind: type, word: str) -> Any:

@@ -67,9 +67,13 @@ def demo(config: DemoConfig) -> None:
 
     started = time.perf_counter()
     out = Path(config.out)
-    seeds = config.seeds or tuple(range(5 if config.full else 1))
+    usual_seeds: tuple[int, ...] = (0,)
+    blocks: tuple[str, ...] = ("",)
+    if config.full:
+        usual_seeds = (0, 1, 2, 3, 4)
+        blocks = tuple(BLOCKS)
+    seeds = config.seeds or usual_seeds
     jobs = config.jobs or os.cpu_count() or 1
-    blocks = tuple(BLOCKS) if config.full else ("",)
     demo = Demo(out, seeds, config.source_epochs, config.epochs, jobs, blocks)
     if config.overwrite:
         demo.clear()

@@ -66,8 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             try:
                 args = parse(list(sys.argv[1:] if argv is None else argv))
-                status: int = _run_one_of_many(args) if _one_of_many() else args.command.run(args)
-                return status
+                return _run(args)
             finally:
                 ignore_sigterm()
         except BrokenPipeError:  # whoever reads has enough
@@ -80,6 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _ended(str(stop), 128 + stop.number)
         except KeyboardInterrupt:
             return _ended(str(Interrupted(signal.SIGINT, next=AGAIN)), 128 + signal.SIGINT)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if _one_of_many():
+        return _run_one_of_many(args)
+    return int(args.command.run(args))
 
 
 def _ended(message: str, status: int) -> int:

@@ -18,7 +18,9 @@ def flag(name: str) -> str:
 
 def switched_off(word: str) -> str:
     """``--skip-corrupt`` -> ``--no-skip-corrupt``, ``--no-hflip`` -> ``--hflip``"""
-    return f"--{word.removeprefix('--no-')}" if word.startswith("--no-") else f"--no-{word.removeprefix('--')}"
+    if word.startswith("--no-"):
+        return f"--{word.removeprefix('--no-')}"
+    return f"--no-{word.removeprefix('--')}"
 
 
 def spelled(message: str) -> str:
@@ -28,7 +30,9 @@ def spelled(message: str) -> str:
         name, value = match.groups()
         if value == "False":
             return switched_off(flag(name))
-        return flag(name) if value in (None, "True") else f"{flag(name)} {value}"
+        if value in (None, "True"):
+            return flag(name)
+        return f"{flag(name)} {value}"
 
     return SETTING.sub(words, message)
 
