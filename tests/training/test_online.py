@@ -81,6 +81,14 @@ def test_one_logit_stays_one(method: str) -> None:
         torch.testing.assert_close(first, copy.deepcopy(model).train()(stream(1)[0]))
 
 
+@pytest.mark.parametrize("method", ["tent", "eta", "roid", "ancon-auto"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_models_of_other_precisions_adapt(method: str, dtype: torch.dtype) -> None:
+    adapting = tllib_ancon.online(network().to(dtype), method=method)
+    for batch in stream(2):
+        assert adapting(batch.to(dtype)).isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("model", "settings", "message"),
     [

@@ -1,0 +1,176 @@
+"""Methods for a stream, of which each batch comes once: the loss of a batch, and what is predicted for it."""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.self_training.eta import SampleEfficientEntropy
+from tllib_ancon.self_training.roid import (
+    certainty_and_diversity,
+    corrected,
+    soft_likelihood_ratio,
+    symmetric_cross_entropy,
+)
+from tllib_ancon.self_training.tent import softmax_entropy
+
+DECAY = 0.9
+"""Of the moving average of predictions."""
+LARGEST_WEIGHT = 3.0
+"""Of a class in the loss of ``ancon-auto``."""
+
+
+class StreamBatch(NamedTuple):
+    """What a method knows of a batch.
+
+    Attributes:
+        logits: (B, K), or (B, K, ...) of a method with ``takes_dense``, with gradient
+        average: (K,) float32, moving average of the predictions before this batch; None for the first batch
+        second_view: returns the logits (B, K) of another view of the batch, with gradient
+    """
+
+    logits: Tensor
+    average: Tensor | None
+    second_view: Callable[[], Tensor]
+
+
+class StreamStep(NamedTuple):
+    """What a method makes of a batch: its loss, its predictions as logits, and the moving average after it."""
+
+    loss: Tensor
+    predictions: Tensor
+    average: Tensor | None
+
+
+class StreamMethod:
+    """Base of the methods for a stream. A subclass defines :meth:`step`; :func:`stream` gives it its name."""
+
+    trains: ClassVar[bool] = True
+    """False: a batch is predicted with its own batch-norm statistics, and nothing learns."""
+    takes_dense: ClassVar[bool] = False
+    """Whether logits may be (B, K, ...), with a class for each pixel."""
+    source_weight: ClassVar[float] = 0.0
+    """Of the source model's parameters in the parameters after each step."""
+
+    def step(self, batch: StreamBatch) -> StreamStep:
+        raise NotImplementedError
+
+
+STREAMS: dict[str, type[StreamMethod]] = {}
+
+
+def stream(name: str) -> Callable[[type[StreamMethod]], type[StreamMethod]]:
+    """Make a method for a stream known by its name: ``@stream("tent")`` above its class."""
+
+    def add(method: type[StreamMethod]) -> type[StreamMethod]:
+        STREAMS[name] = method
+        return method
+
+    return add
+
+
+def stream_method(name: str) -> StreamMethod:
+    if name not in STREAMS:
+        raise unknown_name("method", name, STREAMS)
+    return STREAMS[name]()
+
+
+def require_class_for_each_sample(name: str, logits: Tensor) -> None:
+    """Raise an error if the logits are of a kind that this method does not take."""
+    if logits.ndim == 2 or STREAMS[name].takes_dense:
+        return
+    dense = " or ".join(key for key, method in STREAMS.items() if method.takes_dense)
+    raise UserError(
+        f"`method={name}` needs one class for each sample, and the logits have shape {tuple(logits.shape)}; choose "
+        f"{dense}"
+    )
+
+
+@stream("tent")
+class TentStream(StreamMethod):
+    """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""
+
+    takes_dense = True
+
+    def step(self, batch: StreamBatch) -> StreamStep:
+        predictions = batch.logits.movedim(1, -1).flatten(0, -2)
+        return StreamStep(softmax_entropy(predictions).mean(), batch.logits, batch.average)
+
+
+@stream("adabn")
+class AdaBNStream(StreamMethod):
+    """The batch-norm statistics of the batch, and no training (Li et al., 2016)."""
+
+    trains = False
+    takes_dense = True
+
+
+@stream("eta")
+class ETAStream(StreamMethod):
+    """Entropy minimisation of certain and unusual predictions (Niu et al., 2022):
+    :class:`~tllib_ancon.self_training.eta.SampleEfficientEntropy`."""
+
+    def step(self, batch: StreamBatch) -> StreamStep:
+        entropy = SampleEfficientEntropy(batch.logits.shape[1]).to(batch.logits.device)
+        if batch.average is not None:
+            entropy.average.copy_(batch.average)
+        loss = entropy(batch.logits)
+        return StreamStep(loss, batch.logits, entropy.average)
+
+
+@stream("roid")
+class ROIDStream(StreamMethod):
+    r"""The loss of ROID (Marsden et al., 2024), the mean over the batch of
+
+    .. math:: w_i \, (L(f_i) + S(f_i, f'_i))
+
+    with the weights :func:`~tllib_ancon.self_training.roid.certainty_and_diversity`, the soft likelihood ratio L and
+    the symmetric cross-entropy S of two views. It predicts :func:`~tllib_ancon.self_training.roid.corrected`.
+    """
+
+    source_weight = 0.01
+
+    def step(self, batch: StreamBatch) -> StreamStep:
+        average_before = _average_before(batch)
+        weights = certainty_and_diversity(batch.logits, average_before)
+        losses = soft_likelihood_ratio(batch.logits) + symmetric_cross_entropy(batch.logits, batch.second_view())
+        average = _moved_average(average_before, batch.logits)
+        return StreamStep((weights * losses).mean(), corrected(batch.logits), average)
+
+
+@stream("ancon-auto")
+class ClassWeightedStream(StreamMethod):
+    r"""Cross-entropy of two views with the pseudo-labels ŷ of their mean, weighted by class:
+
+    .. math:: - \frac{1}{B} \sum_i w_{ŷ_i} \frac{\log f_{ŷ_i}(x_i) + \log f_{ŷ_i}(x'_i)}{2}, \qquad
+        w_k = \min\Big(\frac{1}{K \bar f_k}, 3\Big)
+
+    with the moving average :math:`\bar f` of predictions as the frequencies of the classes.
+    """
+
+    def step(self, batch: StreamBatch) -> StreamStep:
+        logits = batch.logits.float()
+        second_logits = batch.second_view().float()
+        average = _moved_average(_average_before(batch), logits)
+        with torch.no_grad():
+            labels = (logits.softmax(1) + second_logits.softmax(1)).argmax(1)
+            class_weights = (1 / (len(average) * average).clamp(min=1e-6)).clamp(max=LARGEST_WEIGHT)
+        log_probabilities = (logits.log_softmax(1) + second_logits.log_softmax(1)) / 2
+        log_likelihoods = log_probabilities.gather(1, labels[:, None]).squeeze(1)
+        loss = -(class_weights[labels] * log_likelihoods).mean()
+        return StreamStep(loss, batch.logits, average)
+
+
+def _average_before(batch: StreamBatch) -> Tensor:
+    """The moving average before this batch: uniform before the first one."""
+    if batch.average is not None:
+        return batch.average.to(batch.logits.device)
+    num_classes = batch.logits.shape[1]
+    return torch.full((num_classes,), 1 / num_classes, device=batch.logits.device)
+
+
+def _moved_average(average: Tensor, logits: Tensor) -> Tensor:
+    mean = logits.detach().float().softmax(1).mean(0)
+    return mean.lerp(average, DECAY)
