@@ -29,7 +29,7 @@ from benchmarks.left_out.families import Cell, Cells
 from benchmarks.left_out.grid import FAMILY_CELLS
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt, predict
-from tllib_ancon.config.readers import PredictConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.self_training import estimate_class_prior
 

@@ -11,22 +11,28 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
-from tllib_ancon.config import readers as config
 from tllib_ancon.cli.flags import help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.script import second_stage_parser
-from tllib_ancon.config.settings import choices_of, described, settings_of
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.assess import AssessConfig
+from tllib_ancon.config.certify import CertifyConfig
+from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.config.export import ExportConfig
+from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
+from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.config.settings import Settings, choices_of, described, settings_of
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
-CONFIGURATIONS = {
-    "AdaptConfig": "`adapt(...)` and `tllib-ancon adapt`",
-    "PretrainConfig": "`pretrain(...)` and `tllib-ancon pretrain`",
-    "PredictConfig": "`tllib-ancon evaluate`",
-    "PredictionsConfig": "`predict(...)` and `tllib-ancon predict`",
-    "AssessConfig": "`assess(...)` and `tllib-ancon assess`",
-    "CheckConfig": "`check(...)` and `tllib-ancon check`",
-    "CertifyConfig": "`certify(...)` and `tllib-ancon certify`",
-    "ExportConfig": "`tllib-ancon export`",
+CONFIGURATIONS: dict[type[Settings], str] = {
+    AdaptConfig: "`adapt(...)` and `tllib-ancon adapt`",
+    PretrainConfig: "`pretrain(...)` and `tllib-ancon pretrain`",
+    PredictConfig: "`tllib-ancon evaluate`",
+    PredictionsConfig: "`predict(...)` and `tllib-ancon predict`",
+    AssessConfig: "`assess(...)` and `tllib-ancon assess`",
+    CheckConfig: "`check(...)` and `tllib-ancon check`",
+    CertifyConfig: "`certify(...)` and `tllib-ancon certify`",
+    ExportConfig: "`tllib-ancon export`",
 }
 
 
@@ -105,8 +111,8 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
 def settings() -> dict[str, str]:
     """By file: a page for each class of settings, one for those of the methods, and their list."""
     pages, rows = {}, []
-    for name, users in CONFIGURATIONS.items():
-        owner = getattr(config, name)
+    for owner, users in CONFIGURATIONS.items():
+        name = owner.__name__
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
         pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{settings_table(settings_of(owner))}\n"
         rows.append((f"[`{name}`](settings/{name}.md)", users))

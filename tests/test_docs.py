@@ -21,7 +21,8 @@ from tests.layouts import write_list
 from tllib_ancon import adapt, methods
 from tllib_ancon.cli.main import COMMANDS, main, parser_of
 from tllib_ancon.cli.script import second_stage_parser
-from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[1]

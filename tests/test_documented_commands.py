@@ -29,7 +29,7 @@ from tests.documented import (
 )
 from tllib_ancon.cli.main import COMMANDS, parse, parser_of
 from tllib_ancon.cli.script import adaptation_flags, second_stage_parser
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.laboratory.plan import load
 
 

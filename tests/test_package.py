@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import tllib_ancon
-from tllib_ancon.config.readers import tomllib
+from tllib_ancon.config.toml import tomllib
 
 HEAVY = ("torchvision", "timm", "accelerate", "torchmetrics", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
 

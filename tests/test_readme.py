@@ -14,7 +14,7 @@ import torch
 from tests.layouts import write_classes
 from tllib_ancon import pretrain
 from tllib_ancon.cli.main import main
-from tllib_ancon.config.readers import PretrainConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.demo import write_demo_domains
 from tllib_ancon.laboratory.demo import Demo
 

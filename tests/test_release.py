@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from tllib_ancon import __version__
-from tllib_ancon.config.readers import tomllib
+from tllib_ancon.config.toml import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

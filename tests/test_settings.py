@@ -12,11 +12,16 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tllib_ancon import methods
-from tllib_ancon.config import readers as config
 from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
 from tllib_ancon.cli.laboratory import DemoConfig, ReportConfig
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.config.readers import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.assess import AssessConfig
+from tllib_ancon.config.certify import CertifyConfig
+from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.config.export import ExportConfig
+from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import members_of, parts_of, settings_of
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig
@@ -25,13 +30,13 @@ from tllib_ancon.training.resolve import ASSUMED, OF_THE_NETWORK, resolve
 from tllib_ancon.training.trained import TrainedModel
 
 GIVEN = {
-    config.CertifyConfig: {"run": "r"},
-    config.ExportConfig: {"run": "r", "out": "o"},
+    CertifyConfig: {"run": "r"},
+    ExportConfig: {"run": "r", "out": "o"},
     BenchmarkConfig: {"table": "t", "root": "r"},
     ReportConfig: {"folders": ["r"]},
 }
 OWNERS = [
-    *(AdaptConfig, PretrainConfig, config.PredictionsConfig, config.CertifyConfig, config.ExportConfig),
+    *(AdaptConfig, PretrainConfig, PredictionsConfig, CertifyConfig, ExportConfig),
     *(BenchmarkConfig, DemoConfig, EvaluateConfig, ReportConfig),
 ]
 
@@ -105,10 +110,13 @@ def test_a_source_configuration_is_its_own_record(method: str) -> None:
     assert PretrainConfig(method=method, lr=0.5, scale=None).lr == 0.5
 
 
+REFUSING = {owner.__name__: owner for owner in (*OWNERS, AssessConfig, CheckConfig, PredictConfig)}
+
+
 @pytest.mark.parametrize(("owner", "settings", "message"), REFUSED["settings"])
 def test_what_is_refused(owner: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
-        getattr(config, owner)(**settings)
+        REFUSING[owner](**settings)
     assert message in str(error.value)
 
 

@@ -1,7 +1,7 @@
 from tllib_ancon._version import __version__ as __version__
 from tllib_ancon.certificate.run import certify as certify
-from tllib_ancon.config.readers import AdaptConfig as AdaptConfig
-from tllib_ancon.config.readers import PretrainConfig as PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig as AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig as PretrainConfig
 from tllib_ancon.measures.evaluation import expected_calibration_error as expected_calibration_error
 from tllib_ancon.measures.selection import corr_c as corr_c
 from tllib_ancon.measures.selection import infomax as infomax

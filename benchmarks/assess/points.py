@@ -38,7 +38,7 @@ from benchmarks.cifar10_c.corruptions import CORRUPTIONS
 from benchmarks.left_out.families import FAMILIES, KINDS, NO_SHIFT, Cell, Cells, Task
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt
-from tllib_ancon.config.readers import AssessConfig
+from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out

@@ -10,7 +10,7 @@ from benchmarks.certification import simulation
 from benchmarks.certification.simulation import DELTA, Disagreements, labels_of
 from benchmarks.tables import markdown
 from tllib_ancon.certificate.run import ModelPair
-from tllib_ancon.config.readers import CertifyConfig
+from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.run import RunDirectory
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, StackDataset
 
 from benchmarks.speed.images import draw_domain, toolkit_images
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
@@ -68,7 +68,7 @@ class Way:
     Attributes:
         name: of its flags, in the table
         labelled: the target has labels, so that every epoch is scored on all of it for the record
-        options: fields of :class:`~tllib_ancon.config.readers.AdaptConfig`
+        options: fields of :class:`~tllib_ancon.config.adapt.AdaptConfig`
         limits: what is asked of its ratio
     """
 

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon import methods
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone

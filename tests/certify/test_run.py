@@ -12,7 +12,7 @@ from tests.domains_on_disk import small_arguments
 from tllib_ancon.certificate.run import ModelPair
 from tllib_ancon.certificate.session import Comparison
 from tllib_ancon.cli.main import main
-from tllib_ancon.config.readers import CertifyConfig
+from tllib_ancon.config.certify import CertifyConfig
 
 
 @pytest.fixture(scope="module")

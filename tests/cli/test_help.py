@@ -8,7 +8,9 @@ import pytest
 
 from tllib_ancon.cli import main as door
 from tllib_ancon.cli.main import COMMANDS
-from tllib_ancon.config.readers import CRITERIA_OF_AN_EPOCH, ImageConfig, ModelConfig
+from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH
+from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.measures.selection import CRITERIA
 from tllib_ancon.training.resolve import ASSUMED

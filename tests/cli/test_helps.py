@@ -9,7 +9,7 @@ from tllib_ancon import methods
 from tllib_ancon.cli.main import COMMANDS, parse, parser_of
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.cli.script import second_stage_parser
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.open import ARRAYS, FOLDER, IMAGE_FOLDER, IMAGE_LIST, LAYERED
 

@@ -20,7 +20,7 @@ from tests.domains_on_disk import write_domain
 from tests.end_to_end.cutting import counting
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
-from tllib_ancon.config.readers import PretrainConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError

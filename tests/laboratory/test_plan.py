@@ -6,7 +6,8 @@ import pytest
 from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
-from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.folders import LAYERED
 from tllib_ancon.data.lists import TLLIB

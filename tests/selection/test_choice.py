@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 
 from tests.conftest import REFUSED
-from tllib_ancon.config import readers as config
+from tllib_ancon.config.adapt import Criterion
 from tllib_ancon.measures import selection
 from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, chosen
 from tllib_ancon.runtime.errors import UserError
@@ -29,7 +29,7 @@ def test_best_epoch_is_the_first_best(scores: list[float], criterion: str, expec
 
 
 def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch() -> None:
-    assert {*get_args(config.Criterion)} == {*CRITERIA, "last", "none"}
+    assert {*get_args(Criterion)} == {*CRITERIA, "last", "none"}
     assert [chosen(METRICS, name) for name in ("infomax", "last", "none")] == [1, 2, 2]
     assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
     assert better_than_start(METRICS[1], METRICS[1], "infomax") is False

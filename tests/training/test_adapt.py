@@ -16,7 +16,7 @@ import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tllib_ancon.cli.main import main
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.runtime.errors import UserError
 
 CLASSES, SIDE, IMAGES = 3, 32, 20

@@ -11,7 +11,7 @@ from torch import nn
 from tests.domains_on_disk import write_domains
 from tests.end_to_end.killable import differences
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
-from tllib_ancon.config.readers import PretrainConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform

@@ -21,7 +21,8 @@ from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import differences, results_in_two
 from tests.self_training.neighborhoods import few_neighbors
 from tests.training.small import without
-from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain

@@ -6,7 +6,7 @@ import torch
 
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
-from tllib_ancon.config.readers import PretrainConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.training.pretrain import source_loss
 

@@ -12,7 +12,8 @@ from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tests.training.small import adapt, network
 from tests.training.test_frozen import transformer
-from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.runtime.errors import UserError

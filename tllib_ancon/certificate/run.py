@@ -13,9 +13,10 @@ import numpy.typing as npt
 from torch import nn
 
 from tllib_ancon.certificate.session import Certificate, Classes, Comparison, Session, in_words
-from tllib_ancon.config.readers import CertifyConfig, PredictConfig
+from tllib_ancon.config.certify import CertifyConfig
+from tllib_ancon.config.model import ModelConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.config.shared import ModelConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.hugging_face import HUGGING_FACE

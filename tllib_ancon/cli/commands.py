@@ -12,20 +12,16 @@ from pydantic.fields import FieldInfo
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser, spelled
-from tllib_ancon.config.readers import (
-    STANDARD_OUTPUT,
-    AdaptConfig,
-    AssessConfig,
-    CertifyConfig,
-    CheckConfig,
-    ExportConfig,
-    PredictConfig,
-    PredictionsConfig,
-    PretrainConfig,
-    read_file,
-)
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.assess import AssessConfig
+from tllib_ancon.config.certify import CertifyConfig
+from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.config.export import ExportConfig
+from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
+from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, settings_of
-from tllib_ancon.config.shared import JsonConfig
+from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole

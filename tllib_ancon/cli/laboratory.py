@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tllib_ancon.cli.commands import Command
 from tllib_ancon.config.settings import Flag, Settings
-from tllib_ancon.config.shared import Seed
+from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
 from tllib_ancon.runtime.text import say

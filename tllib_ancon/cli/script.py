@@ -12,9 +12,13 @@ from typing import Any
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser
-from tllib_ancon.config.readers import AdaptConfig, read_file
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.data import DataConfig
+from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.config.shared import DataConfig, ImageConfig, ModelConfig, RunConfig, StartConfig
+from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
 from tllib_ancon.toolkit.script import ScriptRun, run_script

@@ -58,7 +58,7 @@ def open_domain(
 ) -> Domain:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
-    The settings of :class:`~tllib_ancon.config.shared.DataConfig` say what most arguments mean. A code may be a list, a
+    The settings of :class:`~tllib_ancon.config.data.DataConfig` say what most arguments mean. A code may be a list, a
     folder (``.`` is the root) or a split, with the name of a configuration before it as ``clipart/train``. ``split`` is
     ``train`` or ``test`` if the dataset has two lists a domain. ``classes`` are names in the order of the labels; other
     folders are an error. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tllib_ancon import methods
 from tllib_ancon.config.settings import Flag
-from tllib_ancon.config.shared import Seed
+from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory.local import RECORD, Engine, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
 from tllib_ancon.runtime.errors import UserError

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tllib_ancon import methods
-from tllib_ancon.config.readers import AdaptConfig, PretrainConfig, read_file
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, settings_of
+from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
 Values = Mapping[str, Any]

@@ -107,7 +107,7 @@ def load(
 ) -> Classifier:
     """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
 
-    The settings of :class:`~tllib_ancon.config.readers.ModelConfig` say what most arguments mean. With ``scratch``,
+    The settings of :class:`~tllib_ancon.config.model.ModelConfig` say what most arguments mean. With ``scratch``,
     ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
     """
     if checkpoint == IMAGENET:

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from tllib_ancon.config.readers import AdaptConfig, CertifyConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.loading import UnlabelledImages
@@ -88,7 +89,7 @@ class AdaptationResult(Shown):
         Args:
             labels: as for :func:`tllib_ancon.certify`
             **settings: of :func:`tllib_ancon.certify`, or for a run directory of
-                :class:`~tllib_ancon.config.readers.CertifyConfig`. The directory then stores answers and certificate
+                :class:`~tllib_ancon.config.certify.CertifyConfig`. The directory then stores answers and certificate
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """

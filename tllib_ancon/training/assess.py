@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from torch import nn
 
-from tllib_ancon.config.readers import AssessConfig
+from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -104,7 +104,7 @@ def assess(
         answers: (N,) true classes, -1 where none is known, or a CSV file of ``path,class``. Images count in a random
             order that the seed decides, up to the first without an answer: ``questions=FILE`` writes that order
         config: all settings at once
-        **settings: of :class:`~tllib_ancon.config.readers.AssessConfig`
+        **settings: of :class:`~tllib_ancon.config.assess.AssessConfig`
 
     Raises:
         UserError: a setting, model or image that cannot be used; fewer than ten images of the source; fewer than ten

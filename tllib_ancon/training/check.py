@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from tllib_ancon.config.readers import CheckConfig
+from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown
@@ -116,7 +116,7 @@ def check(
             classes
         config: all settings at once
         **settings: those of :func:`tllib_ancon.adapt`; each line names the settings that change it. See
-            :class:`~tllib_ancon.config.readers.CheckConfig`
+            :class:`~tllib_ancon.config.check.CheckConfig`
 
     Returns: the facts, a line for each
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tllib_ancon.config.readers import PredictConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import ARRAYS
 from tllib_ancon.measures import evaluation, selection

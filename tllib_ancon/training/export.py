@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tllib_ancon.config.readers import ExportConfig, PredictConfig
+from tllib_ancon.config.export import ExportConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import export_state_dict

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from tllib_ancon.config.readers import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ROOT, SUFFIXES

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from tllib_ancon.config.readers import AdaptConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import (
     EpochSampler,
     ImageLoader,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from tllib_ancon.config.readers import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
+from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runtime.errors import UserError
@@ -91,7 +91,7 @@ def predict(
         evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
             as PIL images. Default: for images from the run directory or the model's timm, transformers, open_clip or
             torchvision metadata; other tensors are unchanged.
-        **settings: of :class:`~tllib_ancon.config.readers.PredictConfig`, such as ``batch_size=64`` or ``views=2``
+        **settings: of :class:`~tllib_ancon.config.predict.PredictConfig`, such as ``batch_size=64`` or ``views=2``
 
     Raises:
         UserError: a setting, model or image that cannot be used (which, why, what to do)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.config.readers import PretrainConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.measures import selection

@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import methods
-from tllib_ancon.config.readers import AdaptConfig, PredictConfig, PretrainConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.optimization import RATES
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.config.shared import RATES, ModelConfig, StartConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import default_resizing

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tllib_ancon._version import __version__
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import flag_of, settings_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.checkpointing import ANEW

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.config.readers import AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.answers import read_answers
 from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.data.labels import counted_from_one

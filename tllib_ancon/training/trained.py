@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.config.readers import AdaptConfig, PredictConfig
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.class_folders import subfolders
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.labels import counted_from_one

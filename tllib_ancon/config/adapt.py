@@ -1,0 +1,110 @@
+"""How to adapt a source model to a target domain."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tllib_ancon import methods
+from tllib_ancon.config.data import DataConfig
+from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.optimization import OptimizationConfig
+from tllib_ancon.config.run import RunConfig
+from tllib_ancon.config.settings import UNREAD, Flag, redefined, settings_of
+from tllib_ancon.config.types import Fraction
+from tllib_ancon.runtime.errors import UserError, unknown_name
+
+Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
+
+CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
+"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.measures.selection.CRITERIA`."""
+
+
+class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+    """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
+    configurations").
+
+    Settings of the method are given like all others, ``AdaptConfig(method="gce+ancon", smoothing=0.5, q=0.7)``, and are
+    in :attr:`options` afterwards, each with its value.
+
+    Attributes:
+        start: ``"latest"`` or ``"best"``: which checkpoint of a script of TLLib the source model is, for the record
+        options: the settings of the method
+    """
+
+    FLAG = Flag(group="method")
+
+    scale: tuple[Fraction, Fraction] = redefined(ImageConfig, "scale", (0.5, 1.0))
+    method: Annotated[str, Flag(common=True)] = "ancon-auto"
+    """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package, or elr,
+    ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
+    criterion: Criterion = "infomax"
+    """Criterion that selects the epoch, without labels. last or none: the last epoch, and no image is held out.
+    Default: last with ancon-auto, else infomax."""
+    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
+    """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
+    Default: by the method, all-but-head for most."""
+    step_change: Annotated[float, Flag(group="optimization")] = Field(UNREAD, gt=0, lt=1)
+    """Fit the learning rate so that one step changes the predictions on other images by this part of the difference
+    between two views, 0 to 1. `lr` limits the rate. Default: 0.05 for ancon-auto with SGD if `lr` is not given."""
+    dropout: bool = False
+    """Keep the network's dropout active while pseudo-labels are made."""
+    record_every: int = Field(1, ge=1)
+    """Evaluate on the target's labels every N epochs. Start, selected and last epoch are always evaluated."""
+    answers: Annotated[str | None, Flag(metavar="FILE", group="labels that teach", decides=False)] = None
+    """CSV file with path,class on each line: labels of some target images, for `teach`"""
+    teach: Annotated[float | None, Flag(group="labels that teach")] = Field(None, gt=0, lt=1)
+    """Fraction of the images, drawn by the seed, whose labels in `answers` train the model. The other labels certify
+    it."""
+    save_predictions: bool = False
+    """Store logits, features and votes of every image in predictions.npz."""
+    batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
+    """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, with an `lr` of
+    0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Default: mixed
+    with ancon-auto, else target."""
+    batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
+    """Mixing weight α of the source's batch-norm statistics, 0 to 1. Default: from class imbalance and agreement
+    rate."""
+    warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
+    """steps in which the learning rate rises to its value"""
+    accumulation_steps: Annotated[int, Flag(group="many processes and small memories")] = Field(1, ge=1)
+    """Gradient-accumulation steps. Votes and batch-norm see each batch separately."""
+    sync_batch_norm: Annotated[bool, Flag(group="many processes and small memories")] = False
+    """compute batch-norm over the batches of all processes; needs GPUs"""
+    options: Mapping[str, Any] = Field({}, exclude=True)
+    start: str | None = Field(None, exclude=True)
+
+    def __init__(self, /, **given: Any) -> None:
+        options = dict(given.pop("options", {}))
+        fields = type(self).model_fields
+        names = {*fields, *(field.alias for field in fields.values())}
+        options |= {name: given.pop(name) for name in [*given] if name not in names}
+        method = given.get("method") or AdaptConfig.model_fields["method"].default
+        readable = methods.settings()
+        for name in options:
+            if name not in readable:
+                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **readable})
+        defaults = {**methods.training_defaults(method), "adapted": None, "views": None, "step_change": None}
+        defaults["options"] = methods.resolve(method, options)
+        super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
+
+    def check(self) -> None:
+        super().check()
+        if self.batch_norm != "mixed" and self.batch_norm_share is not None:
+            raise UserError(
+                f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`; leave it out"
+            )
+        if self.batch_norm != "target" and self.sync_batch_norm:
+            raise UserError(
+                f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`; leave it out"
+            )
+
+    @property
+    def held_out_share(self) -> float:
+        """Fraction of the images that select the epoch and are not adapted on: none where no score selects it."""
+        return self.hold_out if self.criterion in CRITERIA_OF_AN_EPOCH else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
+        return {**super().to_dict(), **options, **({} if self.start is None else {"start": self.start})}

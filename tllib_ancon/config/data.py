@@ -1,0 +1,44 @@
+"""Which images: the dataset, its domains and its classes."""
+
+from typing import Annotated, Any
+
+from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.types import File, Width
+
+
+class DataConfig(Settings):
+    """Which images."""
+
+    FLAG = Flag(group="domains")
+
+    root: Annotated[str | None, Flag(common=True)] = None
+    """folder of the dataset"""
+    data: Annotated[str | None, Flag("-d", common=True)] = None
+    """Dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or the layout of ROOT. ImageList:
+    image_list/<domain>.txt. ImageFolder: class folders in ROOT/DOMAIN. Folder: any tree of images. Arrays: ROOT is a
+    file .npy of features, series or pixels. hf:NAME: a Hugging Face dataset. ImageNetC:
+    corruption/severity/<WordNet id>/*. CorruptedImages: the same with other classes."""
+    source: Annotated[tuple[str, ...], Flag("-s")] = ()
+    """names of the source domains"""
+    target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
+    """names of the target domains"""
+    subset: File = None
+    """use only the images of ImageNetC that this file lists, class/name on each line; by default all"""
+    num_classes: Annotated[Width | None, Flag(metavar="K")] = None
+    """number of classes of an ImageList without image_list/classes.txt"""
+    allow_outside_root: bool = False
+    """accept image lists that name files outside ROOT"""
+    skip_corrupt: bool = False
+    """Decode every image before training and leave out unreadable images."""
+    image_column: Annotated[str | None, Flag(metavar="NAME")] = None
+    """column of hf:NAME that holds the images; by default the only column of images"""
+    label_column: Annotated[str | None, Flag(metavar="NAME")] = None
+    """column of hf:NAME that holds the class labels; by default the only column of labels"""
+    allow_download: Annotated[bool, Flag(decides=False)] = False
+    """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
+        names = ("num_classes", "subset", "image_column", "label_column", "allow_download")
+        return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}

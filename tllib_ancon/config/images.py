@@ -1,0 +1,80 @@
+"""How an image becomes a tensor: decoding, resizing, augmentation and normalisation."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.types import Band, Fraction, Pixels, Positive
+from tllib_ancon.data.pixels import Decoding
+from tllib_ancon.runtime.errors import UserError
+
+
+class ImageConfig(Settings):
+    """How an image becomes a tensor."""
+
+    FLAG = Flag(group="images")
+
+    train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] | None = None
+    """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
+    cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
+    side, then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
+    val_resizing: Literal["default", "res.", "keep-ratio"] | None = None
+    """Resizing and cropping for evaluation. "default" resizes to a square and takes its centre. res.: to a square.
+    keep-ratio: by the shorter side, then the centre. Default: as in training."""
+    resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
+    """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
+    image_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
+    """Side of the crop in pixels. Default: the model's, else the side of square arrays, or 224"""
+    crop_fraction: Fraction | None = None
+    """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for an unknown
+    network, else 0.875"""
+    scale: Annotated[tuple[Fraction, Fraction] | None, Flag(metavar=("MIN", "MAX"))] = None
+    """smallest and largest area of a random crop, as a share of the image's"""
+    ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
+    """smallest and largest width of a random crop, as a multiple of its height"""
+    padding: Annotated[int | None, Flag(metavar="PX")] = Field(None, ge=0, le=16_384)
+    """Padding of training images in pixels, cropped back at random. Default: 0, or 4 below 64 pixels for an unknown
+    network."""
+    rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
+    """largest angle in degrees by which training images are rotated, either way"""
+    no_hflip: bool | None = None
+    """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
+    changes the predicted class of more than 30 % of the images."""
+    cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
+    """Folder that stores decoded and resized images for later runs, 0.2 MB each at 256 pixels. Default: memory, if they
+    fit in a quarter of the free memory."""
+    norm_mean: Annotated[tuple[float, ...] | None, Flag(metavar="X")] = None
+    """mean of each channel for the normalisation, of pixels from 0 to 1; by default that of the architecture's
+    training"""
+    norm_std: Annotated[tuple[Positive, ...] | None, Flag(metavar="X")] = None
+    """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
+
+    pixel_range: Annotated[tuple[float, float] | None, Flag(metavar=("MIN", "MAX"))] = None
+    """Values of pixels that become black and white, of images with more than 8 bits a channel. Default: as in the
+    model's run, else from a sample of the images, such as 0 4095 for 12 bits in files of 16."""
+    bands: Annotated[tuple[Band, ...] | None, Flag(metavar="N")] = None
+    """Bands of a TIFF that become red, green and blue, or one for grey, counted from 1. Default: as in the model's run,
+    else the first three."""
+    max_megapixels: Annotated[int, Flag(metavar="MP", decides=False)] = Field(256, ge=1, le=100_000)
+    """Largest image that is decoded, in millions of pixels; it takes 3 MB of memory for each, and for each worker."""
+
+    def check(self) -> None:
+        if self.pixel_range is not None and self.pixel_range[0] >= self.pixel_range[1]:
+            least, most = self.pixel_range
+            raise UserError(f"`pixel_range` must be MIN and MAX with MIN < MAX, got {least:g} {most:g}")
+        if self.bands is not None and len(self.bands) not in (1, 3):
+            raise UserError(f"`bands` must be 3 numbers, or 1 for grey, got {len(self.bands)}")
+        for name in ("scale", "ratio"):
+            least, most = getattr(self, name) or (0, 1)
+            if least > most:
+                raise UserError(f"`{name}` must be MIN and MAX with MIN <= MAX, got {least} {most}")
+        for name in ("norm_mean", "norm_std"):
+            count = len(getattr(self, name) or "rgb")
+            if count not in (1, 3):
+                raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {count}")
+
+    @property
+    def decoding(self) -> Decoding:
+        """How image files become bytes."""
+        return Decoding(self.pixel_range, self.bands, self.max_megapixels)

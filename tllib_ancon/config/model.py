@@ -1,0 +1,62 @@
+"""Which network, with which weights."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tllib_ancon.config.settings import UNREAD, Flag, Settings
+from tllib_ancon.config.types import File, Width
+
+
+class ModelConfig(Settings):
+    """Which network."""
+
+    FLAG = Flag(group="model")
+
+    arch: Annotated[str | None, Flag("-a", common=True)] = None
+    """Network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
+    shot_lenet. With weights: hf:NAME (image classifier of transformers) or open_clip:NAME/WEIGHTS (zero-shot), by hub
+    name or folder. Default: that of the checkpoint, or resnet18"""
+    arch_option: Annotated[tuple[str, ...] | None, Flag(metavar="KEY=VALUE")] = None
+    """options of the model of timm, such as pad_type=same"""
+    bottleneck_dim: Annotated[Width | None, Flag(metavar="D")] = None
+    """width of the bottleneck; by default the model's"""
+    bottleneck_dropout: Annotated[float | None, Flag(metavar="P")] = Field(None, ge=0, lt=1)
+    """probability of dropping a feature after the bottleneck in training, and in an adaptation with dropout; by
+    default the model's"""
+    no_pool: bool | None = None
+    """leave out the pooling after the backbone; by default as in the model's run"""
+    scratch: bool = False
+    """start without pre-trained weights; the backbone then learns at the full rate"""
+    pretrained_weights: File = None
+    """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
+
+
+class NetworkConfig(Settings):
+    """Of which network the weights are, where neither a run nor a library can tell."""
+
+    model: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", group="model", decides=False)] = None
+    """Function that returns your network, for the weights of a checkpoint. Its module may lie in the current folder.
+    Default: the network that the run records, or the architecture's."""
+
+
+class StartConfig(NetworkConfig):
+    """From which trained model."""
+
+    FLAG = Flag(group="model")
+
+    checkpoint: Annotated[str | None, Flag(metavar="FILE", common=True)] = None
+    """Source model: a checkpoint, or the run directory that holds it. imagenet: the network with its own ImageNet
+    head. Not needed if `arch` names a model with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
+    override: bool = False
+    """accept settings of the model and its images that contradict the run that trained it"""
+    class_names: File = None
+    """Names of the model's classes, one on each line, in the order of the labels. Needed for open_clip:NAME. Default:
+    from the model's run or hf:NAME."""
+    views: Annotated[Literal[1, 2], Flag(group="images")] = UNREAD
+    """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
+    image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
+    ancon-auto if training augments, else 1."""
+    prompts: Literal[1, 7, 80] | None = None
+    """Number of averaged texts for each class of open_clip:NAME. 7 and 80: open_clip's for ImageNet. Default: 1, a
+    photo of a ..."""

@@ -1,0 +1,48 @@
+"""Which model predicts which images."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tllib_ancon.config.data import DataConfig
+from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.types import Count, Threads
+
+STANDARD_OUTPUT = "-"
+
+
+class InferenceConfig(Settings):
+    """How images pass through a trained model."""
+
+    FLAG = Flag(group="other settings")
+
+    batch_size: Annotated[int, Flag("-b", metavar="B")] = Field(64, ge=1)
+    """images in a step"""
+    workers: Annotated[Count, Flag("-j")] = 2
+    """processes that load images"""
+    threads: Threads | None = None
+    """threads of PyTorch on the CPU; by default PyTorch's choice"""
+    quiet: bool = False
+    """show only errors and results"""
+
+
+class PredictConfig(InferenceConfig, StartConfig, ImageConfig, ModelConfig, DataConfig):
+    """Which model predicts which images; of ``evaluate`` and ``predict``."""
+
+
+class PredictionsConfig(PredictConfig):
+    """Which model predicts which images, and where the predictions go."""
+
+    FLAG = Flag(group="predictions", common=True)
+
+    root: Annotated[str | None, Flag(metavar="IMAGES", group="images", common=True)] = None
+    """an image, a folder of images, with its subfolders, an image list, or with --data and --target the folder of a
+    dataset"""
+    out: Annotated[str, Flag(metavar="FILE")] = "predictions.csv"
+    """file to write, as .csv, .parquet or .npz by its ending; - writes CSV to standard output"""
+    probabilities: bool = False
+    """write the probability of every class, too"""
+    overwrite: bool = False
+    """replace the file if it exists"""

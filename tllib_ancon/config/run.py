@@ -1,0 +1,50 @@
+"""The run directory, its seed, its processes and its output."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.types import Count, Seed, Threads
+from tllib_ancon.runtime.errors import UserError
+
+
+class RunConfig(Settings):
+    """The run directory, its seed and its output."""
+
+    FLAG = Flag(group="run")
+
+    log: Annotated[str | None, Flag(metavar="DIR", common=True, decides=False)] = None
+    """run directory; by default runs/source or runs/adapted by the command, and in Python none, which stores
+    nothing on disk"""
+    overwrite: Annotated[bool, Flag(decides=False)] = False
+    """replace the run that is in the run directory; if the new run is interrupted, the same command resumes it"""
+    seed: Annotated[Seed, Flag(common=True)] = 0
+    """seed of every random number"""
+    deterministic: bool = False
+    """use only algorithms that give the same numbers on a GPU each time; they are slower"""
+    threads: Annotated[Threads | None, Flag(decides=False)] = None
+    """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
+    workers: Annotated[Count, Flag("-j", decides=False)] = 2
+    """processes that load images; CDAN, MDD and training on answers read two sets of images at once and start as many
+    for each"""
+    print_freq: Annotated[int, Flag("-p", decides=False)] = Field(20, ge=1)
+    """steps between two readings of the loss for the progress line"""
+    track: Annotated[Literal["tensorboard", "wandb", "mlflow"] | None, Flag(decides=False)] = None
+    """log every epoch's numbers to this tracker too"""
+    quiet: Annotated[bool, Flag(decides=False)] = False
+    """show only errors"""
+    verbose: Annotated[bool, Flag(decides=False)] = False
+    """show a line of progress every `print_freq` steps"""
+
+    def check(self) -> None:
+        super().check()
+        if self.quiet and self.verbose:
+            raise UserError("`verbose` and `quiet` contradict each other; pass one of them")
+
+
+class JsonConfig(Settings):
+    """Where the results go, beside the terminal."""
+
+    json_file: Annotated[str | None, Flag(metavar="FILE", group="output", common=True)] = Field(None, alias="json")
+    """JSON file of the results"""
