@@ -15,7 +15,7 @@ from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer, opaque, read_
 from tllib_ancon.measures.disagreement import DisagreementTest
 from tllib_ancon.runtime.errors import UserError
 
-HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0}
+HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0, "side": "both"}
 NAMES = ["a.jpg", "b, 2.jpg", "c.jpg", "é.jpg", "c.jpg"]
 FIVE = Comparison([0, 1, 2, 3, 0], [0, 2, 3, 0, 1], NAMES, CLASSES)
 
@@ -139,18 +139,11 @@ def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path: Path) -> None:
     assert AnswerLog(path, header).entries == [entry]
 
 
-def test_a_file_of_version_0_1_goes_on_without_checksums(path: Path) -> None:
-    entries = [{"image": "a.jpg", "answer": 3}, {"image": "b.jpg", "answer": 0}]
-    old, *new = (json.dumps(line) + "\n" for line in (HEADER, *entries))
-    path.write_text(old + new[0])
-    AnswerLog(path, HEADER).append(entries[1])
-    assert AnswerLog(path, HEADER).entries == entries
-    assert path.read_text() == old + "".join(new)
-    path.unlink()
-    AnswerLog(path, HEADER).append(entries[0])
-    checked = path.read_text().splitlines(keepends=True)
-    for lines in (checked[0] + new[0], old + checked[1], *(f"{old}{line}\n" for line in ("{", "[1]", "[" * 100_000))):
-        path.write_text(lines)
+def test_a_line_without_a_checksum_is_damaged(path: Path) -> None:
+    AnswerLog(path, HEADER)
+    header = path.read_text()
+    for line in ('{"image": "a.jpg", "answer": 3}', "{", "[1]", "[" * 100_000):
+        path.write_text(f"{header}{line}\n")
         with pytest.raises(UserError, match="line 2, cannot be read"):
             AnswerLog(path, HEADER)
 
@@ -298,7 +291,10 @@ def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
         ([*certain, right[len(certain)]], f"line {len(certain) + 2}: not the answer"),
         ([{**right[0], "answer": "mug"}], "an answer must be a class"),
     ]:
-        path.write_text("".join(json.dumps(entry) + "\n" for entry in [header, *entries]))
+        path.unlink()
+        log = AnswerLog(path, header)
+        for entry in entries:
+            log.append(entry)
         with pytest.raises(UserError, match=message):
             Session(models, log=path)
 

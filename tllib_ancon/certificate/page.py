@@ -43,6 +43,8 @@ HEADERS = {
 }
 """Of every answer that has not its own: they keep other pages out."""
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 
 def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) -> None:
     """Show the page until the user ends the session there, or Ctrl-C."""
@@ -51,15 +53,15 @@ def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) 
         server.should_exit = True
 
     token = secrets.token_urlsafe(16)
-    app = create_app(session, token, finish)
-    silent = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2, server_header=False)
-    server = uvicorn.Server(silent)
-    try:
-        listener = socket.create_server((HOST, port))
-    except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        raise UserError(f"port {port} of {HOST} cannot be used ({reason}); give another `port`, or 0 for any") from None
-    with listener:
+    settings = uvicorn.Config(
+        _application(session, token, finish),
+        log_level="critical",
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+        server_header=False,
+    )
+    server = uvicorn.Server(settings)
+    with _listener(port) as listener:
         say(f"open this in a browser, and press Ctrl-C here to end: http://{HOST}:{listener.getsockname()[1]}/{token}/")
         try:
             server.run(sockets=[listener])
@@ -67,84 +69,122 @@ def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) 
             return
 
 
-def create_app(session: Session, token: str, finish: Callable[[], None]) -> Starlette:
-    """The page as an ASGI application below ``/<token>/``; one event loop runs all that changes the session."""
+def _listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UserError(f"port {port} of {HOST} cannot be used ({reason}); give another `port`, or 0 for any") from None
 
-    async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
-        path, prefix = request.scope["path"].encode(errors="replace"), f"/{token}/".encode()
+
+def _application(session: Session, token: str, finish: Callable[[], None]) -> Starlette:
+    """The page as an ASGI application below ``/<token>/``."""
+    page = _Page(session, finish)
+    routes = [
+        Route("/", _file("page.html")),
+        Route("/page.css", _file("page.css")),
+        Route("/page.js", _file("page.js")),
+        Route("/state", page.state),
+        Route("/image/{number:int}", page.image),
+        Route("/answer", page.answer, methods=["POST"]),
+        Route("/undo", page.undo, methods=["POST"]),
+        Route("/finish", page.end, methods=["POST"]),
+    ]
+    guards = [
+        Middleware(BaseHTTPMiddleware, dispatch=_guard(token)),
+        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False),
+    ]
+    return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=guards)
+
+
+def _guard(token: str) -> Callable[[Request, RequestResponseEndpoint], Awaitable[Response]]:
+    """Nothing without the token; with :data:`HEADERS` on every answer."""
+    prefix = f"/{token}/".encode()
+
+    async def guard(request: Request, respond: RequestResponseEndpoint) -> Response:
+        path = request.scope["path"].encode(errors="replace")
         if secrets.compare_digest(path[: len(prefix)], prefix):
-            response = await answer(request)
+            response = await respond(request)
         else:
             response = PlainTextResponse("open the address that the command printed: it ends in a token", 403)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
+    return guard
+
+
+def _file(name: str) -> Endpoint:
     async def file(request: Request) -> Response:
-        return FileResponse(Path(__file__).with_name(request.url.path.rpartition("/")[2] or "page.html"))
+        return FileResponse(Path(__file__).with_name(name))
 
-    async def state(request: Request) -> Response:
-        return JSONResponse(state_of(session))
+    return file
 
-    async def image(request: Request) -> Response:
+
+class _Page:
+    """What the page asks of a session. One event loop runs all that changes the session."""
+
+    def __init__(self, session: Session, finish: Callable[[], None]):
+        self.session = session
+        self.finish = finish
+
+    async def state(self, request: Request) -> Response:
+        return JSONResponse(_state_of(self.session))
+
+    async def image(self, request: Request) -> Response:
         number = request.path_params["number"]
-        if number >= len(session):
+        if number >= len(self.session):
             return PlainTextResponse("no such question", 404)
         try:
-            content = await run_in_threadpool(lambda: jpeg(session.image(session.asked(number).position)))
+            content = await run_in_threadpool(self._read_image, number)
         except UserError:  # its message names the folder of the image, which can tell the class
             return PlainTextResponse("this image cannot be read", 404)
         return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
-    def changing(change: Callable[[Any], None]) -> Callable[[Request], Awaitable[Response]]:
-        """Do it, unless the user saw another state than there is: two windows, or one click twice."""
+    def _read_image(self, number: int) -> bytes:
+        question = self.session.asked(number)
+        return jpeg(self.session.image(question.position))
 
-        async def changed(request: Request) -> Response:
-            try:
-                given = await request.json()
-                seen, answer = given["answered"], given.get("answer")
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                return JSONResponse({"error": "not a request of this page"}, 400)
-            if seen != len(session.answers):
-                return JSONResponse({"error": "this was answered in another window", **state_of(session)}, 409)
-            try:
-                change(answer)
-            except UserError as error:
-                return JSONResponse({"error": str(error), **state_of(session)}, 422)
-            return JSONResponse(state_of(session))
+    async def answer(self, request: Request) -> Response:
+        return await self._change(request, self.session.answer)
 
-        return changed
+    async def undo(self, request: Request) -> Response:
+        return await self._change(request, lambda _: self.session.undo())
 
-    async def end(request: Request) -> Response:
-        return JSONResponse({}, background=BackgroundTask(finish))
+    async def _change(self, request: Request, change: Callable[[Any], None]) -> Response:
+        """Change the session, unless the user saw another state of it, in two windows or by one click twice."""
+        try:
+            body = await request.json()
+            seen = body["answered"]
+            answer = body.get("answer")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return JSONResponse({"error": "not a request of this page"}, 400)
+        if seen != len(self.session.answers):
+            return self._refusal("this was answered in another window", 409)
+        try:
+            change(answer)
+        except UserError as error:
+            return self._refusal(str(error), 422)
+        return JSONResponse(_state_of(self.session))
 
-    routes = [
-        *(Route(f"/{name}", file) for name in ("", "page.css", "page.js")),
-        Route("/state", state),
-        Route("/image/{number:int}", image),
-        Route("/answer", changing(session.answer), methods=["POST"]),
-        Route("/undo", changing(lambda _: session.undo()), methods=["POST"]),
-        Route("/finish", end, methods=["POST"]),
-    ]
-    guards = [
-        Middleware(BaseHTTPMiddleware, dispatch=guard),
-        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False),
-    ]
-    return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=guards)
+    def _refusal(self, reason: str, status: int) -> Response:
+        return JSONResponse({"error": reason, **_state_of(self.session)}, status)
+
+    async def end(self, request: Request) -> Response:
+        return JSONResponse({}, background=BackgroundTask(self.finish))
 
 
-def state_of(session: Session) -> dict[str, Any]:
+def _state_of(session: Session) -> dict[str, Any]:
     """State of the page; it never shows an image's name or, before the verdict, which model predicts which class."""
-    question, options = session.question, []
-    if question is not None:
-        options = [{"answer": number, "text": session.comparison.classes[number]} for number in question.options]
-        options += [{"answer": ANOTHER, "text": "Another class"}, {"answer": CANNOT_TELL, "text": "Cannot tell"}]
-    outcome = {"verdict": session.test.verdict, "words": in_words(session.certificate)} if question is None else {}
-    return {
-        "answered": len(session.answers),
-        "image": None if question is None else len(session.answers),
-        "total": len(session),
-        "options": options,
-        "last": session.described(session.answers[-1]) if session.answers else None,
-        **outcome,
-    }
+    answered = len(session.answers)
+    state: dict[str, Any] = {"answered": answered, "image": None, "total": len(session), "options": [], "last": None}
+    if answered:
+        state["last"] = session.described(session.answers[-1])
+    question = session.question
+    if question is None:
+        return {**state, "verdict": session.test.verdict, "words": in_words(session.certificate)}
+    classes = session.comparison.classes
+    options: list[dict[str, Any]] = [{"answer": label, "text": classes[label]} for label in question.options]
+    options.append({"answer": ANOTHER, "text": "Another class"})
+    options.append({"answer": CANNOT_TELL, "text": "Cannot tell"})
+    return {**state, "image": answered, "options": options}

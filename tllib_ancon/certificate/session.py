@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
-from tllib_ancon.measures.disagreement import DisagreementTest, Side, labels_needed
+from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict, labels_needed
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.training.files import write_bytes
@@ -32,7 +32,8 @@ Certificate = dict[str, Any]
 CHECKSUM = "crc32"
 FAVOURING = (0.6, 0.7, 0.8)
 """Fractions of decisive disagreements in favour of the adapted model, for which it reports the labels needed."""
-DECISIVE = (8.5, 10)
+PRIOR_DECISIVE = 8.5
+PRIOR_DISAGREEMENTS = 10
 """Prior counts of decisive disagreements and of all disagreements: the ratio of the 105 runs in
 benchmarks/results/certification_grid.md."""
 
@@ -45,11 +46,10 @@ class Comparison:
     """
 
     def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
-        self.names, self.classes = names, [showable(name) for name in classes]
-        self.start, self.adapted = (
-            checked_classes(f"the {model} model's predictions", given, len(names), len(classes))
-            for model, given in (("source", start), ("adapted", adapted))
-        )
+        self.names = names
+        self.classes = [showable(name) for name in classes]
+        self.start = checked_classes("the source model's predictions", start, len(names), len(classes))
+        self.adapted = checked_classes("the adapted model's predictions", adapted, len(names), len(classes))
         self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
         if not len(self.disagreements):
             raise UserError(
@@ -70,53 +70,62 @@ class Comparison:
 
 class AnswerLog:
     """The answers of a session on disk, one JSON object a line, after a ``header`` that says what they belong to. The
-    last entry of a line, ``crc32``, is the checksum of the object without it; files of version 0.1 have none. An
-    incomplete last line was never acknowledged; it is left out."""
+    last entry of a line, ``crc32``, is the checksum of the object without it. An incomplete last line was never
+    acknowledged; it is left out."""
 
     def __init__(self, path: Path, header: dict[str, Any]):
         self.path = path
-        *self._lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
-        with suppress(ValueError):
-            json.JSONDecoder().raw_decode(rest.decode(errors="surrogateescape"))
-            self._lines.append(rest)
-        self._with_checksums = not self._lines or f'"{CHECKSUM}"'.encode() in self._lines[0]
+        self._lines = _complete_lines(path)
         entries = [self._entry(number, line) for number, line in enumerate(self._lines, start=1)]
         self.entries = entries[1:]
-        if not entries:
+        if entries:
+            self._require_same_session(entries[0], header)
+        else:
             self.append(header)
-            return
-        begun = {"side": "both", **entries[0]}  # the only one there was once
-        different = [name for name in {**header, **entries[0]} if begun.get(name) != header.get(name)]
-        if "predictions" in different:
-            raise UserError(f"{path} holds answers about other predictions; move it away to start again")
-        if different:
-            name = different[0]
-            raise UserError(
-                f"{path} was begun with `{name}` {begun.get(name)}, not {header.get(name)}: its settings cannot "
-                "change once labels are known; give the same, or move the file away to start again"
-            )
 
     def append(self, entry: dict[str, Any]) -> None:
         """Add an entry; it is on the disk when this returns, or the file is as before."""
-        lines = [*self._lines, self._line(entry)]
+        lines = [*self._lines, _line(entry)]
         write_bytes(self.path, b"".join(line + b"\n" for line in lines))
         self._lines = lines
 
     def _entry(self, number: int, line: bytes) -> dict[str, Any]:
-        where, advice = f"{self.path}, line {number},", "; restore it from a copy, or move it away to start again"
-        with reading(where, "an answer", advice):
+        where = f"{self.path}, line {number},"
+        with reading(where, "an answer", "; restore it from a copy, or move it away to start again"):
             entry: dict[str, Any] = dict(json.loads(line.decode(errors="surrogateescape")))
             entry.pop(CHECKSUM, None)
-            if self._line(entry) != line:
+            if _line(entry) != line:
                 raise ValueError("its checksum is wrong")
         return entry
 
-    def _line(self, entry: dict[str, Any]) -> bytes:
-        line = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
-        if not self._with_checksums:
-            return line
-        sealed = {**entry, CHECKSUM: f"{zlib.crc32(line):08x}"}
-        return json.dumps(sealed, ensure_ascii=False).encode(errors="surrogateescape")
+    def _require_same_session(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
+        for name, value in header.items():
+            if recorded.get(name) == value:
+                continue
+            if name == "predictions":
+                raise UserError(f"{self.path} holds answers about other predictions; move it away to start again")
+            raise UserError(
+                f"{self.path} was begun with `{name}` {recorded.get(name)}, not {value}: its settings cannot "
+                "change once labels are known; give the same, or move the file away to start again"
+            )
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    """The lines of a file; the last one counts without its line break, if it is a whole JSON object."""
+    if not path.exists():
+        return []
+    *lines, last_line = path.read_bytes().split(b"\n")
+    with suppress(ValueError):
+        json.JSONDecoder().raw_decode(last_line.decode(errors="surrogateescape"))
+        lines.append(last_line)
+    return lines
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    """An entry with its checksum, as a line of the file."""
+    content = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
+    with_checksum = {**entry, CHECKSUM: f"{zlib.crc32(content):08x}"}
+    return json.dumps(with_checksum, ensure_ascii=False).encode(errors="surrogateescape")
 
 
 class Question(NamedTuple):
@@ -148,7 +157,11 @@ class Session(Shown):
         *,
         ranks: npt.ArrayLike | None = None,
     ):
-        self.comparison, self.delta, self.margin, self.seed, self.side = comparison, delta, margin, seed, side
+        self.comparison = comparison
+        self.delta = delta
+        self.margin = margin
+        self.seed = seed
+        self.side = side
         self._generator = np.random.default_rng(seed)
         self._order = self._generator.permutation(comparison.disagreements)
         if ranks is not None:
@@ -157,20 +170,38 @@ class Session(Shown):
         self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []
         self.undos = 0
-        self.test = self.tested([])
-        header = {"predictions": comparison.fingerprint, "seed": seed, "delta": delta, "margin": margin, "side": side}
-        self._log: AnswerLog | None = None  # until its entries are taken in: they are not written again
-        kept = None if log is None else AnswerLog(log, header)
-        for number, entry in enumerate([] if kept is None else kept.entries, start=2):
+        self.test = self._tested([])
+        self._log: AnswerLog | None = None
+        if log is not None:
+            header = {
+                "predictions": comparison.fingerprint,
+                "seed": seed,
+                "delta": delta,
+                "margin": margin,
+                "side": side,
+            }
+            answer_log = AnswerLog(log, header)
+            self._replay(answer_log)
+            self._log = answer_log  # last: what is replayed is not written again
+
+    def _replay(self, log: AnswerLog) -> None:
+        """Give the answers of a log again."""
+        for line, entry in enumerate(log.entries, start=2):
             question = self.question
-            if question and self.answers and entry == {"undo": self.asked(len(self.answers) - 1).name}:
+            if question is not None and self.answers and entry == self._undo_entry:
                 self.undo()
-            elif question and entry.get("image") == question.name:
-                said: Any = entry.get("answer")
-                self.answer(said)
+            elif question is not None and entry.get("image") == question.name:
+                answer: Any = entry.get("answer")
+                self.answer(answer)
             else:
-                raise UserError(f"{log}, line {number}: not the answer to the question at this place; restore the file")
-        self._log = kept
+                raise UserError(
+                    f"{log.path}, line {line}: not the answer to the question at this place; restore the file"
+                )
+
+    @property
+    def _undo_entry(self) -> dict[str, Any]:
+        """What a log holds of the last answer being taken back."""
+        return {"undo": self.asked(len(self.answers) - 1).name}
 
     def __len__(self) -> int:
         return len(self._order)
@@ -178,13 +209,17 @@ class Session(Shown):
     @property
     def question(self) -> Question | None:
         """What is asked now; None if nothing is."""
-        return None if self.test.settled else self.asked(len(self.answers))
+        if self.test.settled:
+            return None
+        return self.asked(len(self.answers))
 
     def asked(self, place: int) -> Question:
         """The question at this place of the order of all, from 0 to M - 1."""
-        position, draw = int(self._order[place]), float(self._shuffles[place])
-        options = int(self.comparison.adapted[position]), int(self.comparison.start[position])
-        return Question(position, self.comparison.names[position], options if draw < 0.5 else options[::-1])
+        position = int(self._order[place])
+        options = (int(self.comparison.adapted[position]), int(self.comparison.start[position]))
+        if self._shuffles[place] >= 0.5:
+            options = options[::-1]
+        return Question(position, self.comparison.names[position], options)
 
     def answer(self, answer: Answer) -> None:
         """Answer the question by a class from 0 to K - 1, ``"another"`` or ``"cannot tell"``. With a log, the answer is
@@ -193,29 +228,38 @@ class Session(Shown):
         if question is None:
             raise UserError(f"no question is left to answer: the session ended {self.test.verdict!r}; start another")
         last = len(self.comparison.classes) - 1
-        if answer not in (ANOTHER, CANNOT_TELL) and not (type(answer) is int and 0 <= answer <= last):
+        is_class = type(answer) is int and 0 <= answer <= last
+        if not is_class and answer not in (ANOTHER, CANNOT_TELL):
             raise UserError(
                 f"an answer must be a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}"
             )
         if self._log is not None:
             self._log.append({"image": question.name, "answer": answer})
         self.answers.append(answer)
-        adapted, start = (int(c[question.position]) for c in (self.comparison.adapted, self.comparison.start))
-        self.test.update(int(answer == adapted) - int(answer == start))
+        adapted_is_right = answer == self.comparison.adapted[question.position]
+        start_is_right = answer == self.comparison.start[question.position]
+        self.test.update(int(adapted_is_right) - int(start_is_right))
 
     def answer_all(self, answers: Mapping[int, Answer]) -> int:
         """Answer the questions from a collection by the images' positions, up to the verdict or the first image without
         an answer; returns how many were answered. An answer after that one is not used: who picks the images that are
         labelled can pick the verdict."""
-        before = len(self.answers)
-        for place, known in enumerate(self.answers):
-            asked = self.asked(place)
-            if (new := answers.get(asked.position, known)) != known:
-                told = f"{self.described(known)!r} before, now {self.described(new)!r}"
-                raise UserError(f"two answers for {asked.name!r}: {told}; leave one of them out")
-        while (question := self.question) is not None and question.position in answers:
+        for place, answer in enumerate(self.answers):
+            self._require_same_answer(self.asked(place), answer, answers)
+        answered_before = len(self.answers)
+        question = self.question
+        while question is not None and question.position in answers:
             self.answer(answers[question.position])
-        return len(self.answers) - before
+            question = self.question
+        return len(self.answers) - answered_before
+
+    def _require_same_answer(self, question: Question, answer: Answer, answers: Mapping[int, Answer]) -> None:
+        new_answer = answers.get(question.position, answer)
+        if new_answer != answer:
+            raise UserError(
+                f"two answers for {question.name!r}: {self.described(answer)!r} before, now "
+                f"{self.described(new_answer)!r}; leave one of them out"
+            )
 
     def undo(self) -> None:
         """Take the last answer back; its question is asked again, its classes in a new random order. Once there is
@@ -227,11 +271,11 @@ class Session(Shown):
         if not self.answers:
             raise UserError("there is no answer to take back; give one first")
         if self._log is not None:
-            self._log.append({"undo": self.asked(len(self.answers) - 1).name})
+            self._log.append(self._undo_entry)
         self.answers.pop()
         self.undos += 1
         self._shuffles[len(self.answers)] = self._generator.random()
-        self.test = self.tested(self.test.outcomes[:-1])
+        self.test = self._tested(self.test.outcomes[:-1])
 
     @property
     def certificate(self) -> Certificate:
@@ -258,43 +302,76 @@ class Session(Shown):
         accuracy and the fraction ``decisive``. ``median`` and ``ninetieth_percentile`` count labels over random orders
         of the open disagreements, None if all would not suffice
         """
-        test, outcomes, cannot_tell = self.test, self.test.outcomes, self.answers.count(CANNOT_TELL)
-        against = {"better": -1, "worse": 1, "undecided": 0}[test.verdict]
-        answered = zip(self.answers, outcomes, strict=True)
-        turned = self.tested(against if answer == CANNOT_TELL else value for answer, value in answered)
+        test = self.test
+        returned = "adapted" if test.verdict == "better" else "start"
+        difference = test.estimate if test.outcomes else None
+        prospects = []
+        if not test.settled:
+            prospects = [self._labels_needed(favouring) for favouring in FAVOURING]
         return {
             "verdict": test.verdict,
             "settled": test.settled,
-            "returned": "adapted" if test.verdict == "better" else "start",
-            "difference": test.estimate if outcomes else None,
+            "returned": returned,
+            "difference": difference,
             "interval": list(test.interval),
-            "labels": len(outcomes),
-            "adapted_right": outcomes.count(1),
-            "start_right": outcomes.count(-1),
-            "another": outcomes.count(0) - cannot_tell,
-            "cannot_tell": cannot_tell,
-            "undos": self.undos,
-            "verdict_if_cannot_tell_counts_against": turned.verdict,
+            **self._counts,
+            "verdict_if_cannot_tell_counts_against": self._verdict_against,
             "images": len(self.comparison),
             "disagreements": len(self),
             "delta": self.delta,
             "margin": self.margin,
             "side": self.side,
             "seed": self.seed,
-            "e_better": test.e_better if math.isfinite(test.e_better) else None,
-            "e_worse": test.e_worse if math.isfinite(test.e_worse) else None,
+            "e_better": _finite(test.e_better),
+            "e_worse": _finite(test.e_worse),
             "threshold": test.threshold,
-            "labels_needed": [] if test.settled else [*map(self._labels_needed, FAVOURING)],
+            "labels_needed": prospects,
         }
 
+    @property
+    def _counts(self) -> dict[str, int]:
+        outcomes = self.test.outcomes
+        cannot_tell = self.answers.count(CANNOT_TELL)
+        return {
+            "labels": len(outcomes),
+            "adapted_right": outcomes.count(1),
+            "start_right": outcomes.count(-1),
+            "another": outcomes.count(0) - cannot_tell,
+            "cannot_tell": cannot_tell,
+            "undos": self.undos,
+        }
+
+    @property
+    def _verdict_against(self) -> Verdict:
+        """The verdict if each image whose class nobody could tell counted against it."""
+        against = {"better": -1, "worse": 1, "undecided": 0}[self.test.verdict]
+        outcomes = list(self.test.outcomes)
+        for place, answer in enumerate(self.answers):
+            if answer == CANNOT_TELL:
+                outcomes[place] = against
+        return self._tested(outcomes).verdict
+
     def _labels_needed(self, favouring: float) -> dict[str, float | None]:
-        outcomes, population = self.test.outcomes, (len(self), len(self.comparison))
-        decisive = (DECISIVE[0] + len(outcomes) - outcomes.count(0)) / (DECISIVE[1] + len(outcomes))
-        seen: dict[str, Any] = {"decisive": decisive, "outcomes": outcomes, "side": self.side}
-        median, ninetieth = labels_needed(favouring, *population, self.delta, self.margin, **seen)
-        gain = (2 * favouring - 1) * decisive * population[0] / population[1]
-        row = {"favouring": favouring, "decisive": decisive, "gain": gain}
-        return {**row, "median": median, "ninetieth_percentile": ninetieth}
+        outcomes = self.test.outcomes
+        num_decisive = PRIOR_DECISIVE + len(outcomes) - outcomes.count(0)
+        decisive = num_decisive / (PRIOR_DISAGREEMENTS + len(outcomes))
+        median, ninetieth_percentile = labels_needed(
+            favouring,
+            len(self),
+            len(self.comparison),
+            self.delta,
+            self.margin,
+            decisive=decisive,
+            outcomes=outcomes,
+            side=self.side,
+        )
+        return {
+            "favouring": favouring,
+            "decisive": decisive,
+            "gain": (2 * favouring - 1) * decisive * len(self) / len(self.comparison),
+            "median": median,
+            "ninetieth_percentile": ninetieth_percentile,
+        }
 
     def __repr__(self) -> str:
         return "\n".join(in_words(self.certificate))
@@ -302,38 +379,62 @@ class Session(Shown):
     def described(self, answer: Answer) -> str:
         return self.comparison.classes[answer] if isinstance(answer, int) else answer
 
-    def tested(self, outcomes: Iterable[int]) -> DisagreementTest:
-        population = {"disagreements": len(self), "images": len(self.comparison)}
-        test = DisagreementTest(self.delta, self.margin, side=self.side, **population)
-        for value in outcomes:
-            test.update(value)
+    def _tested(self, outcomes: Iterable[int]) -> DisagreementTest:
+        test = DisagreementTest(
+            self.delta, self.margin, disagreements=len(self), images=len(self.comparison), side=self.side
+        )
+        for outcome in outcomes:
+            test.update(outcome)
         return test
+
+
+def _finite(e_value: float) -> float | None:
+    """The value as JSON takes it: None if infinite."""
+    return e_value if math.isfinite(e_value) else None
 
 
 def in_words(certificate: Certificate) -> list[str]:
     verdict = certificate["verdict"]
-    lower, upper = (f"{100 * end:+.1f}" for end in certificate["interval"])
-    is_point = len({*certificate["interval"]}) == 1
-    interval = f"{lower} points" if is_point else f"between {lower} and {upper} points"
-    labels, disagreements, images = (f"{certificate[name]:,}" for name in ("labels", "disagreements", "images"))
-    wrong = ("each end " if certificate.get("side") == "better" else "") + "wrong with probability"
-    lines = [
-        f"{'not certified' if verdict == 'undecided' else f'certified {verdict}'}: the adapted model's accuracy minus "
-        f"the source model's is {interval} ({wrong} {100 * certificate['delta']:g} % at most); {labels} of "
-        f"{disagreements} disagreements have a label, of {images} images"
-    ]
-    if (turned := certificate["verdict_if_cannot_tell_counts_against"]) != verdict:
+    lines = [_verdict_in_words(certificate)]
+    verdict_against = certificate["verdict_if_cannot_tell_counts_against"]
+    if verdict_against != verdict:
         unknown = f"{certificate['cannot_tell']:,} images whose class nobody could tell"
-        lines.append(f"the verdict would be {turned} if the {unknown} counted against it")
+        lines.append(f"the verdict would be {verdict_against} if the {unknown} counted against it")
     if verdict == "undecided" and certificate["settled"]:
         lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
-    for row in certificate["labels_needed"]:
-        total = (row["median"], row["ninetieth_percentile"])
-        median, ninetieth = (number and number - certificate["labels"] for number in total)
-        if median is not None:
-            lines.append(
-                f"if the adapted model is right on {100 * row['favouring']:.0f} % of the disagreements that "
-                f"decide, a gain of {100 * row['gain']:.1f} points, about {median:,} more labels are needed"
-                + ("" if ninetieth is None else f" (90th percentile: {ninetieth:,})")
-            )
+    for prospect in certificate["labels_needed"]:
+        if prospect["median"] is not None:
+            lines.append(_prospect_in_words(prospect, certificate["labels"]))
     return lines
+
+
+def _verdict_in_words(certificate: Certificate) -> str:
+    verdict = certificate["verdict"]
+    decision = "not certified" if verdict == "undecided" else f"certified {verdict}"
+    return (
+        f"{decision}: the adapted model's accuracy minus the source model's is {_interval_in_words(certificate)}; "
+        f"{certificate['labels']:,} of {certificate['disagreements']:,} disagreements have a label, of "
+        f"{certificate['images']:,} images"
+    )
+
+
+def _interval_in_words(certificate: Certificate) -> str:
+    lower, upper = certificate["interval"]
+    interval = f"between {100 * lower:+.1f} and {100 * upper:+.1f} points"
+    if lower == upper:
+        interval = f"{100 * lower:+.1f} points"
+    wrong = f"wrong with probability {100 * certificate['delta']:g} % at most"
+    if certificate["side"] == "better":
+        wrong = f"each end {wrong}"
+    return f"{interval} ({wrong})"
+
+
+def _prospect_in_words(prospect: dict[str, float], labels: int) -> str:
+    """How many labels are needed, beside these, if the adapted model is better."""
+    line = (
+        f"if the adapted model is right on {100 * prospect['favouring']:.0f} % of the disagreements that decide, a "
+        f"gain of {100 * prospect['gain']:.1f} points, about {prospect['median'] - labels:,} more labels are needed"
+    )
+    if prospect["ninetieth_percentile"] is not None:
+        line += f" (90th percentile: {prospect['ninetieth_percentile'] - labels:,})"
+    return line
