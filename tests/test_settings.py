@@ -26,8 +26,8 @@ from tllib_ancon.config.settings import members_of, parts_of, settings_of
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.resolve import ASSUMED, OF_THE_NETWORK, resolve
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
+from tllib_ancon.training.source import Source
 
 GIVEN = {
     CertifyConfig: {"run": "r"},
@@ -120,23 +120,26 @@ def test_what_is_refused(owner: str, settings: dict[str, Any], message: str) -> 
     assert message in str(error.value)
 
 
+def resolved(config: Any, *facts: Any) -> Any:
+    return resolve(config, facts_of(config, *facts))[0]
+
+
 def test_a_model_brings_the_settings_of_its_pictures() -> None:
     recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
-    start = TrainedModel("best.pth", recorded={**recorded, "bottleneck_dropout": 0.4})
-    config = resolve(AdaptConfig(), start)
+    start = Source("best.pth", recorded={**recorded, "bottleneck_dropout": 0.4})
+    config = resolved(AdaptConfig(), start)
     assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
     assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)
-    assert resolve(AdaptConfig(image_size=96), start).image_size == 96
+    assert resolved(AdaptConfig(image_size=96), start).image_size == 96
     with pytest.raises(UserError, match=r"`image_size=128` contradicts the run that trained best\.pth: there it is 96"):
-        resolve(AdaptConfig(image_size=128), start)
-    assert resolve(AdaptConfig(image_size=128, override=True), start).image_size == 128
+        resolved(AdaptConfig(image_size=128), start)
+    assert resolved(AdaptConfig(image_size=128, override=True), start).image_size == 128
 
 
 def test_without_a_run_the_assumptions_stand() -> None:
-    config = resolve(PredictConfig(), TrainedModel("best.pth"))
-    assumed = {name: value for name, value in ASSUMED.items() if name not in OF_THE_NETWORK}
-    assert {name: getattr(config, name) for name in assumed} == assumed
-    assert {getattr(config, name) for name in OF_THE_NETWORK} == {None}
+    config = resolved(PredictConfig(), Source("best.pth"))
+    assert {name: getattr(config, name) for name in USUAL_NETWORK} == USUAL_NETWORK
+    assert {getattr(config, name) for name in USUAL_IMAGES} == {None}
 
 
 NEEDED = {
@@ -147,9 +150,9 @@ NEEDED = {
 
 def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win() -> None:
     network, images = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), as_domain(torch.zeros(10, 3, 4, 4))
-    made = resolve(AdaptConfig(method="ancon"), TrainedModel(given=network), network, images)
+    made = resolved(AdaptConfig(method="ancon"), Source(module=network), network, images)
     assert {name for name in NEEDED if getattr(made, name) is None} == set()
     assert made.batch_size == 9  # of ten images one is held out
-    recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "fused": True, "padding": None}
-    again = resolve(AdaptConfig(method="ancon", lr=0.25), TrainedModel(given=network), network, images, None, recorded)
-    assert again == made.replace(lr=0.25, fused=True, padding=None)
+    recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "fused": True}
+    again = resolved(AdaptConfig(method="ancon", lr=0.25), Source(module=network), network, images, None, recorded)
+    assert again == made.replace(lr=0.25, fused=True)

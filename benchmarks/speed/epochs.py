@@ -23,9 +23,9 @@ from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms, resolve
+from tllib_ancon.training.resolve import Transforms, facts_of, resolve
 from tllib_ancon.training.run import RunDirectory
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.source import Source
 
 NUM_CLASSES = 31
 SMOOTHING, BETA = 0.3, 0.9
@@ -181,7 +181,8 @@ def _train(adaptation: Adaptation, epochs: Iterator[object]) -> None:
 def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
     """An adaptation of more epochs than will be measured, stored in a new run directory."""
     model, given = scene.model(), {"epochs": 10**6, "batch_size": scene.batch_size, "workers": workers, "quiet": True}
-    options = resolve(AdaptConfig(**given, **way.options), TrainedModel(), model)
+    requested = AdaptConfig(**given, **way.options)
+    options, _ = resolve(requested, facts_of(requested, Source(), model))
     run = RunDirectory(tempfile.mkdtemp(dir=folder))
     run.begin({})
     transforms = Transforms(train_transform(scene.transforms), evaluation_transform(scene.transforms))

@@ -11,8 +11,8 @@ from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.source import Source
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def of(command: str, commands: list[list[str]]) -> list[Any]:
 def test_shots_protocol_is_kept(commands) -> None:
     sources, adaptations, evaluations = (of(command, commands) for command in ("pretrain", "adapt", "evaluate"))
     assert (len(sources), len(adaptations), len(evaluations)) == (3 * 2, 3 * 2 * 6, 3 * 2 * (1 + 6))
-    for args in (*sources, *(resolve(one, TrainedModel()) for one in adaptations)):
+    for args in (*sources, *(resolve(one, facts_of(one, Source()))[0] for one in adaptations)):
         assert (args.epochs, args.hold_out, args.batch_size, args.scratch, args.no_hflip) == (30, 0, 64, True, True)
         assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
     for args in sources:
@@ -45,7 +45,7 @@ def test_shots_protocol_is_kept(commands) -> None:
     for args in adaptations:
         assert (args.padding or 0, args.rotation, args.train_resizing) == (0, 0, "res.")
         assert args.method != "shot" or args.to_dict()["shot_coefficient"] == 0.1
-        assert (args.dropout, resolve(args, TrainedModel()).adapted) == (True, "all-but-head")
+        assert (args.dropout, resolve(args, facts_of(args, Source()))[0].adapted) == (True, "all-but-head")
         assert args.target[0].endswith("_train")
     for args in evaluations:
         assert args.target[0] == f"{Path(args.root).name.lower()}_test"

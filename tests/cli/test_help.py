@@ -13,13 +13,13 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.measures.selection import CRITERIA
-from tllib_ancon.training.resolve import ASSUMED
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK
 
 
 def test_what_is_assumed_is_said() -> None:
     texts = {**settings_of(ImageConfig), **settings_of(ModelConfig)}
-    for name in ("arch", "image_size", "resize_size", "crop_fraction"):
-        assert str(texts[name].description).endswith(f" {ASSUMED[name]}")
+    for name, value in {"arch": USUAL_NETWORK["arch"], **USUAL_IMAGES}.items():
+        assert str(texts[name].description).endswith(f" {value}")
 
 
 def test_the_list_of_commands_needs_nothing_heavy() -> None:

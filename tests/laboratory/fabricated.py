@@ -11,8 +11,8 @@ import pandas as pd
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.source import Source
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 
@@ -38,7 +38,8 @@ def write_run(
     run = out / "erm" / pair.replace("/", "_") / name
     settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
     checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
-    config = resolve(AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run)), TrainedModel())
+    requested = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run))
+    config, _ = resolve(requested, facts_of(requested, Source()))
     metrics = []
     for epoch, accuracy in enumerate(accuracies):
         scores = {"accuracy": accuracy, "ece": accuracy / 1000, "per_class_accuracy": [accuracy, accuracy + 2, None]}

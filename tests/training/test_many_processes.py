@@ -34,9 +34,9 @@ from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
 from tllib_ancon.training.pretrain import AdversarialTraining, SourceOnly, create_network
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms, resolve
+from tllib_ancon.training.resolve import Transforms, facts_of, resolve
 from tllib_ancon.training.run import RunDirectory
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.source import Source
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
@@ -105,7 +105,7 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("options", {})}
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
-    given = resolve(given, TrainedModel())
+    given, _ = resolve(given, facts_of(given, Source()))
     return Adaptation(model, target, given, run, Transforms(contrasting, contrasting), progress=Progress(quiet=True))
 
 

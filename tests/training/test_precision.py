@@ -19,8 +19,9 @@ from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training.adapting import Adaptation
 from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms, resolve
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.resolve import Transforms, facts_of, resolve
+from tllib_ancon.training.run import MemoryRun
+from tllib_ancon.training.source import Source
 
 
 def adapt(folder: Path, images: int = 48, epochs: int = 1, **options: Any) -> Adaptation:
@@ -32,8 +33,8 @@ def adapt(folder: Path, images: int = 48, epochs: int = 1, **options: Any) -> Ad
     model = shot_classifier(create_backbone("small_cnn", pretrained=False), 3, 8, finetune=False)
     settings = {"method": "ancon", "batch_size": 16, "lr": 1e-3, "hold_out": 0.0, "workers": 0, **options}
     config, transforms = AdaptConfig(epochs=epochs, **settings), (train_transform(sizes), evaluation_transform(sizes))
-    config = resolve(config, TrainedModel())
-    adaptation = Adaptation(model, target, config, None, Transforms(*transforms), Progress(quiet=True))
+    config, _ = resolve(config, facts_of(config, Source()))
+    adaptation = Adaptation(model, target, config, MemoryRun(), Transforms(*transforms), Progress(quiet=True))
     adaptation._train_epoch(1)
     return adaptation
 

@@ -32,6 +32,7 @@ from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
+from tllib_ancon.training.class_names import with_classes
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
@@ -40,8 +41,8 @@ from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
+from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.teaching import Labels, certifying, names_of
-from tllib_ancon.training.trained import TrainedModel, find_checkpoint, with_classes
 
 CHOSEN = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
@@ -182,7 +183,7 @@ class ModelPair:
             raise UserError(f"{run} is not finished; give its command again first")
         if images is None and config.root is None:
             _require_images(run, recorded)
-        self.start = find_checkpoint(config.checkpoint or _start(self.directory, recorded), self.given)
+        self.start = open_checkpoint(config.checkpoint or _start(self.directory, recorded), self.given)
         start, of_networks = self.start.checkpoint, settings_of(ModelConfig) if self.start.is_whole else {}
         taken = {name: recorded[name] for name in settings_of(PredictConfig).keys() - of_networks if name in recorded}
         taken |= {name: getattr(config, name) for name in CHOSEN if getattr(config, name) is not None}
@@ -198,7 +199,7 @@ class ModelPair:
             opened = as_domain(str(self.settings.root), classes=names, decoding=self.settings.decoding)
         else:
             opened = inputs.open_images(self.settings, self.settings.target, classes=names)
-        return with_classes(opened, self._num_classes, TrainedModel())
+        return with_classes(opened, self._num_classes, Source())
 
     @cached_property
     def kept(self) -> Labels | None:

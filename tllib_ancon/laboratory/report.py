@@ -35,8 +35,8 @@ from tllib_ancon.laboratory.tables import (
 )
 from tllib_ancon.runtime.text import terminal
 from tllib_ancon.training.files import read_json, write_bytes
-from tllib_ancon.training.resolve import ASSUMED, resolve
-from tllib_ancon.training.trained import TrainedModel
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
+from tllib_ancon.training.source import Source
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
@@ -195,11 +195,11 @@ def _planned_settings(plan: BenchmarkPlan) -> dict[str, Record]:
 
 
 def _recorded_settings(run: PlannedRun, source: Record) -> Record:
-    config = resolve(run.config, TrainedModel(recorded=dict(source)))
+    config, _ = resolve(run.config, facts_of(run.config, Source(recorded=dict(source))))
     settings = compared_settings(config.to_dict(), source)
     for name, value in settings.items():
         if value is None:
-            settings[name] = ASSUMED.get(name.removeprefix("source "))
+            settings[name] = {**USUAL_NETWORK, **USUAL_IMAGES}.get(name.removeprefix("source "))
     return dict(json.loads(json.dumps(settings)))
 
 

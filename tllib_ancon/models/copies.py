@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -135,3 +136,12 @@ def _detached(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_detached(item) for item in value)
     return value
+
+
+def restore_tensors(adapted: nn.Module, module: nn.Module) -> None:
+    """Give weights the types and devices of the caller's module, and freeze what it has frozen."""
+    tensors = chain(adapted.parameters(), adapted.buffers())
+    tensors_of_module = chain(module.parameters(), module.buffers())
+    for tensor, tensor_of_module in zip(tensors, tensors_of_module, strict=True):
+        tensor.data = tensor.data.to(tensor_of_module.device, tensor_of_module.dtype)
+        tensor.requires_grad_(tensor_of_module.requires_grad)

@@ -38,8 +38,8 @@ from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
+from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import answers_of, certifying, names_of
-from tllib_ancon.training.trained import TrainedModel
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,7 +154,7 @@ def _labelled(source: Any, classes: Sequence[str] | None) -> Domain | None:
 
 def passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
-) -> tuple[Passes, Domain, TrainedModel]:
+) -> tuple[Passes, Domain, Source]:
     """A copy of the model, ready to pass over domains; the images; and where the model comes from."""
     predictor = Predictor(config, model, transform)
     target = predictor.open(images)
@@ -166,7 +166,7 @@ def passes_of(
     if isinstance(classifier, NetworkClassifier):
         for note in classifier.reader.notes:
             show(note)
-    target = in_the_models_order(target, network, classifier.num_classes, TrainedModel(), show)
+    target = in_the_models_order(target, network, classifier.num_classes, Source(), show)
     other_view = shifted if predictor.config.no_hflip else mirror
     return Passes(classifier, config, transform, other_view), target, predictor.start
 

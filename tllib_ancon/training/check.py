@@ -18,7 +18,7 @@ from tllib_ancon.training import devices
 from tllib_ancon.training.facts import LEGEND, WRONG, Fact
 from tllib_ancon.training.image_facts import channels, class_names, classes, images, pixels, preprocessing
 from tllib_ancon.training.model_facts import batch_norm, cost, mirror, output, parameters, predictions
-from tllib_ancon.training.resolve import Transform, given_transforms
+from tllib_ancon.training.resolve import Transform, passed_transforms
 from tllib_ancon.training.subject import Subject, choose_parameters, compare_mirrors, open_subject, predict_and_try
 from tllib_ancon.training.tiles import PICTURE, require_pictures, write_tiles
 
@@ -133,7 +133,7 @@ def check(
     paths = {"checkpoint": model, "out": out, "root": images if config.root is None else None}
     config = config.replace(**{name: str(path) for name, path in paths.items() if isinstance(path, str | Path)})
     network = None if isinstance(model, str | Path) else model
-    passed = given_transforms(train_transform, evaluation_transform)
+    passed = passed_transforms(train_transform, evaluation_transform)
     with devices.using_processor(config.threads):
         subject = open_subject(config.replace(quiet=True), network, images, head, passed)
         if config.out is not None:

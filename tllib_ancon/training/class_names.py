@@ -7,8 +7,9 @@ from pathlib import Path
 from torch import nn
 
 from tllib_ancon.data.class_folders import are_numbers, labelled, labels_by_name, natural_order, subfolders
-from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.images import Files
+from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.models.class_names import (
     IMAGENET_CLASSES,
     aliases_of,
@@ -17,7 +18,9 @@ from tllib_ancon.models.class_names import (
     orders_by_characters,
     orders_naturally,
 )
-from tllib_ancon.training.trained import TrainedModel, with_classes
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.source import Source
 
 SHOWN = 5
 """Names at most that a line lists."""
@@ -41,7 +44,7 @@ class ModelClasses:
     orders_naturally: bool | None
 
     @classmethod
-    def of(cls, network: nn.Module, num_classes: int, start: TrainedModel) -> "ModelClasses":
+    def of(cls, network: nn.Module, num_classes: int, start: Source) -> "ModelClasses":
         """What a user, the model's run, its library or its checkpoint tell, in this order."""
         names = start.classes
         if names is None or len(names) != num_classes:
@@ -64,7 +67,7 @@ class ModelClasses:
 
 
 def in_the_models_order(
-    target: Domain, network: nn.Module, num_classes: int, start: TrainedModel, show: Callable[[str], None]
+    target: Domain, network: nn.Module, num_classes: int, start: Source, show: Callable[[str], None]
 ) -> Domain:
     """The images with labels and class names of the model, as :func:`with_classes` checks them.
 
@@ -160,3 +163,48 @@ def _unlabelled_line(
 
 def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
+
+
+def with_classes(target: Domain, num_classes: int, start: Source) -> Domain:
+    """The target with as many classes as the model's head. Other classes than those of ``start`` are an error."""
+    if num_classes == 1:
+        raise UserError(
+            f"checkpoint {start.checkpoint} has one output, a logit for a sigmoid. Pass the network in Python, or "
+            "give its head two outputs (0, z)"
+        )
+    for label, (there, here) in enumerate(zip(start.classes or (), target.classes, strict=False)):
+        known = start.run is not None or there in target.classes  # else it may be another word for the same
+        if str(label) not in (there, here) and there != here and known:
+            raise UserError(
+                f"checkpoint {start.checkpoint} is of another dataset: it was trained with {there!r} as class {label}, "
+                f"which is {here!r} in domain {target.name}. Give a checkpoint or a target with the same classes"
+            )
+    folders = start.recorded.get("inputs", {}).get("class_folders", {})
+    require_same_order(target.class_folders, folders, target.name, f"the run {start.run}")
+    numbers = list(target.classes) == numbered(len(target.classes))
+    if target.classes and not numbers and len(target.classes) != num_classes:
+        raise _other_number(target, num_classes, start)
+    return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
+
+
+def _other_number(target: Domain, num_classes: int, start: Source) -> UserError:
+    """The error for a dataset whose classes are not as many as the model's."""
+    name = f"checkpoint {start.checkpoint}" if start.checkpoint else "the model"
+    if start.names is not None and len(start.names) != num_classes:
+        return UserError(
+            f"`class_names` has {len(start.names)} names, and {name} has {num_classes} classes; write the name of each "
+            "class on a line, in the order of the labels"
+        )
+    advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
+    if target.labels is not None and {*subfolders(target)} == {*target.classes}:
+        advice += ", or `data=Folder` to read images without labels"
+    return UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
+
+
+def note_on_labels(target: Domain, progress: Progress) -> None:
+    """Print a line where no image has label 0 and no class folder says that this is right."""
+    if target.labels is None or target.class_folders:
+        return
+    line = counted_from_one(target.labels, target.num_classes)
+    if line is not None:
+        progress.line(line)

@@ -12,12 +12,11 @@ from tllib_ancon.data.tensors import ARRAYS
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.class_names import in_the_models_order
+from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
-from tllib_ancon.training.trained import note_on_labels
 
 
 def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:

@@ -29,7 +29,7 @@ from tllib_ancon.models.classifier import NetworkClassifier, channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Given, Transforms, known_preprocessing, preprocessing_by
+from tllib_ancon.training.resolve import PassedTransforms, Transforms, known_preprocessing, preprocessing_by
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
@@ -112,7 +112,7 @@ def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]
     return inner.register_forward_pre_hook(images.images.layout, with_kwargs=True, prepend=True)
 
 
-def refuse_without_effect(config: ImagesConfig, images: Domain, given: Given = None) -> None:
+def refuse_without_effect(config: ImagesConfig, images: Domain, given: PassedTransforms = None) -> None:
     """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
     transforms.
 
@@ -132,7 +132,9 @@ def refuse_without_effect(config: ImagesConfig, images: Domain, given: Given = N
         raise UserError(f"`{name}` has no effect {reason}")
 
 
-def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None) -> Transforms:
+def transforms_of(
+    config: ImagesConfig, network: nn.Module, images: Domain, given: PassedTransforms = None
+) -> Transforms:
     """Transforms of images: given, none for tensors, else by the network's preprocessing."""
     preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
     if isinstance(given, Transforms):
@@ -158,7 +160,7 @@ def _require_channels(network: nn.Module, channels: int) -> None:
 
 
 def prepared(
-    config: ImagesConfig, network: nn.Module, images: Domain, given: Given = None
+    config: ImagesConfig, network: nn.Module, images: Domain, given: PassedTransforms = None
 ) -> tuple[Domain, Transforms]:
     """The images, cached, and their transforms."""
     transforms = transforms_of(config, network, images, given)

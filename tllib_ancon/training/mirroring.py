@@ -15,7 +15,7 @@ from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Given, Transforms
+from tllib_ancon.training.resolve import PassedTransforms, Transforms
 
 Config = TypeVar("Config", bound=AdaptConfig)
 
@@ -91,7 +91,7 @@ def mirror_line(disagreement: MirrorDisagreement) -> str:
 
 
 def without_mirrors(
-    config: AdaptConfig, classifier: Classifier, target: Domain, transforms: Transforms, given: Given
+    config: AdaptConfig, classifier: Classifier, target: Domain, transforms: Transforms, given: PassedTransforms
 ) -> tuple[AdaptConfig, Transforms]:
     """The settings and transforms of an adaptation, without mirrored images where a mirror changes the class, as if
     ``no_hflip`` had been passed."""
@@ -109,7 +109,9 @@ def without_mirrors(
     return unmirrored(config, classifier, target, given)
 
 
-def unmirrored(config: Config, classifier: Classifier, target: Domain, given: Given) -> tuple[Config, Transforms]:
+def unmirrored(
+    config: Config, classifier: Classifier, target: Domain, given: PassedTransforms
+) -> tuple[Config, Transforms]:
     """The settings and transforms of an adaptation with ``no_hflip``."""
     transforms = inputs.transforms_of(config.replace(no_hflip=True), classifier, target, given)
     views = 1 if transforms.second_view is None else config.views

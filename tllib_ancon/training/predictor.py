@@ -24,8 +24,15 @@ from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import joined
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transform, given_transforms, known_preprocessing, preprocessing_by, resolve
-from tllib_ancon.training.trained import TrainedModel, find
+from tllib_ancon.training.resolve import (
+    Transform,
+    facts_of,
+    known_preprocessing,
+    passed_transforms,
+    preprocessing_by,
+    resolve,
+)
+from tllib_ancon.training.source import Source, open_source
 
 
 class Predictor:
@@ -38,20 +45,20 @@ class Predictor:
         config: PredictConfig,
         model: nn.Module | str | Path | None = None,
         transform: Transform | None = None,
-        start: TrainedModel | None = None,
+        start: Source | None = None,
         head: str | None = None,
     ):
         if isinstance(model, str | Path):
             config, model = config.replace(checkpoint=str(model)), None
-        self.start = start or find(config, model)
-        self.network: Any = None if self.start.given is None else unwrapped(self.start.given)
+        self.start = start or open_source(config, model)
+        self.network: Any = None if self.start.module is None else unwrapped(self.start.module)
         if self.start.checkpoint:
             self.network = self.start.load(config).to(devices.device())
         self.head = head
         self._reader: LogitsReader | None = None
-        self._given = given_transforms(None if is_processor(transform) else transform, transform)
+        self._given = passed_transforms(None if is_processor(transform) else transform, transform)
         self.chosen = config
-        self.config = resolve(config, self.start)
+        self.config, _ = resolve(config, facts_of(config, self.start))
 
     @property
     def preprocessing(self) -> Preprocessing | None:
@@ -63,7 +70,9 @@ class Predictor:
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
         inputs.refuse_without_effect(self.chosen, images, self._given)
-        config = resolve(self.config, self.start, self.network, images, self._given)
+        facts = facts_of(self.config, self.start, self.network, images, self._given)
+        config, notes = resolve(self.config, facts)
+        Progress(self.config.quiet).lines(notes)
         images, transforms = inputs.prepared(config, self.network, images, self._given)
         return images, transforms.evaluation
 

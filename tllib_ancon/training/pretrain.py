@@ -24,9 +24,10 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms, of_the_model, resolve
+from tllib_ancon.training.records import record_of
+from tllib_ancon.training.resolve import Transforms, facts_of, resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
-from tllib_ancon.training.trained import TrainedModel, record_of
+from tllib_ancon.training.source import Source
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
@@ -49,32 +50,64 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         raise UserError("`source` is needed; pass the domain to train on")
     devices.join()
     with devices.using_processor(config.threads):
-        run, start, toolkit = RunDirectory(config.log), TrainedModel(), None
-        domains = [inputs.open_images(config, config.source)]
-        if config.method != "erm":
-            domains.append(inputs.open_images(config, config.target, classes=domains[0].classes))
-            toolkit = find()
+        run = RunDirectory(config.log)
+        toolkit = None if config.method == "erm" else find()
+        domains = _open_domains(config)
         record: dict[str, Any] = {"inputs": record_of(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
-        known = of_the_model(config, start)
-        options = parse_options(known["arch_option"])
-        backbone = create_backbone(known["arch"], not config.scratch, config.pretrained_weights, options, toolkit)
-        before = {} if config.overwrite else run.recorded()
+        backbone = _create_backbone(config, toolkit)
         inputs.refuse_without_effect(config, domains[0])
-        config = resolve(config, start, backbone, domains[0], recorded=before)
-        prepared = [inputs.prepared(config, backbone, domain) for domain in domains]
-        domains, transforms = [domain for domain, _ in prepared], prepared[0][1]
-        classes = domains[0].num_classes
-        if toolkit is None:
-            size, pool, dropout = config.bottleneck_dim, not config.no_pool, config.bottleneck_dropout
-            training: Callable[..., TrainingLoop] = SourceOnly
-            model: Any = shot_classifier(backbone, classes, size, pool, backbone.pretrained, dropout)
-        else:
-            training, record["toolkit"] = AdversarialTraining, toolkit.name
-            model = create_network(toolkit, backbone, classes, config)
-        progress = Progress(config.quiet, config.verbose)
-        settings = {"command": "pretrain", **config.to_dict(), **record}
-        return training(model, *domains, config, run, transforms, progress).make(settings, config.overwrite)
+        recorded = {} if config.overwrite else run.recorded()
+        resolved, notes = resolve(config, facts_of(config, Source(), backbone, domains[0], recorded=recorded))
+        progress = Progress(resolved.quiet, resolved.verbose)
+        progress.lines(notes)
+        prepared = [inputs.prepared(resolved, backbone, domain) for domain in domains]
+        images = [domain for domain, _ in prepared]
+        _, transforms = prepared[0]
+        if toolkit is not None:
+            record["toolkit"] = toolkit.name
+        training = _training(resolved, backbone, images, toolkit, run, transforms, progress)
+        settings = {"command": "pretrain", **resolved.to_dict(), **record}
+        return training.make(settings, resolved.overwrite)
+
+
+def _open_domains(config: PretrainConfig) -> list[Domain]:
+    """The source, and for CDAN and MDD the target with the source's classes."""
+    source = inputs.open_images(config, config.source)
+    if config.method == "erm":
+        return [source]
+    return [source, inputs.open_images(config, config.target, classes=source.classes)]
+
+
+def _create_backbone(config: PretrainConfig, toolkit: Toolkit | None) -> Any:
+    settings, _ = resolve(config, facts_of(config, Source()))
+    options = parse_options(settings.arch_option or ())
+    return create_backbone(str(settings.arch), not config.scratch, config.pretrained_weights, options, toolkit)
+
+
+def _training(
+    config: PretrainConfig,
+    backbone: Any,
+    domains: list[Domain],
+    toolkit: Toolkit | None,
+    run: RunDirectory,
+    transforms: Transforms,
+    progress: Progress,
+) -> TrainingLoop:
+    num_classes = domains[0].num_classes
+    if toolkit is not None:
+        adversarial = create_network(toolkit, backbone, num_classes, config)
+        source, target = domains
+        return AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
+    model = shot_classifier(
+        backbone,
+        num_classes,
+        config.bottleneck_dim,
+        not config.no_pool,
+        backbone.pretrained,
+        config.bottleneck_dropout,
+    )
+    return SourceOnly(model, domains[0], config, run, transforms, progress)
 
 
 class SourceOnly(TrainingLoop):

@@ -115,6 +115,10 @@ class Progress:
         if self.tracker is not None:
             self.tracker.finish()
 
+    def lines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.line(text)
+
     def line(self, text: str) -> None:
         if not self.quiet:
             tqdm.write(terminal(spelled_here(text)), file=sys.stderr)

@@ -1,9 +1,13 @@
-"""Every default that depends on a model, images or this machine: :func:`resolve` fills them in, once for each run."""
+"""Defaults that depend on a model, its images or this machine.
+
+:func:`resolve` goes through a list of layers. Each is a pure function that gives defaults; the first layer that knows a
+setting wins.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon import methods
-from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
@@ -20,39 +24,43 @@ from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import default_resizing
-from tllib_ancon.data.pixels import chosen_range
+from tllib_ancon.data.pixels import PixelValues, chosen_range
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.models.classifier import normalises_by_layer_alone, preprocessing_of
 from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.progress import Progress
 
 if TYPE_CHECKING:
-    from tllib_ancon.training.trained import TrainedModel
+    from tllib_ancon.training.source import Source
 
-Config = TypeVar("Config", bound=AdaptConfig | PretrainConfig | PredictConfig)
+AnyConfig = AdaptConfig | PretrainConfig | PredictConfig
+Config = TypeVar("Config", bound=AnyConfig)
+Settings = Mapping[str, Any]
 
 USUAL_BATCH = 64
 SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
+FEWEST_CONVOLUTIONS = 8
+"""Of a network that is faster in the layout ``channels_last``."""
+MANY_WEIGHTS = 10**6
+"""From this number of weights on a fused optimiser is faster."""
+CAREFUL_RATE = 0.001
+"""Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 
-ASSUMED: dict[str, Any] = {
+USUAL_NETWORK: dict[str, Any] = {
     "arch": "resnet18",
     "arch_option": (),
     "bottleneck_dim": 256,
     "bottleneck_dropout": 0.0,
     "no_pool": False,
-    "image_size": 224,
-    "resize_size": 224,
-    "crop_fraction": 0.875,
 }
-"""Settings of a model and its images that no run records."""
+"""Settings of a network that no run records."""
 
-OF_THE_NETWORK = ("image_size", "resize_size", "crop_fraction")
-"""Settings that a trained network's own metadata decide before anything is assumed."""
+USUAL_IMAGES: dict[str, Any] = {"image_size": 224, "resize_size": 224, "crop_fraction": 0.875}
+"""Settings of images that neither a run nor a network's metadata tell."""
 
-INHERITED = (*ASSUMED, "norm_mean", "norm_std", "val_resizing")
+INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
 """Settings that a later stage takes from the run that trained the model, and must not contradict."""
 
 FOLLOWED = ("train_resizing", "no_hflip", "bands")
@@ -83,14 +91,14 @@ class Transforms:
     evaluation: Transform
     preprocessing: Preprocessing | None = None
     second_view: Callable[[Tensor], Tensor] | None = None  # training images -> another view of each
-    augment: Callable[[Tensor], Tensor] | None = None  # a batch of training tensors -> the same, augmented
+    augment: Callable[[Any], Any] | None = None  # a batch of training tensors -> the same, augmented
 
 
-Given = Transforms | Preprocessing | None
+PassedTransforms = Transforms | Preprocessing | None
 """Transforms or processor settings that a user passes in place of the network's metadata."""
 
 
-def given_transforms(train: Transform | None, evaluation: Transform | None) -> Given:
+def passed_transforms(train: Transform | None, evaluation: Transform | None) -> PassedTransforms:
     """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
     if train is None and is_processor(evaluation):
         return preprocessing_of_processor(evaluation)
@@ -102,139 +110,384 @@ def given_transforms(train: Transform | None, evaluation: Transform | None) -> G
     return Transforms(train, evaluation)
 
 
-def of_the_model(config: Config, start: TrainedModel) -> dict[str, Any]:
-    """Settings of a model and its images: given, else recorded, else :data:`ASSUMED`; a contradiction is an error."""
-    read, of_networks, settings = config.to_dict(), settings_of(ModelConfig), {}
-    for name, field in of_networks.items():
-        if start.is_whole and getattr(config, name) not in (field.default, start.checkpoint):
-            raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
-    for name in INHERITED:
-        if name not in read or (start.is_whole and name in of_networks):
-            continue
-        given, there = getattr(config, name), start.recorded.get(name)
-        there = tuple(there) if isinstance(there, list) else there
-        if None not in (given, there) and given != there and not (isinstance(config, StartConfig) and config.override):
-            given, there = (" ".join(map(str, v)) if isinstance(v, tuple) else v for v in (given, there))
-            raise UserError(
-                f"`{name}={given}` contradicts the run that trained {start.checkpoint}: there it is {there}; leave it "
-                "out, or pass `override=True`"
-            )
-        decided_later = name in OF_THE_NETWORK and not isinstance(config, PretrainConfig)
-        usual = None if decided_later else ASSUMED.get(name)
-        settings[name] = next((value for value in (given, there, usual) if value is not None), None)
-    return {name: start.recorded.get(name) for name in FOLLOWED} | settings
+@dataclass(frozen=True)
+class NetworkFacts:
+    """What defaults depend on in a loaded network."""
+
+    normalises_by_layer: bool  # alone, as transformers
+    is_partly_frozen: bool
+    num_weights: int
+    num_convolutions: int
+    has_max_pooling: bool
+
+    @classmethod
+    def of(cls, network: nn.Module) -> NetworkFacts:
+        modules = [*network.modules()]
+        parameters = [*network.parameters()]
+        return cls(
+            normalises_by_layer=normalises_by_layer_alone(network),
+            is_partly_frozen=not all(parameter.requires_grad for parameter in parameters),
+            num_weights=sum(parameter.numel() for parameter in parameters),
+            num_convolutions=sum(isinstance(module, nn.Conv2d) for module in modules),
+            has_max_pooling=any(isinstance(module, nn.MaxPool2d) for module in modules),
+        )
 
 
-def resolve(
-    config: Config,
-    start: TrainedModel,
+@dataclass(frozen=True)
+class ImageFacts:
+    """What defaults depend on in the images of a run."""
+
+    count: int
+    side: int | None  # in pixels, of images in memory that are squares
+    preprocessing: Preprocessing | None  # of the network, or of the processor that the user passes
+    are_fixed: bool  # tensors, or images with transforms of the user
+    resizing: str  # of this layout of data
+    pixel_values: PixelValues
+    pixel_range: Any  # that the images were opened with, or that the source model's run recorded
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What defaults depend on, besides the settings of the user.
+
+    Attributes:
+        recorded: ``config.json`` of the run that continues; empty for a new one
+        source: ``config.json`` of the run that trained the source model
+        checkpoint: of the source model; empty for a module of the caller
+        is_whole: whether the source model is a network as it is, which no setting builds
+        network: None before it is loaded
+        images: None before they are opened
+    """
+
+    recorded: Settings = field(default_factory=dict)
+    source: Settings = field(default_factory=dict)
+    checkpoint: str = ""
+    is_whole: bool = False
+    network: NetworkFacts | None = None
+    images: ImageFacts | None = None
+
+
+def facts_of(
+    config: AnyConfig,
+    source: Source,
     network: nn.Module | None = None,
     images: Domain | None = None,
-    given: Given = None,
-    recorded: Mapping[str, Any] = MappingProxyType({}),
-) -> Config:
-    """Fill in every setting of a run that is not given.
+    passed: PassedTransforms = None,
+    recorded: Settings = MappingProxyType({}),
+) -> Facts:
+    """The facts of a run.
 
     Args:
         config: settings of the user
-        start: trained model, whose run decides how its images are prepared
+        source: trained model, whose run decides how its images are prepared
         network: loaded network. Default: what depends on it is filled in as for a usual one
         images: images of the run. Default: their settings are left out
-        given: transforms or preprocessing that the caller passes in place of the network's own
-        recorded: ``config.json`` of the run that continues; it decides what is not given
+        passed: transforms or preprocessing that the caller passes in place of the network's own
+        recorded: ``config.json`` of the run that continues
+    """
+    image_facts = None
+    if images is not None:
+        image_facts = ImageFacts(
+            count=len(images),
+            side=images.images.side,
+            preprocessing=known_preprocessing(network, passed),
+            are_fixed=isinstance(passed, Transforms) or images.holds_tensors,
+            resizing=default_resizing(config.data),
+            pixel_values=images.pixel_values(),
+            pixel_range=images.images.decoding.pixel_range or source.recorded.get("pixel_range"),
+        )
+    return Facts(
+        recorded=recorded,
+        source=source.recorded,
+        checkpoint=source.checkpoint,
+        is_whole=source.is_whole,
+        network=None if network is None else NetworkFacts.of(network),
+        images=image_facts,
+    )
+
+
+def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
+    """Fill in every setting of a run that is not set.
 
     ``norm_mean`` and ``norm_std`` stay None where the network knows them: they travel with it, in its
     :class:`~tllib_ancon.data.transforms.Preprocessing`.
 
+    Returns: the settings, and notes for the user: what was assumed
+
     Raises:
-        UserError: settings that contradict the model's run; a network whose preprocessing nothing tells
+        UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
-    now = {name: value for name, value in dict(config).items() if value is not None}
+    _require_those_of_the_source(config, facts)
+    settings: dict[str, Any] = {name: value for name, value in dict(config).items() if value is not None}
+    for layer in _layers_of(config):
+        defaults = layer(settings, facts)
+        settings = {name: value for name, value in defaults.items() if value is not None} | settings
+    _require_consistent(config, settings, facts)
+    fields = type(config).model_fields
+    filled = {name: value for name, value in settings.items() if name in fields and value != getattr(config, name)}
+    return cast(Config, config.replace(**filled)), _notes(config, settings, facts)
 
-    def fill(**defaults: Any) -> None:
-        now.update({name: value for name, value in defaults.items() if value is not None and name not in now})
 
-    fill(**of_the_model(config, start))
-    augments = True
-    if images is not None:
-        known, side = known_preprocessing(network, given), images.images.side
-        fixed = isinstance(given, Transforms) or images.holds_tensors  # by the caller
-        unknown = known is None and not fixed and "crop_fraction" not in now
-        if unknown:
-            fill(image_size=side or ASSUMED["image_size"], crop_fraction=1.0, val_resizing="default")
-            small = now["image_size"] < SMALL
-            fill(train_resizing="cen.crop" if small else "default", padding=4 if small else 0)
-        known, resizing = known or Preprocessing((), ()), default_resizing(config.data)
-        fill(image_size=known.image_size or ASSUMED["image_size"], crop_fraction=known.crop_fraction)
-        fill(resize_size=known.resize_size or ASSUMED["resize_size"], val_resizing=known.val_resizing or resizing)
-        fill(train_resizing=resizing, padding=0, no_hflip=False)
-        show = Progress(config.quiet).line
-        if known.assumed and not fixed and "norm_mean" not in now:
-            show(known.assumed)
-        prepared = preprocessing_by(now, known)
-        if prepared is None and not fixed:
-            raise UserError(
-                "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
-                "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model that "
-                "normalises images itself)"
-            )
-        if unknown:
-            learned = "shifted by up to 4 pixels" if small else "cropped at random"
-            shown = f"resized to {now['image_size']} × {now['image_size']} pixels, in training {learned}"
-            show(f"the preprocessing of this network is unknown; images are {shown}")
-        values = images.pixel_values()
-        of_the_run = images.images.decoding.pixel_range or start.recorded.get("pixel_range")
-        pixel_range, notes = chosen_range(values, config.pixel_range, of_the_run)
-        fill(pixel_range=pixel_range)
-        for line in [*notes, *values.lines(pixel_range, now.get("bands"))]:
-            show(line)
-        augments = prepared is not None and not fixed and second_view(prepared) is not None
+# The layers: settings that are decided, and the facts -> defaults of others.
+
+
+def _recorded_run(settings: Settings, facts: Facts) -> Settings:
+    return facts.recorded
+
+
+def _source_run(settings: Settings, facts: Facts) -> Settings:
+    names = (*INHERITED, *FOLLOWED)
+    if facts.is_whole:
+        names = tuple(name for name in names if name not in settings_of(ModelConfig))
+    recorded = {name: facts.source.get(name) for name in names}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+
+
+def _usual_network(settings: Settings, facts: Facts) -> Settings:
+    return {} if facts.is_whole else USUAL_NETWORK
+
+
+def _usual_source_images(settings: Settings, facts: Facts) -> Settings:
+    return USUAL_IMAGES
+
+
+def _unknown_preprocessing(settings: Settings, facts: Facts) -> Settings:
+    if not _is_unknown(settings, facts):
+        return {}
+    image_size = settings.get("image_size") or _images(facts).side or USUAL_IMAGES["image_size"]
+    usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
+    if image_size < SMALL:
+        return {**usual, "train_resizing": "cen.crop", "padding": 4}
+    return {**usual, "train_resizing": "default", "padding": 0}
+
+
+def _metadata_of_the_network(settings: Settings, facts: Facts) -> Settings:
+    if facts.images is None or facts.images.preprocessing is None:
+        return {}
+    known = facts.images.preprocessing
+    return {
+        "image_size": known.image_size or None,
+        "crop_fraction": known.crop_fraction,
+        "resize_size": known.resize_size or None,
+        "val_resizing": known.val_resizing,
+    }
+
+
+def _layout_of_the_data(settings: Settings, facts: Facts) -> Settings:
+    if facts.images is None:
+        return {}
+    return {"val_resizing": facts.images.resizing, "train_resizing": facts.images.resizing}
+
+
+def _usual_images(settings: Settings, facts: Facts) -> Settings:
+    if facts.images is None:
+        return {}
+    return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
+
+
+def _range_of_the_pixels(settings: Settings, facts: Facts) -> Settings:
+    if facts.images is None:
+        return {}
+    pixel_range, _ = chosen_range(facts.images.pixel_values, settings.get("pixel_range"), facts.images.pixel_range)
+    return {"pixel_range": pixel_range}
+
+
+def _views_of_the_source(settings: Settings, facts: Facts) -> Settings:
+    if settings.get("no_hflip"):
+        return {"views": 1}
+    return {"views": facts.source.get("views") or 1}
+
+
+def _optimizer(settings: Settings, facts: Facts) -> Settings:
+    if facts.network is not None and facts.network.normalises_by_layer:
+        return {"optimizer": "adamw"}
+    return {"optimizer": "sgd"}
+
+
+def _step_change(settings: Settings, facts: Facts) -> Settings:
+    if settings["optimizer"] != "sgd" or "lr" in settings:
+        return {}
+    return {"step_change": methods.training_defaults(settings["method"]).get("step_change")}
+
+
+def _learning_rate(settings: Settings, facts: Facts) -> Settings:
+    if settings["optimizer"] == "sgd" and settings["batch_norm"] == "source":
+        return {"lr": CAREFUL_RATE}
+    return {"lr": RATES[settings["optimizer"]]}
+
+
+def _frozen_parameters(settings: Settings, facts: Facts) -> Settings:
+    if facts.network is not None and facts.network.is_partly_frozen:
+        return {"adapted": "as-given"}
+    return {}
+
+
+def _method(settings: Settings, facts: Facts) -> Settings:
+    defaults = methods.training_defaults(settings["method"])
+    return {
+        "adapted": defaults.get("adapted", "all-but-head"),
+        "views": defaults.get("views", 1) if _augments(settings, facts) else 1,
+    }
+
+
+def _batch_size(settings: Settings, facts: Facts) -> Settings:
+    if facts.images is None:
+        return {}
+    share = settings["hold_out"] if settings["criterion"] in CRITERIA_OF_AN_EPOCH else 0.0
+    adapted, _ = hold_out(facts.images.count, share, settings["seed"])
+    in_a_step = len(adapted) // processes.world_size() // settings["accumulation_steps"]
+    return {"batch_size": min(USUAL_BATCH, max(in_a_step, 1))}
+
+
+def _machine(settings: Settings, facts: Facts) -> Settings:
+    """Few convolutions or few weights do not justify other rounding."""
+    if facts.network is None:
+        return {}
+    network = facts.network
+    return {
+        "mixed_precision": "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no",
+        "channels_last": network.has_max_pooling or network.num_convolutions >= FEWEST_CONVOLUTIONS,
+        "fused": network.num_weights >= MANY_WEIGHTS,
+    }
+
+
+Layer = Callable[[Settings, Facts], Settings]
+
+_IMAGES: tuple[Layer, ...] = (
+    _unknown_preprocessing,
+    _metadata_of_the_network,
+    _layout_of_the_data,
+    _usual_images,
+    _range_of_the_pixels,
+)
+_PRETRAIN: tuple[Layer, ...] = (_recorded_run, _usual_network, _usual_source_images, *_IMAGES, _machine)
+_PREDICT: tuple[Layer, ...] = (_source_run, _usual_network, *_IMAGES, _views_of_the_source)
+_ADAPT: tuple[Layer, ...] = (
+    _recorded_run,
+    _source_run,
+    _usual_network,
+    *_IMAGES,
+    _optimizer,
+    _step_change,
+    _learning_rate,
+    _frozen_parameters,
+    _method,
+    _batch_size,
+    _machine,
+)
+
+
+def _layers_of(config: AnyConfig) -> tuple[Layer, ...]:
+    if isinstance(config, PretrainConfig):
+        return _PRETRAIN
     if isinstance(config, PredictConfig):
-        if config.views == 2 and now.get("no_hflip"):
-            raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")
-        fill(views=1 if now.get("no_hflip") else start.recorded.get("views") or 1)
-    if isinstance(config, AdaptConfig):
-        by_method = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(config.method)}
-        if config.views == 2 and not augments:
-            raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
-        fill(optimizer="adamw" if network is not None and normalises_by_layer_alone(network) else "sgd")
-        if now["optimizer"] != "sgd" and "step_change" in now:
+        return _PREDICT
+    return _ADAPT
+
+
+# What does not fit together, and what the user is told.
+
+
+def _require_those_of_the_source(config: AnyConfig, facts: Facts) -> None:
+    """Raise an error for settings that contradict the source model, or that a whole network does not read."""
+    for name, field in settings_of(ModelConfig).items():
+        if facts.is_whole and getattr(config, name) not in (field.default, facts.checkpoint):
+            raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
+    if isinstance(config, StartConfig) and config.override:
+        return
+    recorded = _source_run({}, facts)
+    for name in INHERITED:
+        value = getattr(config, name, None)
+        recorded_value = recorded.get(name)
+        if value is not None and recorded_value is not None and value != recorded_value:
             raise UserError(
-                f"`step_change={config.step_change}` fits the learning rate of SGD, and `optimizer={now['optimizer']}` "
-                "trains here; pass `optimizer=sgd`, or leave `step_change` out"
+                f"`{name}={_shown(value)}` contradicts the run that trained {facts.checkpoint}: there it is "
+                f"{_shown(recorded_value)}; leave it out, or pass `override=True`"
             )
-        if now["optimizer"] == "sgd" and config.lr is None:
-            fill(step_change=by_method.get("step_change"))
-        # A network that normalises by statistics of other images diverges at SGD's usual rate.
-        rate = 0.001 if (now["optimizer"], config.batch_norm) == ("sgd", "source") else RATES[now["optimizer"]]
-        frozen = network is not None and not all(one.requires_grad for one in network.parameters())
-        fill(lr=rate, adapted="as-given" if frozen else by_method["adapted"])
-        fill(views=by_method["views"] if augments else 1)
-        if images is not None:
-            adapted = len(hold_out(len(images), config.held_out_share, config.seed)[0])
-            fill(batch_size=min(USUAL_BATCH, max(adapted // processes.world_size() // config.accumulation_steps, 1)))
-    if network is not None and not isinstance(config, PredictConfig):
-        modules = [*network.modules()]  # few convolutions or few weights do not justify other rounding
-        pools = any(isinstance(module, nn.MaxPool2d) for module in modules)
-        fill(
-            mixed_precision="bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no",
-            channels_last=pools or sum(isinstance(module, nn.Conv2d) for module in modules) >= 8,
-            fused=sum(parameter.numel() for parameter in network.parameters()) >= 10**6,
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _require_consistent(config: AnyConfig, settings: Settings, facts: Facts) -> None:
+    if _lacks_preprocessing(settings, facts):
+        raise UserError(
+            "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
+            "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model that "
+            "normalises images itself)"
         )
-    filled = {n: recorded.get(n, value) for n, value in now.items() if value != getattr(config, n)}
-    return cast(Config, config.replace(**filled))
+    if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
+        raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")
+    if not isinstance(config, AdaptConfig):
+        return
+    if config.views == 2 and not _augments(settings, facts):
+        raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
+    step_change: float | None = config.step_change
+    if step_change is not None and settings["optimizer"] != "sgd":
+        raise UserError(
+            f"`step_change={step_change}` fits the learning rate of SGD, and "
+            f"`optimizer={settings['optimizer']}` trains here; pass `optimizer=sgd`, or leave `step_change` out"
+        )
 
 
-def known_preprocessing(network: nn.Module | None, given: Given = None) -> Preprocessing | None:
-    if isinstance(given, Preprocessing):
-        return given
+def _notes(config: AnyConfig, settings: Settings, facts: Facts) -> list[str]:
+    if facts.images is None:
+        return []
+    images = facts.images
+    notes = []
+    known = images.preprocessing
+    if known is not None and known.assumed and not images.are_fixed and "norm_mean" not in settings:
+        notes.append(known.assumed)
+    set_before = {name: value for name, value in dict(config).items() if value is not None}
+    if _is_unknown({**_source_run(settings, facts), **set_before}, facts):
+        size = settings["image_size"]
+        learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"
+        shown = f"resized to {size} × {size} pixels, in training {learned}"
+        notes.append(f"the preprocessing of this network is unknown; images are {shown}")
+    pixel_range, notes_on_range = chosen_range(images.pixel_values, config.pixel_range, images.pixel_range)
+    return [*notes, *notes_on_range, *images.pixel_values.lines(pixel_range, settings.get("bands"))]
+
+
+def _is_unknown(settings: Settings, facts: Facts) -> bool:
+    """Whether nothing tells how the images of a network are prepared."""
+    if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is not None:
+        return False
+    return settings.get("crop_fraction") is None
+
+
+def _lacks_preprocessing(settings: Settings, facts: Facts) -> bool:
+    if facts.images is None or facts.images.are_fixed:
+        return False
+    return preprocessing_by(settings, facts.images.preprocessing) is None
+
+
+def _augments(settings: Settings, facts: Facts) -> bool:
+    """Whether training sees another view of an image each time."""
+    if facts.images is None:
+        return True
+    prepared = preprocessing_by(settings, facts.images.preprocessing)
+    return prepared is not None and not facts.images.are_fixed and second_view(prepared) is not None
+
+
+def _images(facts: Facts) -> ImageFacts:
+    assert facts.images is not None
+    return facts.images
+
+
+def known_preprocessing(network: nn.Module | None, passed: PassedTransforms = None) -> Preprocessing | None:
+    """The preprocessing that a user passes, else that of the network; None if nothing tells."""
+    if isinstance(passed, Preprocessing):
+        return passed
     return None if network is None else preprocessing_of(network)
 
 
-def preprocessing_by(settings: Mapping[str, Any], known: Preprocessing | None) -> Preprocessing | None:
+def preprocessing_by(settings: Settings, known: Preprocessing | None) -> Preprocessing | None:
     """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
-    known = known or Preprocessing((), ())
-    mean, std = settings.get("norm_mean") or known.mean, settings.get("norm_std") or known.std
+    base = known or Preprocessing((), ())
+    mean = settings.get("norm_mean") or base.mean
+    std = settings.get("norm_std") or base.std
+    if not mean or not std:
+        return None
     chosen = {name: settings[name] for name in OF_IMAGES if settings.get(name) is not None}
-    flip = not settings.get("no_hflip")
-    return replace(known, mean=mean, std=std, horizontal_flip=flip, **chosen) if mean and std else None
+    return replace(base, mean=mean, std=std, horizontal_flip=not settings.get("no_hflip"), **chosen)

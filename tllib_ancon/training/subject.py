@@ -32,8 +32,8 @@ from tllib_ancon.training.loop import require_batch_statistics, training_loader
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Given, Transforms, resolve
-from tllib_ancon.training.trained import TrainedModel, find
+from tllib_ancon.training.resolve import PassedTransforms, Transforms, facts_of, resolve
+from tllib_ancon.training.source import Source, open_source
 
 SAMPLE = 128
 """Images at most that the model predicts."""
@@ -93,7 +93,7 @@ class Subject:
 
     config: CheckConfig
     given: CheckConfig
-    start: TrainedModel
+    start: Source
     network: nn.Module
     classifier: Classifier | None
     output_error: str
@@ -103,7 +103,7 @@ class Subject:
     sample: Domain
     labelled: bool
     transforms: Transforms
-    passed: Given
+    passed: PassedTransforms
     decoded: list[Any]
     folder_lines: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
@@ -114,14 +114,15 @@ class Subject:
     trial: Trial | None = None
 
 
-def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None, passed: Given) -> Subject:
+def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None, passed: PassedTransforms) -> Subject:
     """Open a model and images as ``adapt`` does, and find the model's head."""
-    start = find(config, model)
+    start = open_source(config, model)
     opened = inputs.images_of(config, images, None, start.classes)
     network = start.load(config)
     if not start.checkpoint:
         inputs.unpacking(network, opened)
-    resolved = resolve(config, start, network, opened, passed)
+    resolved, notes = resolve(config, facts_of(config, start, network, opened, passed))
+    Progress(config.quiet).lines(notes)
     target, transforms = inputs.prepared(resolved, network, opened.without_labels(), passed)
     network.to(devices.device())
     probe = probe_of(target, transforms.evaluation).to(devices.device())
@@ -156,7 +157,7 @@ def open_subject(config: CheckConfig, model: Any, images: Any, head: str | None,
 
 
 def _in_order(
-    opened: Domain, network: nn.Module, num_classes: int, start: TrainedModel, show: Callable[[str], None]
+    opened: Domain, network: nn.Module, num_classes: int, start: Source, show: Callable[[str], None]
 ) -> Domain:
     """The images with labels and class names in the order of the model's, as far as they fit."""
     try:

@@ -1,0 +1,60 @@
+"""The fit of a plan: training, the adapted model as the caller's class, and what a run directory stores of it."""
+
+from pathlib import Path
+
+from tllib_ancon.models.copies import restore_tensors, wrapped_again
+from tllib_ancon.runtime.errors import NotFinite
+from tllib_ancon.training import devices
+from tllib_ancon.training.adapting import Adaptation, refuse_settings_of_training
+from tllib_ancon.training.card import write_card
+from tllib_ancon.training.not_finite import explained
+from tllib_ancon.training.plan import Plan
+from tllib_ancon.training.probing import require_gradient
+from tllib_ancon.training.progress import tracker
+from tllib_ancon.training.result import AdaptationResult, Origin
+from tllib_ancon.training.run import MemoryRun, RunDirectory
+
+
+def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
+    """Adapt the model of a plan, or resume its run."""
+    assert plan.model is not None
+    adaptation = Adaptation(
+        plan.model,
+        plan.target,
+        plan.config,
+        run,
+        plan.transforms,
+        plan.progress,
+        plan.taught,
+        plan.source.statistics,
+    )
+    config = plan.config
+    if not adaptation.method.trains:
+        refuse_settings_of_training(plan.requested)
+        config = config.replace(optimizer=None, lr=None, fused=None)  # the defaults of what it does not read
+    elif plan.probe is not None:
+        require_gradient(plan.model, plan.probe, config.adapted)
+    settings = {"command": "adapt", **config.to_dict(), **plan.record}
+    if config.track is not None and devices.is_main():
+        plan.progress.tracker = tracker(config.track, Path(str(config.log)), settings)
+    try:
+        summary = adaptation.make(settings, config.overwrite)
+    except NotFinite as error:
+        evaluation = plan.transforms.evaluation
+        raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size or 1) from None
+    adapted = adaptation.adapted()
+    if isinstance(run, RunDirectory):
+        write_card(run, summary)
+    module = None if plan.source.checkpoint else plan.source.module
+    if module is not None:
+        restore_tensors(adapted, module)
+        adapted = wrapped_again(adapted, module)
+    return AdaptationResult(
+        adapted,
+        adaptation.metrics,
+        summary["selected_epoch"],
+        summary,
+        config,
+        _recorded=settings,
+        _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.head),
+    )

@@ -1,0 +1,173 @@
+"""The plan of an adaptation: all that is known before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.lists import known_domains
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
+from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
+from tllib_ancon.runtime.errors import unknown_name
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
+from tllib_ancon.training.files import sha256
+from tllib_ancon.training.mirroring import without_mirrors
+from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.records import network_record, record_of, sha256_of_tensors
+from tllib_ancon.training.resolve import PassedTransforms, Transforms, facts_of, resolve
+from tllib_ancon.training.source import Source
+from tllib_ancon.training.teaching import Labels, taught_labels
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is known of an adaptation before its first step.
+
+    Attributes:
+        config: the settings, with every default filled in
+        requested: the settings of the user alone
+        source: the trained model
+        model: a copy of it, which will be adapted; None for a model without logits (B, K)
+        target: the images, with the classes of the model where it has some
+        transforms: how images become tensors
+        progress: where lines for the user go
+        record: what ``config.json`` holds beside the settings
+        head: the name of the model's head that the user passes
+        probe: a few images as a network gets them, of a whole network
+        taught: (N,) labels that train the model, -1 for none; None where no label does
+    """
+
+    config: AdaptConfig
+    requested: AdaptConfig
+    source: Source
+    model: Classifier | None
+    target: Domain
+    transforms: Transforms
+    progress: Progress
+    record: Mapping[str, Any]
+    head: str | None = None
+    probe: Tensor | None = None
+    taught: Labels | None = None
+
+    def source_model(self) -> nn.Module:
+        """Another copy of the source model, as the adaptation begins with it."""
+        return as_classifier(self.source.load(self.requested), self.head, self.probe)
+
+
+def open_target(config: AdaptConfig, source: Source, images: Any, labels: Any, passed: PassedTransforms) -> Domain:
+    """The target images that the caller passes, or that the settings name."""
+    target = inputs.images_of(config, images, labels, source.classes)
+    inputs.refuse_without_effect(config, target, passed)
+    if source.checkpoint and config.root and config.data:
+        _require_known_domains(config)
+    return target
+
+
+def _require_known_domains(config: AdaptConfig) -> None:
+    """Raise an error for the name of a source domain, which is only recorded, that the dataset does not have."""
+    names = known_domains(str(config.root), str(config.data))
+    for code in config.source:
+        if names and code not in names:
+            raise unknown_name(f"source domain of {config.data}:", code, names)
+
+
+def make_plan(
+    requested: AdaptConfig,
+    source: Source,
+    images: Domain,
+    recorded: Mapping[str, Any],
+    passed: PassedTransforms,
+    *,
+    head: str | None = None,
+    augment: Callable[[Any], Any] | None = None,
+    answers: Any = None,
+) -> Plan:
+    """Decide all that is known before the first step.
+
+    Args:
+        requested: settings of the user
+        source: the trained model
+        images: the target, as it was opened
+        recorded: ``config.json`` of the run that continues; empty for a new one
+        passed: transforms of the caller
+        head, augment, answers: as for :func:`tllib_ancon.adapt`
+    """
+    progress = Progress(requested.quiet, requested.verbose)
+    devices.make_reproducible(requested.seed, requested.deterministic)
+    network = source.load(requested)
+    recorded = {} if requested.overwrite else recorded
+    config, notes = resolve(requested, facts_of(requested, source, network, images, passed, recorded))
+    progress.lines(notes)
+    target, transforms = inputs.prepared(config, network, images, passed)
+    transforms = replace(transforms, augment=augment)
+    probe = probe_of(target, transforms.evaluation) if source.is_whole else None
+    model = _classifier(requested, source, network, head, probe)
+    if model is None:
+        return Plan(config, requested, source, None, target, transforms, progress, {}, head, probe)
+    if transforms.second_view is mirror and requested.no_hflip is None and "no_hflip" not in recorded:
+        config, transforms = without_mirrors(config, model, target, transforms, passed)
+    model.preprocessing = transforms.preprocessing
+    target = in_the_models_order(target, network, model.num_classes, source, progress.line)
+    config = _with_parameters_to_train(config, requested, model, progress)
+    note_on_labels(target, progress)
+    if isinstance(model, NetworkClassifier):
+        progress.lines(model.reader.notes)
+    record = _record_of(config, source, network, model, target)
+    if requested.log is not None and probe is not None:
+        preprocessing = None if isinstance(passed, Transforms) else transforms.preprocessing
+        record["network"] = network_record(model, probe, preprocessing)
+    taught = None
+    answers = config.answers if answers is None else answers
+    if config.teach is not None or answers is not None:
+        taught = taught_labels(config, target, answers, record)
+    return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
+
+
+def _classifier(
+    requested: AdaptConfig, source: Source, network: nn.Module, head: str | None, probe: Tensor | None
+) -> Classifier | None:
+    """The network as a classifier; None where its output is no logits (B, K) and the method needs none."""
+    try:
+        return as_classifier(network, head, probe)
+    except OtherOutput as error:
+        methods_without_logits = ("adabn",) if isinstance(error, MultiLabelOutput) else ("adabn", "tent")
+        if source.checkpoint or requested.log is not None or requested.method not in methods_without_logits:
+            raise
+        return None
+
+
+def _with_parameters_to_train(
+    config: AdaptConfig, requested: AdaptConfig, model: Classifier, progress: Progress
+) -> AdaptConfig:
+    """The settings, with ``adapted=all`` by default for a model that is its head alone."""
+    if requested.adapted is not None or config.adapted != "all-but-head" or model.head is None:
+        return config
+    in_head = {*model.head.parameters()}
+    if any(parameter not in in_head for parameter in model.parameters()):
+        return config
+    progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
+    return config.replace(adapted="all")
+
+
+def _record_of(
+    config: AdaptConfig, source: Source, network: nn.Module, model: Classifier, target: Domain
+) -> dict[str, Any]:
+    """What ``config.json`` holds of the images and of the source model."""
+    record: dict[str, Any] = {"inputs": record_of(target)}
+    if not source.checkpoint:
+        record["inputs"]["model"] = type(network).__qualname__
+        record["inputs"]["weights_sha256"] = sha256_of_tensors(network.state_dict())
+    elif Path(str(config.checkpoint)).is_file():
+        record["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)))
+    if "taught" in source.recorded:
+        record["taught"] = source.recorded["taught"]
+    return record

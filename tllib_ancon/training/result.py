@@ -1,0 +1,135 @@
+"""The result of an adaptation: the model, its numbers, and what a user does with them next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import huggingface_hub
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.certify import CertifyConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.tensors import on_cpu
+from tllib_ancon.runtime.text import Shown
+from tllib_ancon.training import devices
+from tllib_ancon.training.card import card_of, save
+from tllib_ancon.training.progress import result_summary
+from tllib_ancon.training.resolve import Transform
+from tllib_ancon.training.run import CARD
+from tllib_ancon.training.source import open_source
+from tllib_ancon.training.teaching import certifying
+
+if TYPE_CHECKING:
+    from tllib_ancon.certificate.session import Session
+
+
+class Origin(NamedTuple):
+    """What an adaptation began with."""
+
+    module: nn.Module | None  # the caller's; None for a checkpoint
+    target: Domain
+    evaluation_transform: Transform
+    head: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class AdaptationResult(Shown):
+    """The result of an adaptation; ``print`` shows it in a few lines.
+
+    Attributes:
+        model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its
+            attributes and the names of its state dict
+        metrics: numbers of each epoch; the first entry is the source model's
+        selected_epoch: position in ``metrics`` of the epoch whose model this is
+        summary: what ``result.json`` holds
+        config: the settings with every default filled in
+    """
+
+    model: nn.Module
+    metrics: list[dict[str, Any]]
+    selected_epoch: int
+    summary: Mapping[str, Any]
+    config: AdaptConfig
+    _recorded: Mapping[str, Any] = field(kw_only=True)  # what ``config.json`` holds
+    _origin: Origin = field(kw_only=True)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.config.method}, {self.config.epochs} epochs", result_summary(self.summary)]
+        if self.config.log is not None:
+            lines.append(f"kept in {self.config.log}")
+        return "\n".join(lines)
+
+    def certify(self, labels: ArrayLike | None = None, **settings: Any) -> Session:
+        """Compare this model with its source model by labels of a few images.
+
+        Args:
+            labels: as for :func:`tllib_ancon.certify`
+            **settings: of :func:`tllib_ancon.certify`, or for a run directory of
+                :class:`~tllib_ancon.config.certify.CertifyConfig`. The directory then stores answers and certificate
+
+        Returns: a session, as :func:`tllib_ancon.certify` does
+        """
+        positions = certifying(self._recorded, len(self._origin.target))
+        answers = None if labels is None else on_cpu(labels)
+        if answers is not None and positions is not None:
+            answers = np.asarray(answers)[positions]
+        if self.config.log is None:
+            return self._certify_in_memory(answers, positions, settings)
+        return self._certify_in_its_run(answers, settings)
+
+    def _certify_in_memory(
+        self, answers: Any, positions: NDArray[np.int64] | None, settings: dict[str, Any]
+    ) -> Session:
+        from tllib_ancon.certificate.run import certify  # which few who adapt need
+
+        images = self._origin.target
+        if positions is not None:
+            images = images.subset(positions)
+        source_model = self._origin.module
+        if source_model is None:
+            source_model = open_source(self.config).load(self.config).to(devices.device())
+        usual = {
+            "head": self._origin.head,
+            "classes": images.classes,
+            "evaluation_transform": self._origin.evaluation_transform,
+            "views": 1 if self.config.no_hflip else self.config.views,
+        }
+        return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
+
+    def _certify_in_its_run(self, answers: Any, settings: dict[str, Any]) -> Session:
+        from tllib_ancon.certificate.run import ModelPair, known
+
+        config = CertifyConfig(run=str(self.config.log), **{"quiet": True, **settings})
+        adapted = None if self._origin.module is None else self.model
+        with ModelPair(config, adapted, self._origin.target, self._origin.evaluation_transform) as pair:
+            session = pair.session()
+            session.answer_all(known(answers, session.comparison))
+            pair.conclude(session)
+        return session
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model as its own library does, by ``save_pretrained`` of transformers or PyTorchModelHubMixin or by
+        timm, with a model card: the run's ``README.md``, or one made of the numbers here."""
+        file = None if self.config.log is None else Path(self.config.log, CARD)
+        card = card_of(self._recorded, self.summary, None) if file is None else file.read_bytes().decode()
+        save(self.model, card, Path(folder))
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None, endpoint: str | None = None
+    ) -> str:
+        """Upload what :meth:`save_pretrained` writes to a repository of Hugging Face's hub, which is made where there
+        is none; returns the address of the commit. ``token`` and ``endpoint`` are by default those of huggingface_hub.
+        """
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            hub = huggingface_hub.HfApi(endpoint, token)
+            repository = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            message = f"Adapted by tllib-ancon, {self.config.method}"
+            return str(hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message))

@@ -1,0 +1,181 @@
+"""A trained model that a stage starts from: where it lies, the run that trained it, and its network."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.lists import read_class_names
+from tllib_ancon.data.open import open_arrays
+from tllib_ancon.data.tensors import ARRAYS, Layout
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.measures.indicators import SourceStatistics
+from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
+from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
+from tllib_ancon.models.copies import copy_of
+from tllib_ancon.models.foundation import load_named
+from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options
+from tllib_ancon.models.outputs import LogitsReader
+from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.text import say
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
+from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained model, and the run that trained it, where it lies in a run directory.
+
+    Attributes:
+        checkpoint: the file, ``imagenet`` or the name of a library's model; empty for the caller's own module
+        recorded: ``config.json`` of that run
+        module: network that takes the checkpoint's weights if no record builds it, or the caller's own module
+        names: names of the classes that the user gives, in the order of the labels
+    """
+
+    checkpoint: str = ""
+    run: Path | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    module: nn.Module | None = None
+    names: list[str] | None = None
+
+    @property
+    def classes(self) -> list[str] | None:
+        names: list[str] | None = self.names or self.recorded.get("inputs", {}).get("classes")
+        return names
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the run recorded of a whole network, by :func:`network_record`; empty if it did not."""
+        recorded: dict[str, Any] = self.recorded.get("network") or {}
+        return recorded
+
+    @property
+    def statistics(self) -> SourceStatistics | None:
+        """Statistics of the features of its source images, which its run stores beside the best model."""
+        if self.run is None or Path(self.checkpoint).name != BEST:
+            return None
+        path = self.run / STATISTICS
+        if not path.is_file():
+            return None
+        with reading(path, "statistics of a source", "; remove it to continue without them"):
+            stored = json.loads(path.read_bytes())
+            return SourceStatistics(*(stored[statistic.name] for statistic in fields(SourceStatistics)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its network is one that was given as an object, or that a record builds."""
+        return self.module is not None or bool(self.record)
+
+    def load(self, config: AdaptConfig | PredictConfig) -> nn.Module:
+        """The network with its weights: a copy of the caller's module, else a classifier."""
+        if not self.is_whole:
+            return self._rebuilt(config)
+        network = build(self.record) if self.module is None else copy_of(self.module).float()
+        if not self.checkpoint:
+            return network
+        if Path(self.checkpoint).is_file():
+            state = without_prefix(load_state_dict(self.checkpoint), network)
+            load_into(network, state, f"checkpoint {self.checkpoint}")
+        probe = self._probe(config)
+        layout = self.record.get("layout")
+        if probe is not None and layout is not None:
+            network.register_forward_pre_hook(Layout(**layout), with_kwargs=True)
+            probe = probe.long()
+        model = as_classifier(network, self.record.get("head"), probe, reader=self._reader())
+        if "preprocessing" in self.record:
+            model.preprocessing = _preprocessing_of(self.record["preprocessing"])
+        return model
+
+    def _probe(self, config: AdaptConfig | PredictConfig) -> Tensor | None:
+        """Two inputs of zeros of the recorded shape; None where it is unknown."""
+        shape = self.record.get("images")
+        if shape is None and config.data == ARRAYS:
+            rows: Any = open_arrays(str(config.root))
+            shape = rows.image(0).shape
+        return None if shape is None else torch.zeros(2, *shape)
+
+    def _reader(self) -> LogitsReader | None:
+        output = self.record.get("output")
+        return None if output is None else LogitsReader(**{**output, "path": tuple(output["path"])})
+
+    def _rebuilt(self, config: AdaptConfig | PredictConfig) -> Classifier:
+        settings = dict(resolve(config, facts_of(config, self))[0])
+        recorded_classes = self.recorded.get("inputs", {}).get("classes", ())
+        model = load(
+            self.checkpoint,
+            settings["arch"],
+            len(recorded_classes) or None,
+            arch_options=parse_options(settings["arch_option"]),
+            pool=not settings["no_pool"],
+            bottleneck_dropout=settings["bottleneck_dropout"],
+            scratch=config.scratch,
+            pretrained_weights=config.pretrained_weights,
+        )
+        self._state_what_is_assumed(config)
+        return model
+
+    def _state_what_is_assumed(self, config: AdaptConfig | PredictConfig) -> None:
+        if self.run is not None or self.checkpoint == IMAGENET or config.quiet:
+            return
+        usual = {"arch": USUAL_NETWORK["arch"], "image_size": USUAL_IMAGES["image_size"]}
+        assumed = [f"{name} {value}" for name, value in usual.items() if getattr(config, name) is None]
+        if assumed:
+            line = f"tllib-ancon: {self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
+            say(line, file=sys.stderr)
+
+
+def _preprocessing_of(recorded: Mapping[str, Any] | None) -> Preprocessing | None:
+    if not recorded:
+        return None
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+    }
+    return Preprocessing(**values)
+
+
+def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Source:
+    """Find the model that settings name, or the caller's ``network``, which takes the weights of a checkpoint."""
+    names = None if config.class_names is None else read_class_names(Path(config.class_names))
+    if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
+        for name in ("start", "checkpoint", "model"):
+            if getattr(config, name, None) is not None:
+                raise UserError(f"give a model or `{name}`, not both")
+        return Source(module=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
+    if config.checkpoint is not None:
+        return replace(open_checkpoint(config.checkpoint, network or config.model), names=names)
+    if ":" not in str(config.arch):
+        raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
+    network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
+    return Source(str(config.arch), module=network, names=names)
+
+
+def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> Source:
+    """The trained model of a checkpoint or a run directory; ``model`` is its network, or names a function."""
+    if checkpoint == IMAGENET:
+        return Source(checkpoint)
+    path: Any = Path(checkpoint)
+    if not path.exists():
+        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
+    if path.is_dir():
+        stored = [path / CHECKPOINTS / name for name in (BEST, LATEST)]
+        path = next((file for file in stored if file.is_file()), None)
+        if path is None:
+            raise UserError(f"{checkpoint} holds no checkpoint; give a checkpoint or a run directory")
+    run = path.resolve().parent.parent
+    source = Source(str(path), module=imported(model) if isinstance(model, str) else model)
+    if (run / CONFIG).is_file():
+        source = replace(source, run=run, recorded=RunDirectory(run).config())
+    if source.module is None and source.record.get("library") == OWN:
+        raise UserError(
+            f"{path} holds the weights of a network that was given in Python, {source.record['name']}; pass "
+            "`model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
+        )
+    return source
