@@ -390,8 +390,8 @@ def _layers_of(config: AnyConfig) -> tuple[Layer, ...]:
 
 def _require_those_of_the_source(config: AnyConfig, facts: Facts) -> None:
     """Raise an error for settings that contradict the source model, or that a whole network does not read."""
-    for name, field in settings_of(ModelConfig).items():
-        if facts.is_whole and getattr(config, name) not in (field.default, facts.checkpoint):
+    for name, setting in settings_of(ModelConfig).items():
+        if facts.is_whole and getattr(config, name) not in (setting.default, facts.checkpoint):
             raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
     if isinstance(config, StartConfig) and config.override:
         return
