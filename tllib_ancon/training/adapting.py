@@ -27,6 +27,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.checkpointing import copy_to_cpu
+from tllib_ancon.training.collapse import Diversity, has_collapsed
 from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder, scores_under_dropout
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.progress import Progress
@@ -206,6 +207,7 @@ class Adaptation(TrainingLoop):
             self.method.begin_epoch(epoch - 1, *passed)
         if epoch == 1 and self.options.step_change is not None:
             prepared["lr"] = self._fit_rate(self.options.step_change)
+        self.before_epoch = copy_to_cpu(self.network.state_dict())
         trained = super()._train_epoch(epoch)
         self._estimate_statistics(epoch)
         return prepared | trained
@@ -266,6 +268,10 @@ class Adaptation(TrainingLoop):
 
         labels = None if self.images.num_held_out else self.first["labels"]
         numbers = self.batch_norm.prepare(self.network, predict_sample, predict_few, labels)
+        held_out = self.images.num_held_out
+        scored = self._predict(self.images.held_out, 1) if held_out else passes[0]
+        before = Diversity.of(scored.logits)
+        numbers |= {"effective_classes_before": before.effective_classes, "infomax_before": before.infomax}
         return numbers, None if self.method.needs_all(0) else passes[0]
 
     def _mixes_statistics(self) -> bool:
@@ -293,6 +299,45 @@ class Adaptation(TrainingLoop):
         return loss, logits[:count], self.method.diagnostics()
 
     def _score(self, metrics: dict[str, Any]) -> Outputs | None:
+        """Score an epoch. If it has collapsed, training ends, and the model before it is scored in its place."""
+        predictions = self._score_model(metrics)
+        if metrics["epoch"] == 0 or not self._detects_collapse():
+            return predictions
+        after = Diversity(metrics["effective_classes"], metrics["infomax"])
+        before = self._diversity_before_training()
+        if not has_collapsed(after, before):
+            return predictions
+        self.network.load_state_dict(self.before_epoch)
+        self.last_epoch = metrics["epoch"]
+        metrics |= {"effective_classes_collapsed": after.effective_classes, "infomax_collapsed": after.infomax}
+        self.progress.line(
+            f"epoch {self.last_epoch} collapsed: the effective number of predicted classes fell from "
+            f"{before.effective_classes:.1f} before training to {after.effective_classes:.1f}, InfoMax from "
+            f"{before.infomax:.2f} to {after.infomax:.2f}. Training ends with the model before this epoch; a smaller "
+            "`lr` may prevent it"
+        )
+        return self._score_model(metrics)
+
+    def _continue_from(self, metrics: list[dict[str, Any]]) -> None:
+        super()._continue_from(metrics)
+        if "infomax_collapsed" in metrics[-1]:
+            self.last_epoch = metrics[-1]["epoch"]
+
+    def _detects_collapse(self) -> bool:
+        """Whether a fall of the predictions' diversity is that of the weights.
+
+        It may be that of a moving average of batch-norm statistics, which lags behind them."""
+        if "effective_classes" not in self.metrics[0]:  # an earlier version began the run
+            return False
+        return self.method.trains and (self.options.batch_norm != "target" or not has_statistics(self.network))
+
+    def _diversity_before_training(self) -> Diversity:
+        """Of the model with adapted statistics, or of the source model if no statistics are mixed."""
+        if not self._mixes_statistics():
+            return Diversity(self.metrics[0]["effective_classes"], self.metrics[0]["infomax"])
+        return Diversity(self.metrics[1]["effective_classes_before"], self.metrics[1]["infomax_before"])
+
+    def _score_model(self, metrics: dict[str, Any]) -> Outputs | None:
         """Score the hold-out, or the sample if nothing is held out, by one view; and for the record the whole target if
         it has labels. Returns the predictions on the whole target, if there are any."""
         epoch, predictions = metrics["epoch"], None
@@ -311,6 +356,7 @@ class Adaptation(TrainingLoop):
         self.passed = (predictions or scored) if pass_is_used else None
         self._require_finite(scored.logits, epoch)
         metrics |= selection.score_all(scored.logits.softmax(1))
+        metrics["effective_classes"] = Diversity.of(scored.logits).effective_classes
         labels = scored.logits.argmax(1).cpu()
         if epoch == 0:
             if are_probabilities(scored.logits):

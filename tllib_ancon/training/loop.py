@@ -124,6 +124,8 @@ class TrainingLoop(ABC):
             self._keep(scored)
             self.progress.epoch(self.title, self.metrics[-1], self.last_epoch)
             yield self.metrics[-1]
+            if epoch == self.last_epoch:  # which a collapse brings forward
+                return
 
     @abstractmethod
     def _loss(self, *batch: Any) -> Step:
