@@ -327,8 +327,6 @@ class Adaptation(TrainingLoop):
         """Whether a fall of the predictions' diversity is that of the weights.
 
         It may be that of a moving average of batch-norm statistics, which lags behind them."""
-        if "effective_classes" not in self.metrics[0]:  # an earlier version began the run
-            return False
         return self.method.trains and (self.options.batch_norm != "target" or not has_statistics(self.network))
 
     def _diversity_before_training(self) -> Diversity:

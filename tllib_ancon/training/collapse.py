@@ -27,8 +27,8 @@ class Diversity(NamedTuple):
     @classmethod
     def of(cls, logits: Tensor) -> Diversity:
         """Diversity of predictions (N, K)."""
-        counts = logits.argmax(1).bincount(minlength=logits.shape[1]).double()
-        entropy = torch.distributions.Categorical(counts).entropy()
+        frequencies = logits.argmax(1).bincount(minlength=logits.shape[1]).double() / len(logits)
+        entropy = -torch.xlogy(frequencies, frequencies).sum()
         return cls(float(entropy.exp()), selection.infomax(logits.softmax(1)))
 
 
