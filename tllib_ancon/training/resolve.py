@@ -223,7 +223,7 @@ def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
         defaults = layer(settings, facts)
         settings = {name: value for name, value in defaults.items() if value is not None} | settings
     _require_consistent(config, settings, facts)
-    fields = type(config).model_fields
+    fields = type(config).model_fields.keys() & config.to_dict().keys()  # those that the method reads
     filled = {name: value for name, value in settings.items() if name in fields and value != getattr(config, name)}
     return cast(Config, config.replace(**filled)), _notes(config, settings, facts)
 
