@@ -6,6 +6,8 @@ from tllib_ancon.measures.evaluation import expected_calibration_error as expect
 from tllib_ancon.measures.selection import corr_c as corr_c
 from tllib_ancon.measures.selection import infomax as infomax
 from tllib_ancon.measures.selection import mean_entropy as mean_entropy
+from tllib_ancon.preflight.check import CheckResult as CheckResult
+from tllib_ancon.preflight.check import check as check
 from tllib_ancon.runtime.errors import UserError as UserError
 from tllib_ancon.self_training import AdaptiveSmoothing as AdaptiveSmoothing
 from tllib_ancon.self_training import AnchoredConfidence as AnchoredConfidence
@@ -17,8 +19,6 @@ from tllib_ancon.training.adapt import AdaptationResult as AdaptationResult
 from tllib_ancon.training.adapt import adapt as adapt
 from tllib_ancon.training.assess import Assessment as Assessment
 from tllib_ancon.training.assess import assess as assess
-from tllib_ancon.training.check import CheckResult as CheckResult
-from tllib_ancon.training.check import check as check
 from tllib_ancon.training.online import Online as Online
 from tllib_ancon.training.online import online as online
 from tllib_ancon.training.predict import Predictions as Predictions

@@ -163,6 +163,18 @@ def test_each_fact(fact: str, model: nn.Module, settings: dict[str, Any], text: 
     assert found.mark == mark
 
 
+def test_unknown_normalisation_is_a_fact_with_a_way_out() -> None:
+    result = check(Colours(), pictures())
+    assert [*result.facts] == FACTS
+    assert (result.preprocessing.mark, result.is_wrong) == ("!", True)
+    assert "nothing defines the normalisation of this network: pass `norm_mean` and" in result.preprocessing.text
+    assert "3 of 3 classes" in result.predictions.text
+    assert "an epoch takes about" in result.cost.text
+    half = check(Colours(), pictures(), norm_mean=NORMALISED["norm_mean"]).preprocessing
+    assert "pass `norm_std` of its training (1 if it normalises images itself)" in half.text
+    assert checked().preprocessing.mark == ""
+
+
 def test_files_of_16_bits(tmp_path: Path) -> None:
     for number in range(6):
         grey = np.random.default_rng(number).integers(0, 4096, (32, 32)).astype(np.uint16)

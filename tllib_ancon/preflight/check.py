@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,17 @@ from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.preflight.case import open_case
+from tllib_ancon.preflight.epoch_cost import cost
+from tllib_ancon.preflight.fact import LEGEND, WRONG, Fact
+from tllib_ancon.preflight.image_facts import channels, classes, pixels, preprocessing, target_images
+from tllib_ancon.preflight.model_facts import batch_norm, mirror, output, parameters, predictions
+from tllib_ancon.preflight.rehearsal import rehearse
+from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
-from tllib_ancon.training.facts import LEGEND, WRONG, Fact
-from tllib_ancon.training.image_facts import channels, class_names, classes, images, pixels, preprocessing
-from tllib_ancon.training.model_facts import batch_norm, cost, mirror, output, parameters, predictions
 from tllib_ancon.training.resolve import Transform, passed_transforms
-from tllib_ancon.training.subject import Subject, choose_parameters, compare_mirrors, open_subject, predict_and_try
-from tllib_ancon.training.tiles import PICTURE, require_pictures, write_tiles
-
-FACTS: dict[str, Callable[[Subject], Fact]] = {
-    fact.__name__: fact
-    for fact in (
-        *(images, classes, pixels, channels, preprocessing),
-        *(output, mirror, predictions, parameters, batch_norm, cost),
-    )
-}
-"""Attribute of :class:`CheckResult` -> the function of its fact."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,29 +122,33 @@ def check(
     """
     if config is not None and settings:
         raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
-    config = config or CheckConfig(**{"quiet": True, **settings})
-    paths = {"checkpoint": model, "out": out, "root": images if config.root is None else None}
-    config = config.replace(**{name: str(path) for name, path in paths.items() if isinstance(path, str | Path)})
-    network = None if isinstance(model, str | Path) else model
-    passed = passed_transforms(train_transform, evaluation_transform)
-    with devices.using_processor(config.threads):
-        subject = open_subject(config.replace(quiet=True), network, images, head, passed)
-        if config.out is not None:
-            require_pictures(Path(config.out), subject.probe)
-        subject = _tried(subject)
+    requested = config or CheckConfig(**{"quiet": True, **settings})
+    paths = {"checkpoint": model, "out": out}
+    if requested.root is None:
+        paths["root"] = images
+    requested = requested.replace(**{name: str(path) for name, path in paths.items() if isinstance(path, str | Path)})
+    module = None if isinstance(model, str | Path) else model
+    user_transforms = passed_transforms(train_transform, evaluation_transform)
+    with devices.using_processor(requested.threads):
+        case = open_case(requested.replace(quiet=True), module, images, head, user_transforms)
+        folder = None if requested.out is None else Path(requested.out)
+        if folder is not None:
+            require_pictures(folder, case.probe)
+        rehearsal = rehearse(case)
         picture = None
-        if config.out is not None:
-            picture = write_tiles(Path(config.out, PICTURE), subject, class_names(subject))
-        facts: dict[str, Fact] = {name: fact(subject) for name, fact in FACTS.items()}
-        return CheckResult(**facts, picture=picture)
-
-
-def _tried(subject: Subject) -> Subject:
-    """The subject with its predictions and two training steps, if the model returns logits (B, K)."""
-    classifier = subject.classifier
-    if classifier is None:
-        return subject
-    compared = compare_mirrors(subject, classifier)
-    prepared = dataclasses.replace(subject, **choose_parameters(subject, classifier), **compared)
-    sample_pass, trial = predict_and_try(prepared, classifier)
-    return dataclasses.replace(prepared, sample_pass=sample_pass, trial=trial)
+        if folder is not None:
+            picture = write_tiles(folder / PICTURE, case, rehearsal)
+        return CheckResult(
+            images=target_images(case),
+            classes=classes(case),
+            pixels=pixels(case),
+            channels=channels(case),
+            preprocessing=preprocessing(case),
+            output=output(case, rehearsal),
+            mirror=mirror(case),
+            predictions=predictions(case, rehearsal),
+            parameters=parameters(case, rehearsal),
+            batch_norm=batch_norm(case),
+            cost=cost(case, rehearsal),
+            picture=picture,
+        )

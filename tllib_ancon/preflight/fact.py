@@ -6,8 +6,14 @@ from typing import Any
 
 from tllib_ancon.runtime.text import showable
 
-FINE, LOOK, WRONG = "", "?", "!"
-"""Marks of a fact: as usual; assumed or unusual, look at it; ``adapt`` ends in an error or gets wrong predictions."""
+FINE = ""
+"""Mark of a fact that is as usual."""
+
+LOOK = "?"
+"""Mark of a fact that is assumed or unusual."""
+
+WRONG = "!"
+"""Mark of a fact with which ``adapt`` ends in an error or starts from wrong predictions."""
 
 LEGEND = {
     LOOK: "? assumed or unusual: look at this line",
@@ -40,7 +46,9 @@ class Fact:
         """One line: mark, name, text and settings. Default of ``only``, the settings that the door has: all."""
         settings = [f"`{setting}`" for setting in self.settings if only is None or setting in only]
         line = f"{self.mark:1} {name.replace('_', ' '):<{WIDTH}} {showable(self.text)}"
-        return f"{line}  [{', '.join(settings)}]" if settings else line
+        if not settings:
+            return line
+        return f"{line}  [{', '.join(settings)}]"
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

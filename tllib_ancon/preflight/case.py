@@ -1,0 +1,213 @@
+"""A model and images, opened as ``adapt`` would open them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.classifier import Classifier, as_classifier, channels_of
+from tllib_ancon.models.outputs import OtherOutput, called
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.class_names import ModelClasses, in_the_models_order
+from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
+from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.resolve import (
+    PassedTransforms,
+    Transforms,
+    facts_of,
+    known_preprocessing,
+    preprocessing_by,
+    resolve,
+)
+from tllib_ancon.training.source import Source, open_source
+
+SAMPLE = 128
+"""Images at most that the model predicts."""
+
+DECODED = 32
+"""Images at most of the sample whose pixels are looked at."""
+
+ASSUMED_NORMALISATION = {"norm_mean": 0.5, "norm_std": 0.25}
+"""Mean and standard deviation of a channel for a network whose normalisation is unknown."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and images as ``adapt`` would use them.
+
+    Attributes:
+        config: settings with every default filled in
+        requested: settings of the user
+        source: where the model comes from
+        network: copy of the model
+        classifier: the same copy with its head; None for a model without logits (B, K)
+        output_error: why there is no classifier
+        classes: the classes of the classifier
+        probe: a few images as the network gets them
+        output: what the network returns for ``probe``
+        target: all images
+        sample: some of them, spread evenly
+        decoded: some images of the sample, before their transform
+        labelled: whether the images have labels
+        folder_lines: what is assumed about class folders
+        transforms: transforms for training and evaluation
+        user_transforms: transforms or processor of the user
+        assumed_normalisation: settings of the normalisation that nothing defines, and that have an assumed value
+        mirrors: how often a mirror changes the predicted class; None if the inputs are no images
+    """
+
+    config: CheckConfig
+    requested: CheckConfig
+    source: Source
+    network: nn.Module
+    classifier: Classifier | None
+    output_error: str
+    classes: ModelClasses | None
+    probe: Tensor
+    output: Any
+    target: Domain
+    sample: Domain
+    decoded: list[Any]
+    labelled: bool
+    folder_lines: list[str]
+    transforms: Transforms
+    user_transforms: PassedTransforms
+    assumed_normalisation: list[str]
+    mirrors: MirrorDisagreement | None = None
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the model's classes, else of the images', else numbers."""
+        if self.classes is None:
+            return []
+        names = self.classes.usable_names or list(self.target.classes)
+        if len(names) == self.classes.num_classes:
+            return names
+        return numbered(self.classes.num_classes)
+
+
+def open_case(
+    requested: CheckConfig, model: Any, images: Any, head: str | None, user_transforms: PassedTransforms
+) -> Case:
+    """Open a model and images as ``adapt`` does, and find the model's head."""
+    source = open_source(requested, model)
+    domain = inputs.images_of(requested, images, None, source.classes)
+    network = source.load(requested)
+    if not source.checkpoint:
+        inputs.unpacking(network, domain)
+    assumed = _undefined_normalisation(requested, source, network, domain, user_transforms)
+    assuming = _assuming(requested, network, assumed)
+    config, _ = resolve(
+        assuming, facts_of(assuming, source, network, domain, user_transforms)
+    )  # facts replace the notes
+    target, transforms = inputs.prepared(config, network, domain.without_labels(), user_transforms)
+    network.to(devices.device())
+    probe = probe_of(target, transforms.evaluation).to(devices.device())
+    output = called(network, probe)
+    classifier, output_error = _classifier_of(network, head, probe)
+    sample = target.subset(_spread(len(target), SAMPLE))
+    case = Case(
+        config=config,
+        requested=requested,
+        source=source,
+        network=network,
+        classifier=classifier,
+        output_error=output_error,
+        classes=None,
+        probe=probe,
+        output=output,
+        target=target,
+        sample=sample,
+        decoded=[sample.image(index) for index in range(min(DECODED, len(sample)))],
+        labelled=domain.labels is not None,
+        folder_lines=[],
+        transforms=transforms,
+        user_transforms=user_transforms,
+        assumed_normalisation=assumed,
+    )
+    if classifier is None:
+        return case
+    return _with_mirrors_compared(_with_classes(case, domain, classifier.num_classes), classifier)
+
+
+def _spread(length: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """At most this number of positions in [0, length), spread evenly."""
+    return np.linspace(0, length - 1, min(most, length)).round().astype(np.int64)
+
+
+def _undefined_normalisation(
+    config: CheckConfig, source: Source, network: nn.Module, images: Domain, user_transforms: PassedTransforms
+) -> list[str]:
+    """Settings of the normalisation that neither the user, the run of the model nor the network defines."""
+    if isinstance(user_transforms, Transforms) or images.holds_tensors:
+        return []
+    settings = {}
+    for name in ASSUMED_NORMALISATION:
+        settings[name] = getattr(config, name) or source.recorded.get(name)
+    if preprocessing_by(settings, known_preprocessing(network, user_transforms)) is not None:
+        return []
+    return [name for name, value in settings.items() if value is None]
+
+
+def _assuming(config: CheckConfig, network: nn.Module, names: list[str]) -> CheckConfig:
+    """The settings, with assumed values of these settings of the normalisation."""
+    channels = 3
+    if config.bands:
+        channels = len(config.bands)
+    elif channels_of(network) == 1:
+        channels = 1
+    return config.replace(**{name: (ASSUMED_NORMALISATION[name],) * channels for name in names})
+
+
+def _classifier_of(network: nn.Module, head: str | None, probe: Tensor) -> tuple[Classifier | None, str]:
+    """The network with its head, or why its output is not logits (B, K)."""
+    try:
+        return as_classifier(network, head, probe), ""
+    except OtherOutput as error:
+        return None, str(error)
+
+
+def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
+    """The case with the classes of the model, and the images in their order as far as they fit."""
+    classes = ModelClasses.of(case.network, num_classes, case.source)
+    lines: list[str] = []
+    try:
+        ordered = in_the_models_order(images, case.network, num_classes, case.source, lines.append)
+    except UserError:  # the fact about classes describes the contradiction
+        ordered = images
+    return replace(
+        case,
+        classes=classes,
+        labelled=ordered.labels is not None,
+        target=replace(case.target, classes=ordered.classes),
+        folder_lines=lines,
+    )
+
+
+def _with_mirrors_compared(case: Case, classifier: Classifier) -> Case:
+    """The case with predictions for images and their mirrors compared, and without mirrors where ``adapt`` leaves them
+    out."""
+    if case.probe.ndim != 4:
+        return case
+    config = case.config
+    disagreement = mirror_disagreement(
+        classifier,
+        case.target,
+        case.transforms.evaluation,
+        batch_size=config.batch_size or SAMPLE,
+        workers=config.workers,
+        seed=config.seed,
+    )
+    compared = replace(case, mirrors=disagreement)
+    mirrors_by_default = case.transforms.second_view is mirror and case.requested.no_hflip is None
+    if not (mirrors_by_default and disagreement.changes_class):
+        return compared
+    unmirrored_config, transforms = unmirrored(config, classifier, case.target, case.user_transforms)
+    return replace(compared, config=unmirrored_config, transforms=transforms)

@@ -1,0 +1,112 @@
+"""Fact about the time and memory of one epoch, estimated from two training steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.data.loading import hold_out
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.batch_norm import has_statistics
+from tllib_ancon.preflight.case import Case
+from tllib_ancon.preflight.fact import LOOK, WRONG, Fact, counted, duration, storage
+from tllib_ancon.preflight.rehearsal import Rehearsal
+from tllib_ancon.training import devices
+from tllib_ancon.training.adapting import SAMPLE, STATISTICS_SAMPLE
+
+SETTINGS = ("batch_size", "epochs", "workers")
+
+AVERAGES = {"sgd": 1, "adamw": 2}
+"""Tensors that an optimiser keeps for each parameter."""
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """Numbers of images in one epoch of an adaptation."""
+
+    batch_size: int
+    steps: int
+    predicted: int  # after the steps, for scores without labels, accuracy and batch-norm statistics
+
+    @property
+    def trained(self) -> int:
+        return self.steps * self.batch_size
+
+
+def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
+    """Estimated time and memory of one epoch."""
+    if rehearsal is None:
+        return Fact("not estimated: the output is no logits", settings=SETTINGS)
+    tried = rehearsal.steps
+    if tried.error:
+        return Fact(f"a training step fails: {tried.error}", {"error": tried.error}, SETTINGS, WRONG)
+    epoch = _epoch_of(case)
+    epochs = case.config.epochs
+    step_seconds = epoch.batch_size * tried.seconds
+    load_seconds = epoch.batch_size * tried.load_seconds
+    seconds = _epoch_seconds(case, rehearsal, epoch)
+    memory = _training_memory(case, rehearsal, epoch)
+    device, free = _device_and_free_memory()
+    text = (
+        f"an epoch takes about {duration(seconds)} and {storage(memory)} on this {device}, {counted(epochs, 'epoch')} "
+        f"{duration(epochs * seconds)}; {counted(epoch.steps, 'step')} of {counted(epoch.batch_size, 'image')}, "
+        f"{duration(step_seconds)} each, loading {duration(load_seconds)}"
+    )
+    values = {
+        "seconds": seconds,
+        "bytes": memory,
+        "steps": epoch.steps,
+        "batch_size": epoch.batch_size,
+        "step_seconds": step_seconds,
+        "load_seconds": load_seconds,
+    }
+    if memory > free:
+        text += f"; {storage(free)} are free: pass a smaller `batch_size`, and `accumulation_steps`"
+        return Fact(text, values, SETTINGS, LOOK)
+    return Fact(text, values, SETTINGS)
+
+
+def _epoch_of(case: Case) -> _Epoch:
+    config = case.config
+    assert config.batch_size is not None
+    adapted, held_out = hold_out(len(case.target), config.held_out_share, config.seed)
+    updates = max(len(adapted) // (config.batch_size * config.accumulation_steps), 1)
+    predicted = len(held_out) or min(len(adapted), SAMPLE)
+    if case.labelled and config.record_every == 1:
+        passes = 1
+        if config.views == 2 and case.transforms.second_view is mirror:
+            passes = 2
+        predicted = passes * len(case.target)
+    if config.batch_norm == "mixed" and has_statistics(case.network):
+        predicted += min(STATISTICS_SAMPLE, len(adapted))
+    return _Epoch(config.batch_size, updates * config.accumulation_steps, predicted)
+
+
+def _epoch_seconds(case: Case, rehearsal: Rehearsal, epoch: _Epoch) -> float:
+    """Time to train and to predict. Workers load images while a GPU computes; on a CPU they share its cores."""
+    computing = epoch.trained * rehearsal.steps.seconds + epoch.predicted * rehearsal.predict_seconds
+    loading = (epoch.trained + epoch.predicted) * rehearsal.steps.load_seconds
+    if torch.cuda.is_available() and case.config.workers:
+        return max(computing, loading)
+    return computing + loading
+
+
+def _training_memory(case: Case, rehearsal: Rehearsal, epoch: _Epoch) -> int:
+    """Bytes of weights, gradients, the optimiser's averages, and what a forward pass stores."""
+    parameters = list(case.network.parameters())
+    weights = sum(_num_bytes(tensor) for tensor in [*parameters, *case.network.buffers()])
+    learning = sum(_num_bytes(parameter) for parameter in parameters if parameter.requires_grad)
+    gradients_and_averages = (1 + AVERAGES[case.config.optimizer]) * learning
+    return weights + gradients_and_averages + round(epoch.batch_size * rehearsal.steps.activation_bytes)
+
+
+def _num_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _device_and_free_memory() -> tuple[str, int]:
+    if torch.cuda.is_available():
+        return "GPU", int(torch.cuda.mem_get_info()[0])
+    return "CPU", devices.free_memory()

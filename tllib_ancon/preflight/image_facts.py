@@ -1,0 +1,296 @@
+"""Facts about images, their classes, and how they become what a network gets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from tllib_ancon.data.domain import numbered
+from tllib_ancon.data.pixels import usual_bands
+from tllib_ancon.data.tensors import Mapped
+from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
+from tllib_ancon.models.outputs import takes_pixel_values
+from tllib_ancon.preflight.case import ASSUMED_NORMALISATION, Case
+from tllib_ancon.preflight.fact import FINE, LOOK, WRONG, Fact, counted, first_names
+from tllib_ancon.training.resolve import Transforms
+
+DARK = 64
+"""Pixel value of 255; a sample without any as large is marked as dark."""
+
+PREPARING = ("image_size", "crop_fraction", "val_resizing", "norm_mean", "norm_std")
+"""Settings of the preprocessing of evaluated images."""
+
+
+COLOURS = {1: " (grey)", 3: " (RGB)"}
+"""Meaning of a number of channels."""
+
+
+def target_images(case: Case) -> Fact:
+    """Number and source of the images."""
+    target = case.target
+    parts = [f"{counted(len(target), 'image')} of {target.name}"]
+    if target.paths:
+        parts.append(f"the first is {target.paths[0]}")
+    if target.ignored:
+        parts.append(target.ignored)
+    if target.skipped:
+        parts.append(f"{len(target.skipped)} cannot be read and are left out")
+    if case.labelled:
+        parts.append("their labels are used only to report the accuracy")
+    values = {"number": len(target), "labelled": case.labelled, "skipped": len(target.skipped)}
+    return Fact("; ".join(parts), values, ("data", "target"))
+
+
+def classes(case: Case) -> Fact:
+    """Number and order of the model's classes, beside the names of the model and of the folder."""
+    settings = ("class_names",)
+    if case.classes is None:
+        return Fact("not known: the model returns no logits", settings=settings, mark=LOOK)
+    number = case.classes.num_classes
+    model_names = list(case.source.classes or case.classes.usable_names)
+    image_names = _names_of_labels(case)
+    values = {"number": number, "model": model_names, "images": image_names}
+    parts = [counted(number, "class", "classes")]
+    if model_names:
+        parts.append(f"the model's names in order: {first_names(model_names)}")
+    else:
+        parts.append("the model has no names for them")
+    if image_names:
+        parts.append(f"those of the images in order: {first_names(image_names)}")
+    remarks, mark = _class_remarks(case, number, model_names, image_names)
+    return Fact("; ".join([*parts, *remarks]), values, settings, mark)
+
+
+def _names_of_labels(case: Case) -> list[str]:
+    """Names of the classes of the images' labels; none if the images have no labels or only numbers."""
+    names = list(case.target.classes)
+    if not case.labelled or names == numbered(len(names)):
+        return []
+    return names
+
+
+def _class_remarks(
+    case: Case, number: int, model_names: Sequence[str], image_names: Sequence[str]
+) -> tuple[list[str], str]:
+    """What to look at in the classes, and a mark."""
+    mismatch = _class_mismatch(number, model_names, image_names)
+    if mismatch:
+        return [mismatch], WRONG
+    if case.folder_lines:
+        return case.folder_lines, LOOK
+    if image_names and not model_names:
+        return ["compare the order with the model's training"], LOOK
+    return [], FINE
+
+
+def _class_mismatch(number: int, model_names: Sequence[str], image_names: Sequence[str]) -> str:
+    """How classes contradict each other; empty if they do not."""
+    if model_names and len(model_names) != number:
+        return f"{len(model_names)} names for {number} outputs"
+    if not image_names:
+        return ""
+    if len(image_names) != number:
+        return f"the images have {counted(len(image_names), 'class', 'classes')}"
+    if not set(image_names) & set(model_names):
+        return ""
+    differing = [label for label, name in enumerate(model_names) if name != image_names[label]]
+    if not differing:
+        return ""
+    label = differing[0]
+    return f"class {label} is {model_names[label]} of the model and {image_names[label]} of the images"
+
+
+def pixels(case: Case) -> Fact:
+    """Size and range of decoded images."""
+    if case.target.holds_tensors:
+        return _tensors(case)
+    arrays = [np.asarray(image) for image in case.decoded]
+    least = min(int(array.min()) for array in arrays)
+    most = max(int(array.max()) for array in arrays)
+    mean = float(np.mean([array.mean() for array in arrays]))
+    sizes = Counter((array.shape[1], array.shape[0]) for array in arrays)
+    text = f"{_sizes(sizes)}; decoded values {least} to {most} of 255, mean {mean:.0f} ({len(arrays)} images)"
+    values = {"least": least, "most": most, "mean": mean, "sizes": [list(size) for size in sizes]}
+    deep = _deep_pixels(case)
+    if deep is not None:
+        return dataclasses.replace(deep, text=f"{text}; {deep.text}", values={**values, **deep.values})
+    if least == most:
+        return Fact(f"{text}; all pixels are equal", values, mark=WRONG)
+    if most < DARK:
+        return Fact(f"{text}; the images are nearly black", values, mark=LOOK)
+    return Fact(text, values)
+
+
+def _deep_pixels(case: Case) -> Fact | None:
+    """Range of pixels of more than 8 bits, and which become black and white; None for other images."""
+    pixel_values = case.target.pixel_values()
+    pixel_range = case.config.pixel_range
+    if not pixel_values.deep or pixel_range is None:
+        return None
+    black, white = pixel_range
+    text = (
+        f"the files hold {pixel_values.least:g} to {pixel_values.most:g} in {pixel_values.deep} of "
+        f"{pixel_values.images} images, of which {black:g} becomes black and {white:g} white"
+    )
+    values = {"file_least": pixel_values.least, "file_most": pixel_values.most, "pixel_range": list(pixel_range)}
+    if case.requested.pixel_range is None:
+        return Fact(text, values, ("pixel_range",), LOOK)
+    return Fact(text, values, ("pixel_range",))
+
+
+def _tensors(case: Case) -> Fact:
+    """Shape and range of the tensors that a model gets unchanged."""
+    rows = torch.stack([torch.as_tensor(image) for image in case.decoded])
+    if isinstance(case.target.images, Mapped):
+        arrays = case.target.images.layout.unpack(rows)
+        shapes = {name: list(array.shape[1:]) for name, array in arrays.items()}
+        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        return Fact(f"arrays by name: {listed}", shapes)
+    tensors = rows.float()
+    least = float(tensors.min())
+    most = float(tensors.max())
+    shape = list(tensors.shape[1:])
+    text = f"tensors of shape {tuple(shape)}, values {least:.4g} to {most:.4g} ({len(tensors)} tensors)"
+    return Fact(text, {"least": least, "most": most, "shape": shape}, ("evaluation_transform",))
+
+
+def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
+    ordered = sorted(sizes, key=lambda size: size[0] * size[1])
+    smallest = "{} × {}".format(*ordered[0])
+    if len(ordered) == 1:
+        return f"{smallest} pixels"
+    largest = "{} × {}".format(*ordered[-1])
+    return f"{smallest} to {largest} pixels"
+
+
+def channels(case: Case) -> Fact:
+    """Channels of the images and of the network's input."""
+    if isinstance(case.target.images, Mapped):
+        return Fact("the network gets the arrays by name")
+    shape = tuple(case.probe.shape[1:])
+    if case.target.holds_tensors:
+        return Fact(f"the network gets tensors of shape {shape}", {"network": shape[0]})
+    text = f"the network gets {shape[0]}{COLOURS.get(shape[0], '')}"
+    kinds = _kinds_of_files(case)
+    if kinds:
+        listed = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
+        text = f"files of {listed}; {text}"
+    values = {"network": shape[0], "files": dict(kinds)}
+    bands = case.target.pixel_values().bands
+    if bands:
+        used = ", ".join(map(str, case.config.bands or usual_bands(bands)))
+        return Fact(f"{text}; bands {used} are used", values, ("bands", "norm_mean", "norm_std"), LOOK)
+    return Fact(text, values, ("norm_mean", "norm_std"))
+
+
+def _kinds_of_files(case: Case) -> Counter[str]:
+    """Pillow's mode of files, such as RGB, L for grey or RGBA, or the type of deep pixels."""
+    sample, kinds = case.sample, Counter[str]()
+    for position in sample.positions[: len(case.decoded)].tolist():
+        samples = sample.images.samples(position)
+        if samples is None:
+            continue
+        kind = str(getattr(samples.image, "mode", ""))
+        if samples.values is not None:
+            kind = str(samples.values.dtype)
+        if samples.bands:
+            kind += f" of {samples.bands} bands"
+        kinds[kind] += 1
+    return kinds
+
+
+def preprocessing(case: Case) -> Fact:
+    """Resizing, crop and normalisation, and where they come from."""
+    source, mark = _source_of_preprocessing(case)
+    chosen = case.transforms.preprocessing
+    if isinstance(case.user_transforms, Transforms) or case.target.holds_tensors or chosen is None:
+        return Fact(source, {"source": source}, ("evaluation_transform",), mark)
+    values = {"source": source, **dataclasses.asdict(chosen)}
+    settings = (*PREPARING, "evaluation_transform")
+    if case.assumed_normalisation:
+        return Fact(f"{_resizing_in_words(chosen)}; {source}", values, settings, mark)
+    return Fact(
+        f"{_resizing_in_words(chosen)}, {_normalisation_in_words(chosen)}; from {source}", values, settings, mark
+    )
+
+
+def _resizing_in_words(chosen: Preprocessing) -> str:
+    side = chosen.resizing(chosen.val_resizing).side
+    size = chosen.image_size
+    if chosen.val_resizing == "res.":
+        return f"resized to {side} × {side}"
+    if chosen.val_resizing == KEEP_RATIO:
+        return f"shorter side resized to {side}, crop {size} × {size}"
+    return f"resized to {side} × {side}, crop {size} × {size}"
+
+
+def _normalisation_in_words(chosen: Preprocessing) -> str:
+    return f"mean {_three_digits(chosen.mean)}, std {_three_digits(chosen.std)}"
+
+
+def _three_digits(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.3g}" for value in values)
+
+
+def _source_of_preprocessing(case: Case) -> tuple[str, str]:
+    """Where the preprocessing comes from, and a mark."""
+    if isinstance(case.user_transforms, Transforms):
+        return "your transforms", FINE
+    if case.target.holds_tensors:
+        return "none: the model gets the tensors unchanged", FINE
+    if case.assumed_normalisation:
+        return _undefined(case.assumed_normalisation), WRONG
+    source, mark = _source_without_settings(case)
+    settings = [name for name in PREPARING if getattr(case.requested, name) is not None]
+    if settings:
+        listed = ", ".join(f"`{name}`" for name in settings)
+        source = f"your settings ({listed}), the rest from {source}"
+    if {"norm_mean", "norm_std"} <= {*settings}:
+        mark = FINE
+    return source, mark
+
+
+def _undefined(names: Sequence[str]) -> str:
+    """What to do where nothing defines these settings of the normalisation."""
+    listed = " and ".join(f"`{name}`" for name in names)
+    neutral = {"norm_mean": "0", "norm_std": "1"}
+    identity = " and ".join(neutral[name] for name in names)
+    assumed = " and ".join(f"{ASSUMED_NORMALISATION[name]}" for name in names)
+    return (
+        f"nothing defines the normalisation of this network: pass {listed} of its training ({identity} if it "
+        f"normalises images itself). The lines below assume {assumed}"
+    )
+
+
+def _source_without_settings(case: Case) -> tuple[str, str]:
+    """Where the preprocessing comes from that no setting of the user decides, and a mark."""
+    if isinstance(case.user_transforms, Preprocessing):
+        return "the image processor that you pass", FINE
+    if case.source.run is not None:
+        return f"the record of the run {case.source.run}", FINE
+    chosen = case.transforms.preprocessing
+    if chosen is not None and chosen.assumed:
+        return "the defaults of the model's kind of image processor: its own is not on this machine", LOOK
+    library = _library_of(case.network)
+    if library:
+        return library, FINE
+    return "the defaults of the settings: nothing describes this network's training", LOOK
+
+
+def _library_of(network: nn.Module) -> str:
+    """The library whose metadata describe the preprocessing of a network, or of a part of it."""
+    for part in network.modules():
+        if getattr(part, "pretrained_cfg", None):
+            return "timm's metadata"
+        if getattr(part, "preprocess_cfg", None):
+            return "open_clip's metadata"
+        if takes_pixel_values(part):
+            return "the image processor of transformers"
+        if type(part).__module__.startswith("torchvision.models."):
+            return "torchvision's ImageNet weights"
+    return ""

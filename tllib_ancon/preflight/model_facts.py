@@ -1,0 +1,165 @@
+"""Facts about a model's output, its predictions, and what an adaptation would do with it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from tllib_ancon.models.classifier import BATCH_NORMS, NetworkClassifier
+from tllib_ancon.models.outputs import LogitsReader, described, place_of
+from tllib_ancon.preflight.case import Case
+from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact, both_ends, counted
+from tllib_ancon.preflight.rehearsal import Rehearsal, named_parameters
+from tllib_ancon.self_training.checks import are_probabilities
+
+MOST_OF_ONE_CLASS = 0.9
+"""Share of a sample that may be predicted as one class before a line is marked."""
+
+STATISTICS = {
+    "target": "statistics of the target's batches",
+    "source": "the source model's statistics stay",
+    "mixed": "the target's statistics, mixed with the source model's",
+}
+
+
+def output(case: Case, rehearsal: Rehearsal | None) -> Fact:
+    """Kind of output, the head, and the width of the features."""
+    settings = ("head",)
+    form = _form(case.output)
+    if rehearsal is None:
+        return Fact(f"{form}: {case.output_error}", {"kind": "other", "form": form}, settings, WRONG)
+    classifier = rehearsal.classifier
+    head: str | None = "head"
+    reader = LogitsReader()
+    if isinstance(classifier, NetworkClassifier):
+        head = classifier.head_name
+        reader = classifier.reader
+    values = {"form": form, "head": head, "features": classifier.features_dim}
+    num_images = len(rehearsal.logits)
+    num_not_finite = num_images - int(rehearsal.logits.isfinite().all(1).sum())
+    if num_not_finite:
+        text = f"{form}: NaN or infinity for {num_not_finite} of {counted(num_images, 'image')}"
+        return Fact(text, {**values, "kind": "not finite"}, settings, WRONG)
+    features = f"head {head}, {classifier.features_dim} features"
+    if head is None:
+        features = "no head is found: methods that need features cannot be used"
+    kind, mark = _kind_of(rehearsal.logits, case.output, reader)
+    return Fact(f"{kind} {form}; {features}", {**values, "kind": kind.rstrip(",")}, settings, mark)
+
+
+def _kind_of(logits: Tensor, model_output: Any, reader: LogitsReader) -> tuple[str, str]:
+    if are_probabilities(logits):
+        return "probabilities, and logits are expected,", WRONG
+    if reader.kind == "softmax":
+        return "probabilities, converted to logits,", LOOK
+    if reader.kind == "sigmoid":
+        return "probability of class 1, converted to a logit,", LOOK
+    if reader.of_several:
+        return f"several tensors, {place_of(reader.path)} taken as logits,", LOOK
+    if isinstance(model_output, Tensor) and model_output.shape[1] == 1:
+        return "one logit z of two classes, taken as (0, z),", FINE
+    return "logits", FINE
+
+
+def _form(model_output: Any) -> str:
+    """The form of a model's output, with B for the number of images."""
+    if isinstance(model_output, Tensor):
+        return f"({', '.join(['B', *map(str, model_output.shape[1:])])})"
+    if isinstance(model_output, Mapping):
+        return ", ".join(f"{name} {_form(part)}" for name, part in model_output.items())
+    if isinstance(model_output, tuple | list):
+        return ", ".join(map(_form, model_output))
+    return described(model_output)
+
+
+def mirror(case: Case) -> Fact:
+    """Share of images whose predicted class a mirror changes."""
+    mirrors = case.mirrors
+    if mirrors is None:
+        return Fact("not compared: the inputs are no images, or the output is no logits", {"share": None})
+    text = (
+        f"changes the predicted class of {100 * mirrors.mirror:.0f} % of {counted(mirrors.images, 'image')}, "
+        f"a small shift {100 * mirrors.shift:.0f} %"
+    )
+    mark = FINE
+    if mirrors.changes_class and case.requested.no_hflip is None:
+        text += ": left and right may be different classes"
+        mark = LOOK
+    values = {"share": mirrors.mirror, "share_of_shift": mirrors.shift, "images": mirrors.images}
+    return Fact(f"{text}; {_use_of_mirrors(case)}", values, ("no_hflip", "views"), mark)
+
+
+def _use_of_mirrors(case: Case) -> str:
+    if case.config.no_hflip or case.transforms.preprocessing is None:
+        return "training does not mirror"
+    if case.config.views == 2:
+        return "training learns from the image and its mirror"
+    return "training mirrors at random"
+
+
+def predictions(case: Case, rehearsal: Rehearsal | None) -> Fact:
+    """Frequencies of the predicted classes in the sample."""
+    if rehearsal is None:
+        return Fact("none: the output is no logits", mark=LOOK)
+    labels = rehearsal.logits.argmax(1).tolist()
+    names = case.class_names
+    counts = Counter(labels)
+    frequencies = {names[label]: count / len(labels) for label, count in counts.most_common()}
+    most_frequent = islice(frequencies.items(), FEW_NAMES)
+    listed = ", ".join(f"{name} {100 * frequency:.0f} %" for name, frequency in most_frequent)
+    text = f"{listed}; {len(counts)} of {counted(len(names), 'class', 'classes')} in {counted(len(labels), 'image')}"
+    if len(labels) > 1 and max(frequencies.values()) > MOST_OF_ONE_CLASS:
+        text += "; nearly all are one class: compare the preprocessing with the model's training"
+        return Fact(text, {"frequencies": frequencies}, mark=LOOK)
+    return Fact(text, {"frequencies": frequencies})
+
+
+def parameters(case: Case, rehearsal: Rehearsal | None) -> Fact:
+    """Which parameters learn with these settings."""
+    settings = ("adapted", "method")
+    if rehearsal is None:
+        return Fact("not known: the output is no logits", settings=settings, mark=LOOK)
+    if rehearsal.learning_error:
+        return Fact(rehearsal.learning_error, {"learning": [], "share": 0.0}, settings, WRONG)
+    if case.config.method == "adabn":
+        return Fact("none learns: adabn trains nothing", {"learning": [], "share": 0.0}, settings)
+    weights = dict(named_parameters(rehearsal.classifier))
+    learning = [name for name, parameter in weights.items() if parameter.requires_grad]
+    fixed = [name for name, parameter in weights.items() if not parameter.requires_grad]
+    total = sum(parameter.numel() for parameter in weights.values())
+    share = sum(weights[name].numel() for name in learning) / total
+    percent = math.floor(1000 * share) / 10  # rounded down: only all parameters are 100 %
+    parts = [f"{len(learning)} of {len(weights)} learn ({percent:g} % of {total:,} weights), {both_ends(learning)}"]
+    if fixed:
+        parts.append(f"fixed: {both_ends(fixed)}")
+    if rehearsal.num_thawed:
+        parts.append(f"{rehearsal.num_thawed} of {len(rehearsal.frozen)} that you froze learn")
+    elif rehearsal.frozen:
+        parts.append("what you froze stays so")
+    silent = rehearsal.steps.without_gradient
+    mark = FINE
+    if silent:
+        parts.append(f"{len(silent)} get no gradient: {both_ends(silent)}")
+        mark = LOOK
+    values = {"learning": learning, "fixed": fixed, "share": share, "without_gradient": list(silent)}
+    return Fact("; ".join(parts), values, settings, mark)
+
+
+def batch_norm(case: Case) -> Fact:
+    """Number of batch-norm layers, and their statistics while adapting."""
+    layers = [layer for layer in case.network.modules() if isinstance(layer, BATCH_NORMS)]
+    keeping = [layer for layer in layers if layer.track_running_stats]
+    values: dict[str, Any] = {"layers": len(layers), "with_statistics": len(keeping), "statistics": None}
+    if not layers:
+        return Fact("no layer, so no statistics are adapted", values)
+    policy = case.config.batch_norm
+    values["statistics"] = policy
+    text = f"{counted(len(layers), 'layer')}; {STATISTICS[policy]}"
+    if len(keeping) < len(layers):
+        text += f"; {len(layers) - len(keeping)} keep none and use those of the batch"
+    return Fact(text, values, ("batch_norm",))
