@@ -225,7 +225,7 @@ def test_bad_answers_and_sources_are_refused(
     for text, message in (
         ("bright/red/000.png,red", "none of the 60 images"),
         ("dark/red/000.png,violet", "violet"),
-        ("dark/red/000.png,red", "10 are needed"),
+        ("dark/red/000.png,red", "label 10 or more"),
     ):
         answers.write_text(text)
         assert message in refused([*words, "--answers", str(answers)])

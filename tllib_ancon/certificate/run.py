@@ -36,7 +36,7 @@ from tllib_ancon.training.class_names import with_classes
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
-from tllib_ancon.training.predict import predict
+from tllib_ancon.training.predict import Predictions, predict
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
@@ -44,10 +44,10 @@ from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURC
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.teaching import Labels, certifying, names_of
 
-CHOSEN = ("root", "batch_size", "workers", "threads", "quiet")
+OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
 ANSWERS = "answers.jsonl"
-FILE = "certify.npz"
+PREDICTED_CLASSES = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 
 
@@ -59,27 +59,29 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say) -> Cert
     """
     with using_processor(config.threads), ModelPair(config) as pair:
         session = pair.session()
-        session.answer_all(_given(config, pair, session.comparison, say))
+        session.answer_all(_answers_of(config, pair, session.comparison, say))
         if config.questions is not None:
             _write_questions(session, Path(config.questions))
-        if config.page and session.question:
+        if config.page and session.question is not None:
             from tllib_ancon.certificate.page import serve  # needs what not everyone has installed
 
             serve(session, port=config.port, say=say)
         certificate = pair.conclude(session)
     for line in certificate["words"]:
         say(line)
-    say(f"{certificate['checkpoint']}: the {'adapted' if certificate['returned'] == 'adapted' else 'source'} model")
+    returned = "adapted" if certificate["returned"] == "adapted" else "source"
+    say(f"{certificate['checkpoint']}: the {returned} model")
     return certificate
 
 
 def _write_questions(session: Session, file: Path) -> None:
-    folder, rows = file.with_name(f"{file.stem}-images"), [COLUMNS]
+    folder = file.with_name(f"{file.stem}-images")
     folder.mkdir(exist_ok=True)
+    rows = [COLUMNS]
     for number in range(len(session.answers), len(session)):
-        position, name, _ = session.asked(number)
-        copy = folder / f"{number + 1:06}-{opaque(name)}"
-        write_bytes(copy, jpeg(session.image(position)))
+        question = session.asked(number)
+        copy = folder / f"{number + 1:06}-{opaque(question.name)}"
+        write_bytes(copy, jpeg(session.image(question.position)))
         rows.append([f"{folder.name}/{copy.name}", ""])
     write_bytes(file, csv_text(rows).encode())
 
@@ -128,33 +130,45 @@ def certify(
         ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
         >>> print(session)
     """
-    decoding = PredictConfig(**settings).decoding
-    images = as_domain(images, labels=False, decoding=decoding)
-    start, other = (
-        predict(model, images, evaluation_transform=evaluation_transform, **settings) for model in (source, adapted)
+    target = as_domain(images, labels=False, decoding=PredictConfig(**settings).decoding)
+
+    def predictions_of(model: nn.Module | str | Path, description: str) -> Predictions:
+        predictions = predict(model, target, evaluation_transform=evaluation_transform, **settings)
+        require_predictions(predictions.labels, target, description)
+        return predictions
+
+    start = predictions_of(source, "source model")
+    names = start.indices if start.paths is None else start.paths
+    comparison = Comparison(
+        start.labels,
+        predictions_of(adapted, "adapted model").labels,
+        [str(name) for name in names],
+        classes or _class_names(source, start.probabilities.shape[1]),
     )
-    require_predictions(start.labels, images, "source model")
-    require_predictions(other.labels, images, "adapted model")
-    names = list(map(str, start.indices if start.paths is None else start.paths))
-    num_classes = start.probabilities.shape[1]
-    told = class_names_of(source, num_classes) if isinstance(source, nn.Module) else None
-    comparison = Comparison(start.labels, other.labels, names, classes or told or numbered(num_classes))
     session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
-    session.image = images.image
-    answers = known(labels, comparison)
-    line = counted_from_one(np.array([*answers.values()]), len(comparison.classes))
+    session.image = target.image
+    answers = answers_of_labels(labels, comparison)
+    line = counted_from_one(np.array(list(answers.values())), len(comparison.classes))
     if line is not None:
         Progress(bool(settings.get("quiet"))).line(line)
     session.answer_all(answers)
     return session
 
 
-def known(given: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
-    if given is None:
+def _class_names(model: nn.Module | str | Path, num_classes: int) -> Sequence[str]:
+    names = None
+    if isinstance(model, nn.Module):
+        names = class_names_of(model, num_classes)
+    return names or numbered(num_classes)
+
+
+def answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
+    """Position of an image -> its label, of labels (N,) with -1 where none is known."""
+    if labels is None:
         return {}
     names = comparison.classes
-    labels = checked_classes("`labels`", given, len(comparison), len(names), unknown=True, names=names)
-    return {position: label for position, label in enumerate(labels.tolist()) if label >= 0}
+    checked_labels = checked_classes("`labels`", labels, len(comparison), len(names), unknown=True, names=names)
+    return {position: label for position, label in enumerate(checked_labels.tolist()) if label >= 0}
 
 
 class ModelPair:
@@ -168,48 +182,57 @@ class ModelPair:
         images: Domain | None = None,
         transform: Transform | None = None,
     ):
-        self.config, self.given, self.transform = config, model or config.model, transform
-        if images is not None:
-            self.everything = images
-        for stage in ("", "adapt"):  # of `adapt`, or of `script`
-            self.directory = RunDirectory(Path(config.run, stage))
-            recorded = self.directory.config() if (self.directory.path / CONFIG).is_file() else {}
-            if recorded.get("command") == "adapt":
-                break
-        else:
-            raise UserError(f"{config.run} holds no adaptation; give the run directory of adapt or script")
-        run = f"the run in {self.directory.path}"
+        self.config = config
+        self.model = config.model if model is None else model
+        self.transform = transform
+        self.directory = _adaptation_in(config.run)
+        self.recorded = self.directory.config()
         if not self.directory.finished:
-            raise UserError(f"{run} is not finished; give its command again first")
+            raise UserError(f"the run in {self.directory.path} is not finished; give its command again first")
         if images is None and config.root is None:
-            _require_images(run, recorded)
-        self.start = open_checkpoint(config.checkpoint or _start(self.directory, recorded), self.given)
-        start, of_networks = self.start.checkpoint, settings_of(ModelConfig) if self.start.is_whole else {}
-        taken = {name: recorded[name] for name in settings_of(PredictConfig).keys() - of_networks if name in recorded}
-        taken |= {name: getattr(config, name) for name in CHOSEN if getattr(config, name) is not None}
-        taken["views"] = 1 if recorded.get("no_hflip") else recorded.get("views")  # of the adaptation, for both models
-        self.settings = PredictConfig(**{**taken, "override": True, "checkpoint": start})
-        self.checkpoints = {"start": start, "adapted": str(self.directory.checkpoints / BEST)}
-        self._num_classes, self._recorded = len(recorded["inputs"]["classes"]), recorded
+            _require_images(self.directory, self.recorded)
+        self._passed_images = images
+        checkpoint = config.checkpoint or _source_checkpoint(self.directory, self.recorded)
+        self.start = open_checkpoint(checkpoint, self.model)
+        self.settings = self._settings_of_predictions()
+        self.checkpoints = {"start": self.start.checkpoint, "adapted": str(self.directory.checkpoints / BEST)}
+
+    def _settings_of_predictions(self) -> PredictConfig:
+        """The settings of the run, but for those that this call sets."""
+        of_networks = settings_of(ModelConfig) if self.start.is_whole else {}
+        names = [name for name in settings_of(PredictConfig) if name not in of_networks]
+        settings = {name: self.recorded[name] for name in names if name in self.recorded}
+        for name in OVERRIDING:
+            value = getattr(self.config, name)
+            if value is not None:
+                settings[name] = value
+        settings["views"] = 1 if self.recorded.get("no_hflip") else self.recorded.get("views")
+        settings["override"] = True
+        settings["checkpoint"] = self.start.checkpoint
+        return PredictConfig(**settings)
 
     @cached_property
-    def everything(self) -> Domain:
+    def all_images(self) -> Domain:
+        if self._passed_images is not None:
+            return self._passed_images
         names = self.start.classes
         if self.settings.data is None:
-            opened = as_domain(str(self.settings.root), classes=names, decoding=self.settings.decoding)
+            target = as_domain(str(self.settings.root), classes=names, decoding=self.settings.decoding)
         else:
-            opened = inputs.open_images(self.settings, self.settings.target, classes=names)
-        return with_classes(opened, self._num_classes, Source())
+            target = inputs.open_images(self.settings, self.settings.target, classes=names)
+        return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())
 
     @cached_property
-    def kept(self) -> Labels | None:
+    def certifying_positions(self) -> Labels | None:
         """Of a run that labels taught, the positions of the images that certify it."""
-        return certifying(self._recorded, len(self.everything))
+        return certifying(self.recorded, len(self.all_images))
 
     @cached_property
     def images(self) -> Domain:
         """The images that certify: all, or all but the ones that may train."""
-        return self.everything if self.kept is None else self.everything.subset(self.kept)
+        if self.certifying_positions is None:
+            return self.all_images
+        return self.all_images.subset(self.certifying_positions)
 
     @cached_property
     def names(self) -> list[str]:
@@ -223,15 +246,24 @@ class ModelPair:
         self.directory.close()
 
     def session(self) -> Session:
-        config, log = self.config, self.directory.path / ANSWERS
+        config = self.config
         start, adapted = self.classes()
         comparison = Comparison(start, adapted, self.names, self.images.classes)
-        ranks = None
-        if self.kept is not None:  # one order of all images: answers about the first of them certify every such run
-            ranks = np.argsort(np.random.default_rng(config.seed).permutation(len(self.everything)))[self.kept]
-        session = Session(comparison, config.delta, config.margin, config.seed, log, config.side, ranks=ranks)
+        log = self.directory.path / ANSWERS
+        session = Session(
+            comparison, config.delta, config.margin, config.seed, log, config.side, ranks=self._ranks_of_images()
+        )
         session.image = self.images.image
         return session
+
+    def _ranks_of_images(self) -> Labels | None:
+        """Ranks in one order of all images, so that answers about the first of them certify every run that labels
+        taught; None of another run."""
+        if self.certifying_positions is None:
+            return None
+        order = np.random.default_rng(self.config.seed).permutation(len(self.all_images))
+        ranks: Labels = np.argsort(order)[self.certifying_positions]
+        return ranks
 
     def conclude(self, session: Session) -> Certificate:
         certificate = session.certificate
@@ -243,45 +275,72 @@ class ModelPair:
         self.directory.write_json(CERTIFICATE, certificate)
         return certificate
 
-    def classes(self) -> list[Classes]:
-        """The classes that both models predict, each (N,); the run directory caches them."""
-        names = "\n".join(self.names).encode(errors="surrogateescape")
-        files = (file if file == IMAGENET else sha256(Path(file)) for file in self.checkpoints.values())
-        origin = np.array([*files, hashlib.sha256(names).hexdigest()])
-        path = self.directory.path / FILE
-        cached = read_arrays(path, ("origin", *self.checkpoints)) if path.is_file() else {}
-        if {*cached} != {"origin", *self.checkpoints} or not np.array_equal(cached["origin"], origin):
-            logits = {which: self.predictor(which).logits(self.images) for which in self.checkpoints}
-            cached = {"origin": origin, **{which: predicted_classes(rows) for which, rows in logits.items()}}
-            require_predictions(cached["start"], self.images, "source model")
-            require_predictions(cached["adapted"], self.images, "adapted model")
+    def classes(self) -> tuple[Classes, Classes]:
+        """The classes that the source and the adapted model predict, each (N,); the run directory caches them."""
+        path = self.directory.path / PREDICTED_CLASSES
+        origin = self._origin_of_classes()
+        cached: dict[str, npt.NDArray[Any]] = {}
+        if path.is_file():
+            cached = read_arrays(path, ("origin", "start", "adapted"))
+        if len(cached) < 3 or not np.array_equal(cached["origin"], origin):
+            start = self._predicted_classes("start", "source model")
+            adapted = self._predicted_classes("adapted", "adapted model")
+            cached = {"origin": origin, "start": start, "adapted": adapted}
             write_arrays(path, cached)
-        return [cached[which] for which in self.checkpoints]
+        return cached["start"], cached["adapted"]
+
+    def _origin_of_classes(self) -> npt.NDArray[np.str_]:
+        """Checksums of the models' files and of the images' names."""
+        checksums = [file if file == IMAGENET else sha256(Path(file)) for file in self.checkpoints.values()]
+        names = "\n".join(self.names).encode(errors="surrogateescape")
+        return np.array([*checksums, hashlib.sha256(names).hexdigest()])
+
+    def _predicted_classes(self, which: str, description: str) -> Classes:
+        classes = predicted_classes(self.predictor(which).logits(self.images))
+        require_predictions(classes, self.images, description)
+        return classes
 
     def predictor(self, which: str) -> Predictor:
-        config = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
-        if self.everything.holds_tensors or self.transform is not None:  # the run recorded what had no effect
-            fields = PredictConfig.model_fields
-            without_effect = [name for name in (*inputs.PREPARING, *inputs.READING) if name in fields]
-            config = config.replace(**{name: fields[name].default for name in without_effect})
-        return Predictor(config, None if isinstance(self.given, str) else self.given, self.transform)
+        """The predictor of the model ``"start"`` or ``"adapted"``."""
+        settings = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
+        if self.all_images.holds_tensors or self.transform is not None:
+            settings = _without_preparing(settings)
+        network = None if isinstance(self.model, str) else self.model
+        return Predictor(settings, network, self.transform)
 
 
-def _require_images(run: str, recorded: Mapping[str, Any]) -> None:
+def _without_preparing(settings: PredictConfig) -> PredictConfig:
+    """The settings without those of images, which a run records even where they had no effect."""
+    fields = PredictConfig.model_fields
+    names = [name for name in (*inputs.PREPARING, *inputs.READING) if name in fields]
+    return settings.replace(**{name: fields[name].default for name in names})
+
+
+def _adaptation_in(run: str) -> RunDirectory:
+    """The directory of the adaptation: that of ``adapt`` itself, or its stage in that of ``script``."""
+    for path in (Path(run), Path(run, "adapt")):
+        directory = RunDirectory(path)
+        if (path / CONFIG).is_file() and directory.config().get("command") == "adapt":
+            return directory
+    raise UserError(f"{run} holds no adaptation; give the run directory of adapt or script")
+
+
+def _require_images(directory: RunDirectory, recorded: Mapping[str, Any]) -> None:
     """Raise an error if the images of a run are not where the run recorded them."""
-    root, is_on_disk = recorded.get("root"), not str(recorded.get("data")).startswith(HUGGING_FACE)
+    run = f"the run in {directory.path}"
+    root = recorded.get("root")
     if root is None:
         raise UserError(f"{run} does not know where its images are; give their folder as `root`")
+    is_on_disk = not str(recorded.get("data")).startswith(HUGGING_FACE)
     if is_on_disk and not Path(root).exists():
         raise UserError(f"the images of {run} are gone: there is no {root}; give their folder as `root`")
 
 
-def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
+def _source_checkpoint(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
     """The source model's checkpoint, the very file that the run started from."""
-    kept = str(directory.checkpoints / SOURCE)  # of a model that was given in Python
-    checkpoint = str(recorded.get("checkpoint") or kept)
+    checkpoint = recorded.get("checkpoint") or str(directory.checkpoints / SOURCE)  # the latter of a model in Python
     if checkpoint == IMAGENET:
-        return checkpoint
+        return IMAGENET
     path = Path(checkpoint)
     if not path.exists():
         raise UserError(
@@ -290,29 +349,48 @@ def _start(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
     digest = recorded.get("inputs", {}).get("checkpoint_sha256")
     if not path.is_dir() and digest not in (None, sha256(path)):
         raise UserError(f"{path} is not the file that {directory.path} started from: its checksum differs. Restore it")
-    return checkpoint
+    return str(checkpoint)
 
 
-def _given(
+def _answers_of(
     config: CertifyConfig, pair: ModelPair, comparison: Comparison, say: Callable[[str], None]
 ) -> dict[int, Answer]:
-    if config.answers is not None:
-        if pair.kept is None:
-            return read_answers(Path(config.answers), comparison.names, comparison.classes, comparison.disagreements)
-        names = names_of(pair.everything, pair.settings.root)
-        said = read_answers(Path(config.answers), names, pair.everything.classes)
-        asked = {int(place): int(pair.kept[place]) for place in comparison.disagreements}
-        used = {place: said[position] for place, position in asked.items() if position in said}
-        say(
-            f"the {len(pair.kept):,} images that may not teach certify: of {len(said):,} answers "
-            f"{len(said) - len(used):,} are of others, or of images on which both models agree"
-        )
-        return used
-    if config.labels is None:
+    """Position of an image -> its answer, by the files that the settings name."""
+    if config.labels is not None:
+        return _answers_in_list(Path(config.labels), pair, comparison)
+    if config.answers is None:
         return {}
-    listed, labels = read_image_list(Path(config.labels), Path(str(pair.settings.root)), len(comparison.classes), True)
+    file = Path(config.answers)
+    if pair.certifying_positions is None:
+        return read_answers(file, comparison.names, comparison.classes, comparison.disagreements)
+    return _certifying_answers(file, pair, pair.certifying_positions, comparison, say)
+
+
+def _certifying_answers(
+    file: Path, pair: ModelPair, positions: Labels, comparison: Comparison, say: Callable[[str], None]
+) -> dict[int, Answer]:
+    """Of answers about all images, those about the disagreements at these positions, which may not teach."""
+    names = names_of(pair.all_images, pair.settings.root)
+    answers = read_answers(file, names, pair.all_images.classes)
+    certifying_answers = {}
+    for place in comparison.disagreements.tolist():
+        position = int(positions[place])
+        if position in answers:
+            certifying_answers[place] = answers[position]
+    say(
+        f"the {len(positions):,} images that may not teach certify: of {len(answers):,} answers "
+        f"{len(answers) - len(certifying_answers):,} are of others, or of images on which both models agree"
+    )
+    return certifying_answers
+
+
+def _answers_in_list(file: Path, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:
+    """The labels of an image list as answers."""
+    root = Path(str(pair.settings.root))
+    listed_paths, labels = read_image_list(file, root, len(comparison.classes), True)
     paths = pair.images.paths
     if labels is None or paths is None:
-        raise UserError(f"`labels` {config.labels}: expected a list with labels, and a run on files")
-    known = dict(zip(listed, labels.tolist(), strict=True))
-    return {int(at): known[paths[int(at)]] for at in comparison.disagreements if paths[int(at)] in known}
+        raise UserError(f"`labels` {file}: expected a list with labels, and a run on files")
+    label_of = dict(zip(listed_paths, labels.tolist(), strict=True))
+    positions = comparison.disagreements.tolist()
+    return {position: label_of[paths[position]] for position in positions if paths[position] in label_of}

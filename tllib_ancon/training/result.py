@@ -104,13 +104,13 @@ class AdaptationResult(Shown):
         return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
 
     def _certify_in_its_run(self, answers: Any, settings: dict[str, Any]) -> Session:
-        from tllib_ancon.certificate.run import ModelPair, known
+        from tllib_ancon.certificate.run import ModelPair, answers_of_labels
 
         config = CertifyConfig(run=str(self.config.log), **{"quiet": True, **settings})
         adapted = None if self._origin.module is None else self.model
         with ModelPair(config, adapted, self._origin.target, self._origin.evaluation_transform) as pair:
             session = pair.session()
-            session.answer_all(known(answers, session.comparison))
+            session.answer_all(answers_of_labels(answers, session.comparison))
             pair.conclude(session)
         return session
 
