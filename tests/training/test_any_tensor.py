@@ -285,3 +285,40 @@ def test_adabn_changes_a_network_of_another_output() -> None:
     assert "tent" in str(learnt)
     with pytest.raises(UserError, match="adabn"):
         adapt()
+
+
+class Masked(nn.Module):
+    """It takes features and a mask of bool, which it inverts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, features: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(features.masked_fill(hidden, 0.0) * (~hidden).any(1, keepdim=True)))
+
+
+def test_several_arrays_keep_their_types_through_every_function(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Masked().eval()
+    arrays = {"features": np.random.default_rng(0).normal(size=(60, 6)), "hidden": np.zeros((60, 6), bool)}
+    arrays["hidden"][:, 2] = True
+    batch = {"features": torch.from_numpy(arrays["features"]).float(), "hidden": torch.from_numpy(arrays["hidden"])}
+    expected = model(**batch).softmax(1).detach().numpy()
+    np.testing.assert_allclose(tllib_ancon.predict(model, arrays).probabilities, expected, atol=1e-6)
+    run = tmp_path / "run"
+    labels = np.arange(60) % 3
+    result = tllib_ancon.adapt(model, arrays, log=str(run), teach=0.5, answers=labels, epochs=1, batch_size=16)
+    again = tllib_ancon.adapt(model, arrays, log=str(run), teach=0.5, answers=labels, epochs=1, batch_size=16)
+    assert again.metrics == result.metrics
+    assert json.loads((run / "config.json").read_text())["network"]["images"] == {
+        "features": ["float32", 6],
+        "hidden": ["bool", 6],
+    }
+    read = tllib_ancon.predict(Masked(), arrays, checkpoint=str(run)).probabilities
+    np.testing.assert_allclose(read, tllib_ancon.predict(result.model, arrays).probabilities, atol=1e-6)
+    assert result.certify(labels=labels).certificate["labels"] > 0
+    stream = tllib_ancon.online(model, method="tent")
+    assert stream(batch).shape == (60, 3)
+    with pytest.raises(UserError, match=r"`views=2` mirrors images, and these inputs have shape \{'features': \(6,\)"):
+        tllib_ancon.predict(model, arrays, views=2)

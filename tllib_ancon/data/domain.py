@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
-from torch import Tensor
 
+from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
 from tllib_ancon.data.labels import as_numbers
 from tllib_ancon.data.pixels import Decoding, PixelValues
@@ -83,9 +83,9 @@ class Domain:
         """Whether images are float tensors, which are neither resized nor normalised."""
         return self.images.holds_tensors
 
-    def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
-        """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or the tensor (C, H, W) of a
-        domain that :attr:`holds_tensors`."""
+    def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Batch:
+        """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or of a domain that
+        :attr:`holds_tensors` the tensor (C, H, W), or several tensors by name."""
         position = int(self.positions[index])
         if resizing in self.images.kept:
             return self.images.kept[resizing](position)

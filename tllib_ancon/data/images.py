@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.pixels import (
     FORMATS,
     MOST_SAMPLED,
@@ -89,10 +90,10 @@ class Images(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def image(self, position: int) -> Image.Image | Tensor:
+    def image(self, position: int) -> Image.Image | Batch:
         """One image, RGB; a :class:`UserError` names the one that cannot be read, and why."""
 
-    def read(self, position: int) -> Image.Image | Tensor:
+    def read(self, position: int) -> Image.Image | Batch:
         """One image as its source holds it."""
         return self.image(position)
 

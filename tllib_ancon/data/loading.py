@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate
 
+from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.tensors import Rows
+from tllib_ancon.data.tensors import Mapped, Rows
 from tllib_ancon.data.transforms import ImageTransform, seeded
 from tllib_ancon.runtime.errors import UserError, one_line
 
@@ -94,10 +95,10 @@ class DomainImages(Dataset[Any]):
         """The items of these keys as one batch."""
         return default_collate([self[key] for key in keys])
 
-    def finish(self, images: Tensor, device: torch.device) -> Tensor:
+    def finish(self, images: Batch, device: torch.device) -> Any:
         """Images of a batch on the device, normalised there where workers give pixels."""
-        moved = images.to(device, non_blocking=True)
-        if isinstance(self.transform, ImageTransform) and images.dtype == torch.uint8:
+        moved = to_device(images, device)
+        if isinstance(self.transform, ImageTransform) and isinstance(moved, Tensor) and moved.dtype == torch.uint8:
             return self.transform.normalized(moved)
         return moved
 
@@ -108,15 +109,15 @@ class UnlabelledImages(DomainImages):
     def __getitem__(self, key: int) -> tuple[int, Any]:
         return key % len(self), self.image(key)
 
-    def batch(self, keys: Sequence[int]) -> list[Tensor]:
-        """Rows of an array that no transform changes are read at once."""
-        if isinstance(self.domain.images, Rows) and isinstance(self.transform, nn.Identity):
+    def batch(self, keys: Sequence[int]) -> list[Any]:
+        """Rows of arrays that no transform changes are read at once."""
+        if isinstance(self.domain.images, Rows | Mapped) and isinstance(self.transform, nn.Identity):
             indices = torch.as_tensor(keys) % len(self)
             return [indices, self.domain.images.at(self.domain.positions[indices.numpy()])]
-        collated: list[Tensor] = super().batch(keys)
+        collated: list[Any] = super().batch(keys)
         return collated
 
-    def on_device(self, batch: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Tensor, Any]:
         """Indices on the CPU and images on the device."""
         indices, images = batch
         return indices, self.finish(images, device)
@@ -137,7 +138,7 @@ class LabelledImages(DomainImages):
     def __getitem__(self, key: int) -> tuple[Any, int]:
         return self.image(key), int(self.labels[key % len(self)])
 
-    def on_device(self, batch: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Any, Tensor]:
         """Images on the device and labels on the CPU."""
         images, labels = batch
         return self.finish(images, device), labels
@@ -184,7 +185,7 @@ class ImageLoader:
     def num_images(self) -> int:
         return min(len(self.sampler), len(self) * self.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for batch in self.workers.batches(self.dataset, self.batches):
             yield self.dataset.on_device(batch, self.device)
 

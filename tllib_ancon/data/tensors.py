@@ -1,15 +1,14 @@
 """Inputs that are not images: arrays of features, series or tokens, in memory or mapped from a file."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
+from tllib_ancon.data.batches import tree_map
 from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
 from tllib_ancon.runtime.errors import UserError, reading
 
@@ -47,31 +46,8 @@ class Rows(Images):
         return found
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Rows of several arrays in one vector of int64; as a forward hook it gives a model the arrays by name."""
-
-    shapes: Mapping[str, Sequence[int]]
-    floats: Sequence[str]
-
-    def unpack(self, packed: Tensor) -> dict[str, Tensor]:
-        """Rows (B, D) -> each array (B, ...)."""
-        parts = torch.split(packed, [math.prod(shape) for shape in self.shapes.values()], 1)
-        named = zip(self.shapes.items(), parts, strict=True)
-        arrays = {key: part.reshape(len(packed), *shape) for (key, shape), part in named}
-        return arrays | {key: arrays[key].int().view(torch.float32) for key in self.floats}
-
-    def pack(self, arrays: Mapping[str, Tensor]) -> Tensor:
-        rows = (arrays[key].reshape(len(arrays[key]), -1) for key in self.shapes)
-        return torch.cat([(r.float().view(torch.int32) if r.is_floating_point() else r).long() for r in rows], 1)
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        packed = len(args) == 1 and isinstance(args[0], Tensor) and args[0].dtype == torch.int64 and args[0].ndim == 2
-        return ((), {**named, **self.unpack(args[0])}) if packed else None
-
-
 class Mapped(Images):
-    """Several arrays with as many rows, which a model takes by their names."""
+    """Several arrays with as many rows, which a model takes by their names: floats as float32, integers as int64."""
 
     holds_tensors = True
 
@@ -82,16 +58,28 @@ class Mapped(Images):
         if len({*lengths.values()}) != 1:
             shown = ", ".join(f"{key} {length}" for key, length in lengths.items())
             raise UserError(f"{name}: the arrays have different lengths ({shown}); give each a row for every sample")
-        floats = [key for key, array in self.arrays.items() if array.is_floating_point()]
-        for key in floats:
-            require_finite(self.arrays[key], f"{name}, {key}", np.arange(len(self)))
-        self.layout = Layout({key: [*array.shape[1:]] for key, array in self.arrays.items()}, floats)
+        for key, array in self.arrays.items():
+            if array.is_floating_point():
+                require_finite(array, f"{name}, {key}", np.arange(len(self)))
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
-    def image(self, position: int) -> Tensor:
-        return self.layout.pack({key: array[position : position + 1] for key, array in self.arrays.items()})[0]
+    def image(self, position: int) -> dict[str, Tensor]:
+        return tree_map(lambda rows: rows[0], self.at(np.array([position])))  # type: ignore[no-any-return]
+
+    def at(self, positions: Positions) -> dict[str, Tensor]:
+        places = torch.from_numpy(positions)
+        return {key: _in_usual_type(array[places]) for key, array in self.arrays.items()}
+
+
+def _in_usual_type(rows: Tensor) -> Tensor:
+    """Rows in the types that layers take: float32, int64 or bool."""
+    if rows.is_floating_point():
+        return rows.float()
+    if rows.dtype == torch.bool:
+        return rows
+    return rows.long()
 
 
 def require_finite(rows: Tensor, name: str, positions: Positions) -> None:

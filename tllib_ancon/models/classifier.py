@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from tllib_ancon.models.entering import normalisation_before
 from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
@@ -93,7 +94,7 @@ class Classifier(nn.Module):
     """Images (B, C, H, W) -> logits (B, K) and features (B, D), with the interface of TLLib's classifiers.
 
     :meth:`predict` gives both in any mode. Calling the module does so in training mode, and gives logits alone in
-    evaluation mode, as TLLib's utilities expect.
+    evaluation mode, as TLLib's utilities expect. Several arrays enter by name, as one dict or as keywords.
     """
 
     num_classes: int  # K
@@ -103,11 +104,11 @@ class Classifier(nn.Module):
     finetune: bool  # the network is pre-trained and learns at a tenth of the rate of its new layers
     preprocessing: Preprocessing | None = None  # what its images should be like, where that is known
 
-    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, images: Any) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor] | Tensor:
-        logits, features = self.predict(images)
+    def forward(self, images: Batch | None = None, /, **arrays: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+        logits, features = self.predict(arrays if images is None else images)
         return (logits, features) if self.training else logits
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
@@ -204,7 +205,7 @@ class NetworkClassifier(Classifier):
         head = on_vectors[0] if len(heads) == 1 else MeanOfHeads(on_vectors, self.widths)
         return nn.Sequential(head, TwoLogits()) if has_one_logit else head
 
-    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, images: Batch) -> tuple[Tensor, Tensor]:
         logits = self.reader(output_for(self.network, images))
         features = [entered.take() for entered in self._entered]
         if not isinstance(logits, Tensor):
@@ -264,7 +265,7 @@ def _on_vectors(head: nn.Module) -> nn.Module:
 def as_classifier(
     model: nn.Module,
     head: str | None = None,
-    probe: Tensor | None = None,
+    probe: Batch | None = None,
     finetune: bool = True,
     reader: LogitsReader | None = None,
 ) -> Classifier:
@@ -284,16 +285,17 @@ def as_classifier(
     for name in names:
         if name not in modules:
             raise unknown_name("module of the model", name, modules)
-    images = probe_images(model) if probe is None else probe.to(next(model.parameters(), probe).device)
+    images = probe_images(model) if probe is None else to_device(probe, device_of(model))
     advice = "" if probe is not None else "; give a few images that it takes, as the argument probe"
     observed = observe(model, images, names or None, advice)
     if reader is None:
         reader = find_logits(model, images, observed, names)
     logits = reader(observed.output)
-    fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(images) and logits.numel()
+    count = num_rows(images)
+    fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == count and logits.numel()
     if not (fits and logits.is_floating_point()):
         raise OtherOutput(
-            f"the model gives {described(logits)} for {len(images)} images where logits ({len(images)}, K) are "
+            f"the model gives {described(logits)} for {count} images where logits ({count}, K) are "
             "expected; wrap it in a module that returns these, of one logit (B, 1). In Python `method=adabn` takes any "
             "output, and `method=tent` logits (B, K, H, W), without `log`"
         )
@@ -330,6 +332,11 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             "was before, and quantise what comes back"
         )
     return model
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the weights of a model lie; the CPU without any."""
+    return next(model.parameters(), torch.empty(0)).device
 
 
 def probe_images(model: nn.Module) -> Tensor:

@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import resnet
 
+from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, rebuild_model, recognize, without_prefix
 from tllib_ancon.models.classifier import (
     Classifier,
     NetworkClassifier,
     as_classifier,
+    device_of,
     preprocessing_of,
     probe_images,
     require_network,
@@ -320,20 +322,21 @@ def _without_head(library: str, name: str, pretrained: bool, options: Mapping[st
     return network
 
 
-def recipe_of(classifier: NetworkClassifier, images: Tensor) -> Recipe:
+def recipe_of(classifier: NetworkClassifier, images: Batch) -> Recipe:
     """What builds its network again; library ``python`` and the name of its class where nothing does. A recipe is tried
     at once: the network that it builds takes the same weights and gives the same logits for ``images``."""
     network = classifier.network
-    images = images.to(next(network.parameters(), images).device)
-    logits = called(classifier, images)
+    batch = to_device(images, device_of(network))
+    logits = called(classifier, batch)
     state = network.state_dict()
+    channels = batch.shape[1] if isinstance(batch, Tensor) else 0
     with torch.random.fork_rng(devices=()):
-        for recipe in _candidates(network, classifier.num_classes, images.shape[1]):
+        for recipe in _candidates(network, classifier.num_classes, channels):
             with suppress(UserError, TypeError):  # what is no JSON; what the library does not take
                 kept: Recipe = json.loads(json.dumps(recipe))
                 twin = build(kept).to(logits.device)
                 load_into(twin, state, "")
-                rebuilt = called(as_classifier(twin, probe=images), images)
+                rebuilt = called(as_classifier(twin, probe=batch), batch)
                 if torch.allclose(rebuilt, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
                     return kept
     return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}

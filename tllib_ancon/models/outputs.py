@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tllib_ancon.data.batches import Batch, num_rows, shape_text, tree_map
 from tllib_ancon.runtime.errors import UserError, one_line
 
 Kind = Literal["logits", "softmax", "sigmoid"]
@@ -197,7 +198,7 @@ class _Sigmoids(TorchDispatchMode):  # type: ignore[no-untyped-call]
 SHAPE = "; pass images of the shape that it takes"
 
 
-def observe(network: nn.Module, images: Tensor, names: Sequence[str] | None = None, advice: str = SHAPE) -> Observation:
+def observe(network: nn.Module, images: Batch, names: Sequence[str] | None = None, advice: str = SHAPE) -> Observation:
     """Call a network in evaluation mode and watch its modules with weights, or those with these names."""
     modules = dict(network.named_modules())
     if names is None:
@@ -210,7 +211,7 @@ def observe(network: nn.Module, images: Tensor, names: Sequence[str] | None = No
         shape = inputs[0].shape if inputs and isinstance(inputs[0], Tensor) else torch.Size()
         flat = len(shape) == (4 if isinstance(module, nn.Conv2d) else 2) and shape[1:].numel() == shape[1]
         observed.calls.pop(name, None)
-        if flat and shape[0] == len(images) and isinstance(output, Tensor):
+        if flat and shape[0] == num_rows(images) and isinstance(output, Tensor):
             observed.calls[name] = inputs[0].detach().flatten(1), output.detach()
 
     with ExitStack() as contexts:
@@ -230,20 +231,21 @@ def _eagerly() -> AbstractContextManager[Any]:
     return stance
 
 
-def called(network: nn.Module, images: Tensor, advice: str = SHAPE) -> Any:
+def called(network: nn.Module, images: Batch, advice: str = SHAPE) -> Any:
     """Output of a network for images in evaluation mode, without gradients; an error ends with the ``advice``."""
     try:
         with evaluating(network), torch.no_grad():
             return output_for(network, images)
     except Exception as error:  # any error can come out of a user's own network
-        shape = tuple(images.shape)
+        shape = shape_text(images)
         raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){advice}") from error
 
 
-def find_logits(network: nn.Module, images: Tensor, observed: Observation, head: Sequence[str] = ()) -> LogitsReader:
+def find_logits(network: nn.Module, images: Batch, observed: Observation, head: Sequence[str] = ()) -> LogitsReader:
     """Find the logits in what a network returned for images; ``head`` names the modules that return them."""
     output = observed.output
-    rows = [(path, tensor) for path, tensor in tensors_in(output) if tensor.ndim == 2 and len(tensor) == len(images)]
+    count = num_rows(images)
+    rows = [(path, tensor) for path, tensor in tensors_in(output) if tensor.ndim == 2 and len(tensor) == count]
     named = [path for path, _ in rows if path in [(name,) for name in NAMES]]
     if len(rows) > 1 and named and not head:
         rows = [(path, tensor) for path, tensor in rows if path == named[0]]
@@ -263,7 +265,7 @@ def find_logits(network: nn.Module, images: Tensor, observed: Observation, head:
 
 
 def _last_ones(
-    network: nn.Module, images: Tensor, rows: list[tuple[Path, Tensor]], observed: Observation
+    network: nn.Module, images: Batch, rows: list[tuple[Path, Tensor]], observed: Observation
 ) -> list[tuple[Path, Tensor]]:
     """Those of several outputs from which no other is computed; logits rather than their probabilities."""
     kept = [
@@ -298,13 +300,11 @@ def _equal(values: Tensor, other: Tensor) -> bool:
     return values is not other and values.shape == other.shape and torch.equal(values, other)
 
 
-def _dependence(network: nn.Module, images: Tensor, paths: list[Path]) -> set[tuple[Path, Path]]:
+def _dependence(network: nn.Module, images: Batch, paths: list[Path]) -> set[tuple[Path, Path]]:
     """Pairs of paths where autograd finds that the second output is computed from the first."""
     pairs: set[tuple[Path, Path]] = set()
     with evaluating(network), torch.inference_mode(False), torch.enable_grad():
-        probe = images[:2].clone()
-        if probe.is_floating_point():
-            probe.requires_grad_()
+        probe = tree_map(_two_with_gradient, images)
         with _eagerly():
             output = output_for(network, probe)
         values = {path: tensor_at(output, path) for path in paths}
@@ -316,6 +316,11 @@ def _dependence(network: nn.Module, images: Tensor, paths: list[Path]) -> set[tu
             if gradient is not None:
                 pairs.add((path, other_path))
     return pairs
+
+
+def _two_with_gradient(images: Tensor) -> Tensor:
+    """The first two rows; those of floats require a gradient."""
+    return images[:2].clone().requires_grad_(images.is_floating_point())
 
 
 def _chosen_path(candidates: list[tuple[Path, Tensor]], observed: Observation, head: Sequence[str]) -> Path:
@@ -392,11 +397,14 @@ def takes_pixel_values(network: nn.Module) -> bool:
     return getattr(network, "main_input_name", None) == "pixel_values"
 
 
-def output_for(network: nn.Module, images: Tensor) -> Any:
+def output_for(network: nn.Module, images: Batch) -> Any:
+    """The output of a network for images, or for several tensors, which it takes by their names."""
+    if isinstance(images, Mapping):
+        return network(**images)
     return network(pixel_values=images) if takes_pixel_values(network) else network(images)
 
 
-def logits_of(network: nn.Module, images: Tensor) -> Any:
+def logits_of(network: nn.Module, images: Batch) -> Any:
     """Logits of a network that returns them alone, or where libraries do; a classifier does in evaluation mode."""
     return LogitsReader()(output_for(network, images))
 

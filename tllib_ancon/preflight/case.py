@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier, as_classifier, channels_of
@@ -70,7 +71,7 @@ class Case:
     classifier: Classifier | None
     output_error: str
     classes: ModelClasses | None
-    probe: Tensor
+    probe: Batch
     output: Any
     target: Domain
     sample: Domain
@@ -100,8 +101,6 @@ def open_case(
     source = open_source(requested, model)
     domain = inputs.images_of(requested, images, None, source.classes)
     network = source.load(requested)
-    if not source.checkpoint:
-        inputs.unpacking(network, domain)
     assumed = _undefined_normalisation(requested, source, network, domain, user_transforms)
     assuming = _assuming(requested, network, assumed)
     config, _ = resolve(
@@ -109,7 +108,7 @@ def open_case(
     )  # facts replace the notes
     target, transforms = inputs.prepared(config, network, domain.without_labels(), user_transforms)
     network.to(devices.device())
-    probe = probe_of(target, transforms.evaluation).to(devices.device())
+    probe = to_device(probe_of(target, transforms.evaluation), devices.device())
     output = called(network, probe)
     classifier, output_error = _classifier_of(network, head, probe)
     sample = target.subset(_spread(len(target), SAMPLE))
@@ -166,7 +165,7 @@ def _assuming(config: CheckConfig, network: nn.Module, names: list[str]) -> Chec
     return config.replace(**{name: (ASSUMED_NORMALISATION[name],) * channels for name in names})
 
 
-def _classifier_of(network: nn.Module, head: str | None, probe: Tensor) -> tuple[Classifier | None, str]:
+def _classifier_of(network: nn.Module, head: str | None, probe: Batch) -> tuple[Classifier | None, str]:
     """The network with its head, or why its output is not logits (B, K)."""
     try:
         return as_classifier(network, head, probe), ""
@@ -194,7 +193,7 @@ def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
 def _with_mirrors_compared(case: Case, classifier: Classifier) -> Case:
     """The case with predictions for images and their mirrors compared, and without mirrors where ``adapt`` leaves them
     out."""
-    if case.probe.ndim != 4:
+    if not are_images(case.probe):
         return case
     config = case.config
     disagreement = mirror_disagreement(

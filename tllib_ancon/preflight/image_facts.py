@@ -12,7 +12,6 @@ from torch import nn
 
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.pixels import usual_bands
-from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.preflight.case import ASSUMED_NORMALISATION, Case
@@ -145,13 +144,12 @@ def _deep_pixels(case: Case) -> Fact | None:
 
 def _tensors(case: Case) -> Fact:
     """Shape and range of the tensors that a model gets unchanged."""
-    rows = torch.stack([torch.as_tensor(image) for image in case.decoded])
-    if isinstance(case.target.images, Mapped):
-        arrays = case.target.images.layout.unpack(rows)
-        shapes = {name: list(array.shape[1:]) for name, array in arrays.items()}
+    first = case.decoded[0]
+    if isinstance(first, dict):
+        shapes = {name: list(array.shape) for name, array in first.items()}
         listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
         return Fact(f"arrays by name: {listed}", shapes)
-    tensors = rows.float()
+    tensors = torch.stack([torch.as_tensor(image) for image in case.decoded]).float()
     least = float(tensors.min())
     most = float(tensors.max())
     shape = list(tensors.shape[1:])
@@ -170,7 +168,7 @@ def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
 
 def channels(case: Case) -> Fact:
     """Channels of the images and of the network's input."""
-    if isinstance(case.target.images, Mapped):
+    if isinstance(case.probe, dict):
         return Fact("the network gets the arrays by name")
     shape = tuple(case.probe.shape[1:])
     if case.target.holds_tensors:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_adapted_parameters
@@ -121,7 +122,7 @@ def _predict(loader: ImageLoader, classifier: Classifier, progress: Progress) ->
     with evaluating(classifier), progress.bar("predictions of a sample", len(loader)) as bar:
         for _, images in loader:
             started = time.perf_counter()
-            batch_logits, _ = classifier.predict(images.to(devices.device()))
+            batch_logits, _ = classifier.predict(to_device(images, devices.device()))
             logits.append(batch_logits.float().cpu())
             seconds += time.perf_counter() - started
             bar.update()
@@ -155,13 +156,13 @@ def _try_steps(case: Case, classifier: Classifier, loader: ImageLoader) -> Tried
     )
 
 
-def _training_logits(case: Case, classifier: Classifier, images: Tensor) -> Tensor:
+def _training_logits(case: Case, classifier: Classifier, images: Any) -> Tensor:
     """Logits of the views with which ``adapt`` trains."""
     views = [images]
     if case.config.views == 2 and case.transforms.second_view is not None:
         views.append(case.transforms.second_view(images))
     with _precision(case.config):
-        logits, _ = classifier.predict(torch.cat(views).to(devices.device()))
+        logits, _ = classifier.predict(to_device(concatenated(views), devices.device()))
     return logits
 
 

@@ -13,6 +13,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Files
 from tllib_ancon.data.transforms import Preprocessing
@@ -41,10 +42,10 @@ LINES = 2
 LINE_HEIGHT = 1.3 * LETTER
 
 
-def require_pictures(folder: Path, inputs: Tensor) -> None:
+def require_pictures(folder: Path, inputs: Batch) -> None:
     """Raise an error where inputs cannot be drawn or the folder cannot be made; make the folder."""
-    if inputs.ndim != 4:
-        shape = tuple(inputs.shape[1:])
+    if not are_images(inputs):
+        shape = shape_text(tree_map(lambda tensor: tensor[0], inputs))
         raise UserError(f"`out` draws images (C, H, W), and these inputs have shape {shape}; leave it out")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"`out={folder}` is a file; give a folder for {PICTURE}")

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.data.batches import Batch, concatenated, to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.data.transforms import mirror
@@ -277,20 +278,20 @@ class Adaptation(TrainingLoop):
     def _mixes_statistics(self) -> bool:
         return self.options.batch_norm == "mixed" and has_statistics(self.network)
 
-    def _augmented(self, images: Tensor) -> Tensor:
-        images = images.to(self.device, non_blocking=True)
-        return images if self.augment is None else self.augment(images)
+    def _augmented(self, images: Batch) -> Any:
+        moved = to_device(images, self.device)
+        return moved if self.augment is None else self.augment(moved)
 
-    def _views(self, images: Tensor) -> list[Tensor]:
+    def _views(self, images: Any) -> list[Any]:
         return [images] if self.second_view is None else [images, self.second_view(images)]
 
     def _train_mode(self) -> None:
         self.batch_norm.set_mode(self.network, self.options.dropout)
 
-    def _loss(self, batch: tuple[Tensor, Tensor], labelled: tuple[Tensor, Tensor] | None = None) -> Step:
+    def _loss(self, batch: tuple[Tensor, Batch], labelled: tuple[Batch, Tensor] | None = None) -> Step:
         (indices, images), count = batch, len(batch[0])
         views = self._views(self._augmented(images))
-        logits, features = self._outputs(torch.cat([*views, *([] if labelled is None else labelled[:1])]))
+        logits, features = self._outputs(concatenated([*views, *([] if labelled is None else labelled[:1])]))
         rows = [slice(start, start + count) for start in range(0, len(views) * count, count)]
         others = [(logits[view], features[view]) for view in rows[1:]]
         loss = self.method(indices, logits[rows[0]], features[rows[0]], *others)

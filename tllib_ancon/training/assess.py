@@ -160,7 +160,6 @@ def passes_of(
     target = predictor.open(images)
     transform = predictor.prepare(target)[1]
     network = copy_of(predictor.network)
-    inputs.unpacking(network, target)
     classifier = as_classifier(network, head, probe_of(target, transform)).to(devices.device())
     show = Progress(config.quiet).line
     if isinstance(classifier, NetworkClassifier):

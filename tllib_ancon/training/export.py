@@ -37,7 +37,7 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
         )
     images = predictor.preprocessing
     if images is None and "images" in start.record:  # what the run's own tensors or transforms gave
-        channels, _, side = start.record["images"]
+        channels, side = _image_form(start.record["images"])
         images = Preprocessing((0.0,) * channels, (1.0,) * channels, side)
     if images is None:
         raise UserError(
@@ -47,6 +47,13 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     classes = start.classes or numbered(classifier.num_classes)
     side = images.resize_size if images.val_resizing == "res." else images.image_size
     write_bytes(out, content_of(classifier, form, classes, images.mean, images.std, side))
+
+
+def _image_form(form: Any) -> tuple[int, int]:
+    """Channels and side of the images of a recorded :func:`~tllib_ancon.data.batches.form_of`."""
+    if isinstance(form, list) and len(form) == 4:
+        return form[1], form[3]
+    raise UserError(f"the network takes inputs {form}, and export writes networks of images (C, H, W) alone")
 
 
 def content_of(

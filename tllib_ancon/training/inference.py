@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.data.batches import to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.measures import evaluation, selection
@@ -57,7 +58,7 @@ def predict_domain(
 
     def predictions() -> Iterator[tuple[Tensor, ...]]:
         for indices, images in batches:
-            images = images.to(device, non_blocking=True)
+            images = to_device(images, device)
             images = images if view is None else view(images)
             if isinstance(model, Classifier):
                 logits, features = model.predict(images)

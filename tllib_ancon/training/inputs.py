@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ROOT, SUFFIXES
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
 from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
-from tllib_ancon.data.tensors import Mapped
 from tllib_ancon.data.transforms import (
     ImageTransform,
     evaluation_transform,
@@ -102,14 +100,6 @@ def open_images(
         for reason in opened.skipped:
             progress.line(f"  {reason}")
     return opened
-
-
-def unpacking(network: nn.Module, images: Domain) -> AbstractContextManager[Any]:
-    """Let a network take the rows of several arrays by their names, in this context or for ever."""
-    if not isinstance(images.images, Mapped):
-        return nullcontext()
-    inner = network.network if isinstance(network, NetworkClassifier) else network
-    return inner.register_forward_pre_hook(images.images.layout, with_kwargs=True, prepend=True)
 
 
 def refuse_without_effect(config: ImagesConfig, images: Domain, given: PassedTransforms = None) -> None:

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.loading import (
     EpochSampler,
     ImageLoader,
@@ -186,9 +187,9 @@ class TrainingLoop(ABC):
                 self.schedule.step()
         return loss.detach(), logits.detach(), diagnostics
 
-    def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _outputs(self, images: Batch) -> tuple[Tensor, Tensor]:
         with self.accelerator.autocast():
-            logits, features = self.model(images.to(self.device, non_blocking=True))
+            logits, features = self.model(to_device(images, self.device))
         return logits, features
 
     def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Outputs:

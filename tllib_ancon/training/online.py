@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
+from tllib_ancon.data.batches import Batch, are_images, num_rows, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import BATCH_NORMS, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
@@ -20,9 +21,14 @@ OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
 
-def mirrored(batch: Tensor) -> Tensor:
+def mirrored(batch: Any) -> Any:
     """Images (B, C, H, W) with left and right swapped; other inputs unchanged."""
-    return mirror(batch) if batch.ndim == 4 else batch
+    return mirror(batch) if are_images(batch) else batch
+
+
+def _recordable(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of one of inference mode, which autograd cannot record."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 class Online(nn.Module):
@@ -38,7 +44,7 @@ class Online(nn.Module):
         method: str,
         optimizer: str,
         lr: float,
-        augment: Callable[[Tensor], Tensor],
+        augment: Callable[[Any], Any],
         settings: Mapping[str, Any],
         head: str | None = None,
     ):
@@ -73,18 +79,18 @@ class Online(nn.Module):
             return
         raise UserError(f"`method={self.method}` needs {kind} layers, and this model has none; pass a model with them")
 
-    def forward(self, batch: Tensor) -> Any:
+    def forward(self, batch: Batch) -> Any:
         """Predict this batch with its own batch-norm statistics, then learn from it."""
-        if len(batch) < 2 and self.batch_norms:
+        if num_rows(batch) < 2 and self.batch_norms:
             raise UserError("a batch of one sample has no batch-norm statistics; collect at least two samples")
         with recording_gradients():
-            normal_batch = batch.clone() if batch.is_inference() else batch
+            normal_batch = tree_map(_recordable, batch)
             if self.stream.trains:
                 return self._learn_from(normal_batch)
             with torch.no_grad():
                 return output_for(self.model, normal_batch)
 
-    def _learn_from(self, batch: Tensor) -> Tensor:
+    def _learn_from(self, batch: Batch) -> Tensor:
         reader = self._reader_for(batch)
         outputs = reader.raw(output_for(self.model, batch))
         if not isinstance(outputs, Tensor) or outputs.ndim < 2:
@@ -117,10 +123,10 @@ class Online(nn.Module):
         for parameter, anchor in zip(self.parameters_adapted, self.anchors, strict=True):
             parameter.lerp_(anchor.to(parameter), self.stream.source_weight)
 
-    def _reader_for(self, batch: Tensor) -> LogitsReader:
+    def _reader_for(self, batch: Batch) -> LogitsReader:
         """Where logits are in the model's output, found with the first batch."""
         if self.reader is None:
-            first_rows = batch[:ENOUGH]
+            first_rows = tree_map(lambda rows: rows[:ENOUGH], batch)
             observed = observe(self.model, first_rows, self.head_names or None)
             self.reader = find_logits(self.model, first_rows, observed, self.head_names)
             for note in self.reader.notes:
@@ -146,7 +152,7 @@ def online(
     method: str = "roid",
     optimizer: str | None = None,
     lr: float | None = None,
-    augment: Callable[[Tensor], Tensor] = mirrored,
+    augment: Callable[[Any], Any] = mirrored,
     head: str | None = None,
     **settings: Any,
 ) -> Online:

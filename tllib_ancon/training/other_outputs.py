@@ -9,6 +9,7 @@ from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import copy_of, restore_tensors, wrapped_again
+from tllib_ancon.models.outputs import output_for
 from tllib_ancon.training import devices
 from tllib_ancon.training.adapting import refuse_settings_of_training
 from tllib_ancon.training.loop import training_loader
@@ -68,4 +69,4 @@ def _estimate_statistics(model: nn.Module, loader: ImageLoader) -> None:
         return
     with estimated_statistics(model), torch.no_grad():
         for _, images in loader:
-            model(images)
+            output_for(model, images)

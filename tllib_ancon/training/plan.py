@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import known_domains
 from tllib_ancon.data.transforms import mirror
@@ -55,7 +56,7 @@ class Plan:
     progress: Progress
     record: Mapping[str, Any]
     head: str | None = None
-    probe: Tensor | None = None
+    probe: Batch | None = None
     taught: Labels | None = None
 
     def source_model(self) -> nn.Module:
@@ -133,7 +134,7 @@ def make_plan(
 
 
 def _classifier(
-    requested: AdaptConfig, source: Source, network: nn.Module, head: str | None, probe: Tensor | None
+    requested: AdaptConfig, source: Source, network: nn.Module, head: str | None, probe: Batch | None
 ) -> Classifier | None:
     """The network as a classifier; None where its output is no logits (B, K) and the method needs none."""
     try:

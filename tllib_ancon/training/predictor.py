@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tree_map, with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
@@ -81,8 +82,7 @@ class Predictor:
         dataset = dataset or UnlabelledImages(*self.prepare(images))
         order = Shard.of_this_process(len(images)).padded_positions
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order, device=self._weights.device)
-        with inputs.unpacking(self.network, images):
-            (rows,) = joined(self._batches(loader), len(order))
+        (rows,) = joined(self._batches(loader), len(order))
         return np.asarray(processes.interleave(rows)[: len(images)])
 
     def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
@@ -99,25 +99,25 @@ class Predictor:
         weights = self._weights
         with evaluating(self.network), Progress(self.config.quiet).bar("predicting", len(loader)) as bar:
             for indices, images in loader:
-                images = images.to(weights.dtype) if images.is_floating_point() else images
+                images = with_floats_as(images, weights.dtype)
                 logits = self._logits_of(images)
                 if self.config.views == 2:
-                    if images.ndim != 4:
-                        shape = tuple(images.shape[1:])
+                    if not are_images(images):
+                        shape = shape_text(tree_map(lambda tensor: tensor[0], images))
                         raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
                     logits = mean_prediction(logits, self._logits_of(mirror(images)))
                 yield (logits.float().cpu().masked_fill((indices < 0)[:, None], torch.nan),)
                 bar.update()
 
-    def _logits_of(self, images: Tensor) -> Tensor:
-        if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
+    def _logits_of(self, images: Any) -> Tensor:
+        if are_images(images) and images.device.type == "cpu":  # where convolutions are faster in this layout
             images = images.contiguous(memory_format=torch.channels_last)
         logits = self._read_logits(images)
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != num_rows(images):
             raise UserError("the model must return one row of logits for each image, (B, K)")
         return logits
 
-    def _read_logits(self, images: Tensor) -> Any:
+    def _read_logits(self, images: Batch) -> Any:
         """Logits of a batch. The first one shows where they are in the network's output."""
         if isinstance(self.network, Classifier):
             self._reader = LogitsReader()

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch.utils.data import default_collate
 
+from tllib_ancon.data.batches import Batch, to_device, with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
@@ -13,13 +13,13 @@ from tllib_ancon.models.outputs import ENOUGH, evaluating
 from tllib_ancon.runtime.errors import UserError
 
 
-def probe_of(target: Domain, transform: Callable[[Any], Any]) -> Tensor:
-    """A few images from the whole target, (B, ...), as a network gets them."""
+def probe_of(target: Domain, transform: Callable[[Any], Any]) -> Any:
+    """A few images from the whole target as a network gets them, one :data:`~tllib_ancon.data.batches.Batch`."""
     positions = [number * len(target) // ENOUGH for number in range(ENOUGH)]
-    return torch.stack([transform(target.image(position)) for position in positions])
+    return default_collate([transform(target.image(position)) for position in positions])
 
 
-def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> None:
+def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> None:
     """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
     if _has_gradient(model, images):
         return
@@ -37,9 +37,9 @@ def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> 
     raise UserError(f"{reason}. Remove that context from the forward: adapt needs none and predict sets its own")
 
 
-def _has_gradient(model: Classifier, images: Tensor) -> bool:
-    weights = next(model.parameters(), images)
-    batch = images.to(weights) if images.is_floating_point() else images.to(weights.device)
+def _has_gradient(model: Classifier, images: Batch) -> bool:
+    weights = next(model.parameters())
+    batch = with_floats_as(to_device(images, weights.device), weights.dtype)
     try:
         with evaluating(model), recording_gradients():
             logits, _ = model.predict(batch)

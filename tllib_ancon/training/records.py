@@ -8,18 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tllib_ancon.data.batches import Batch, form_of
 from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.networks import recipe_of
 
 
-def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing | None) -> dict[str, Any]:
-    """Record of a whole network beside its weights: recipe, head, shape of the images, and its preprocessing."""
+def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> dict[str, Any]:
+    """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
     return {
         **recipe_of(classifier, images),
         "head": classifier.head_name,
         "output": asdict(classifier.reader),
-        "images": list(images.shape[1:]),
+        "images": form_of(images),
         "preprocessing": preprocessing and asdict(preprocessing),
     }
 

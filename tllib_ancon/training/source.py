@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.batches import Batch, form_of, zeros_of
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.open import open_arrays
-from tllib_ancon.data.tensors import ARRAYS, Layout
+from tllib_ancon.data.tensors import ARRAYS
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
@@ -84,23 +84,18 @@ class Source:
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint), network)
             load_into(network, state, f"checkpoint {self.checkpoint}")
-        probe = self._probe(config)
-        layout = self.record.get("layout")
-        if probe is not None and layout is not None:
-            network.register_forward_pre_hook(Layout(**layout), with_kwargs=True)
-            probe = probe.long()
-        model = as_classifier(network, self.record.get("head"), probe, reader=self._reader())
+        model = as_classifier(network, self.record.get("head"), self._probe(config), reader=self._reader())
         if "preprocessing" in self.record:
             model.preprocessing = _preprocessing_of(self.record["preprocessing"])
         return model
 
-    def _probe(self, config: AdaptConfig | PredictConfig) -> Tensor | None:
-        """Two inputs of zeros of the recorded shape; None where it is unknown."""
-        shape = self.record.get("images")
-        if shape is None and config.data == ARRAYS:
+    def _probe(self, config: AdaptConfig | PredictConfig) -> Batch | None:
+        """Two inputs of zeros of the recorded form; None where it is unknown."""
+        form = self.record.get("images")
+        if form is None and config.data == ARRAYS:
             rows: Any = open_arrays(str(config.root))
-            shape = rows.image(0).shape
-        return None if shape is None else torch.zeros(2, *shape)
+            form = form_of(rows.image(0)[None])
+        return None if form is None else zeros_of(form, 2)
 
     def _reader(self) -> LogitsReader | None:
         output = self.record.get("output")
