@@ -246,26 +246,13 @@ def evaluate(config: EvaluateConfig) -> None:
 
     if config.json_file:
         new_file(config.json_file, setting="json")
-    scores, classes = evaluate(config, config.also)
-    devices.on_main(show)(scores, classes if config.per_class_eval else (), config.json_file)
+    evaluation = evaluate(config=config, source=config.also)
+    devices.on_main(_show)([*evaluation.lines(config.per_class_eval)], evaluation.scores, config.json_file)
 
 
-def show(scores: Mapping[str, Any], classes: Sequence[str], file: str | None) -> None:
-    from tllib_ancon.measures.selection import CRITERIA
-
-    if "accuracy" in scores:
-        print(f"accuracy             {scores['accuracy']:.2f} %")
-        print(f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %")
-        print(f"ECE (15 bins)        {scores['ece']:.4f}")
-    print(f"scores without labels, over all {scores['images']} images:")
-    for name in CRITERIA:
-        print(f"{name:<20} {scores[name]:.4f}")
-    if "source_accuracy" in scores:
-        from tllib_ancon.training.evaluate import source_line
-
-        print(source_line(scores["source_accuracy"]))
-    for name, accuracy in zip(classes, scores.get("per_class_accuracy", ()), strict=False):
-        say(f"  {name:<18} " + ("no image" if accuracy is None else f"{accuracy:.2f} %"))
+def _show(lines: Sequence[str], scores: Mapping[str, Any], file: str | None) -> None:
+    for line in lines:
+        print(line)
     if file:
         write_json(Path(file), scores)
 

@@ -1,71 +1,173 @@
 """The accuracy and the label-free scores of a model on the images of a domain."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.tensors import ARRAYS
+from tllib_ancon.data.tensors import ARRAYS, on_cpu
 from tllib_ancon.measures import evaluation, selection
+from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import SOURCE, RunDirectory
 
 
-def evaluate(config: PredictConfig, also: str | None = None) -> tuple[dict[str, Any], Sequence[str]]:
-    """Scores of a model and the names of the classes; ``also`` is for :func:`source_accuracy`."""
+@dataclass(frozen=True, repr=False)
+class Evaluation(Shown):
+    """Scores of a model on N images; ``print`` shows them in a few lines.
+
+    Attributes:
+        scores: by name: ``images`` (N) and the label-free ``infomax``, ``corr_c`` and ``mean_entropy``; with labels
+            also ``accuracy``, ``mean_class_accuracy`` and ``per_class_accuracy`` in percent and ``ece`` in [0, 1]; with
+            a source ``source_accuracy``
+        classes: names of the K classes
+    """
+
+    scores: Mapping[str, Any]
+    classes: Sequence[str]
+
+    @property
+    def accuracy(self) -> float | None:
+        """In percent; None without labels."""
+        return self.scores.get("accuracy")
+
+    @property
+    def ece(self) -> float | None:
+        """Expected calibration error of 15 bins, in [0, 1]; None without labels."""
+        return self.scores.get("ece")
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, per_class: bool = False) -> Iterator[str]:
+        """Lines for people; ``per_class`` adds the accuracy of each class."""
+        scores = self.scores
+        if "accuracy" in scores:
+            yield f"accuracy             {scores['accuracy']:.2f} %"
+            yield f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %"
+            yield f"ECE (15 bins)        {scores['ece']:.4f}"
+        yield f"scores without labels, over all {scores['images']} images:"
+        for name in selection.CRITERIA:
+            yield f"{name:<20} {scores[name]:.4f}"
+        if "source_accuracy" in scores:
+            yield source_line(scores["source_accuracy"])
+        if not per_class:
+            return
+        for name, accuracy in zip(self.classes, scores.get("per_class_accuracy", ()), strict=False):
+            shown = "no image" if accuracy is None else f"{accuracy:.2f} %"
+            yield f"  {showable(name):<18} {shown}"
+
+
+@recording_gradients()
+def evaluate(
+    model: nn.Module | str | Path | None = None,
+    images: Any = None,
+    *,
+    labels: ArrayLike | bool | None = None,
+    source: Any = None,
+    head: str | None = None,
+    evaluation_transform: Transform | None = None,
+    config: PredictConfig | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """Score a model on images: its accuracy and calibration from labels, and criteria without labels.
+
+    Args:
+        model, head, evaluation_transform: as for :func:`tllib_ancon.predict`. Default: what ``checkpoint`` in the
+            settings names
+        images: as for :func:`tllib_ancon.predict`. Default: the domain that ``root``, ``data`` and ``target`` in the
+            settings name
+        labels: (N,) classes in [0, K). Default: those of class folders or of the dataset, where it has some
+        source: labelled images of the source, or the name of such a folder or domain: the accuracy on them, for a run
+            also that of its source model. Default: none
+        config: all settings at once
+        **settings: of :class:`~tllib_ancon.config.predict.PredictConfig`, such as ``batch_size=64``
+
+    Returns: the scores
+
+    Raises:
+        UserError: a setting, model, image or label that cannot be used (which, why, what to do)
+
+    Example::
+
+        >>> tllib_ancon.evaluate(model, "photos/", labels=labels).accuracy
+    """
+    config = PredictConfig(**{"quiet": True, **settings}) if config is None else config
+    progress = Progress(config.quiet)
     with devices.using_processor(config.threads):
-        predictor = Predictor(config)
-        images = predictor.open(labels=True)
-        show = Progress(config.quiet).line
-        num_classes = predictor.network.num_classes
-        images = in_the_models_order(images, predictor.network, num_classes, predictor.start, show)
-        note_on_labels(images, Progress(config.quiet))
-        outputs = predictor.logits(images)
-        require_predictions(predicted_classes(outputs), images)
+        predictor = Predictor(config, model, evaluation_transform, head=head)
+        classes = labels if labels is None or isinstance(labels, bool) else on_cpu(labels)
+        opened = predictor.open_labelled(images, classes)
+        outputs = predictor.logits(opened)
+        require_predictions(predicted_classes(outputs), opened)
+        domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.start, progress.line)
+        note_on_labels(domain, progress)
         logits = torch.from_numpy(outputs)
-        scores: dict[str, Any] = {"images": len(images), **selection.score_all(logits.softmax(1))}
-        if images.labels is not None:
-            scores |= evaluation.summarize(logits, torch.from_numpy(images.labels), images.num_classes)
-        if also is not None:
-            scores["source_accuracy"] = source_accuracy(predictor, also)
-        return scores, images.classes
+        scores: dict[str, Any] = {"images": len(domain), **selection.score_all(logits.softmax(1))}
+        if domain.labels is not None:
+            scores |= evaluation.summarize(logits, torch.from_numpy(domain.labels), domain.num_classes)
+        if source is not None:
+            scores["source_accuracy"] = source_accuracy(predictor, source)
+        return Evaluation(scores, domain.classes)
 
 
 def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, float]:
     """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
     text is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset."""
-    config = predictor.config
-    if isinstance(source, str):
-        is_root = config.data in (None, ARRAYS)
-        own = config.replace(root=source) if is_root else config
-        source = inputs.open_images(own, () if is_root else (source,), "test", predictor.start.classes)
-    num_classes = getattr(predictor.network, "num_classes", None) or len(predictor.start.classes or ())
-    show = Progress(config.quiet).line
-    source = in_the_models_order(source, predictor.network, num_classes, predictor.start, show)
-    if source.labels is None:
-        raise UserError(f"the source {source.name} has no labels, and its accuracy needs them; pass labelled images")
-    note_on_labels(source, Progress(config.quiet))
-    predictors, start = {"after": predictor}, predictor.start
-    if start.run is not None:
-        kept = RunDirectory(start.run).checkpoints / SOURCE
-        first = str(kept) if kept.is_file() else start.recorded.get("checkpoint")
-        if first is not None:
-            predictors = {"before": Predictor(predictor.chosen, start=replace(start, checkpoint=first)), **predictors}
+    progress = Progress(predictor.config.quiet)
+    opened = _open_source_domain(predictor, source) if isinstance(source, str) else source
+    outputs = predictor.logits(opened)
+    domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.start, progress.line)
+    if domain.labels is None:
+        raise UserError(f"the source {domain.name} has no labels, and its accuracy needs them; pass labelled images")
+    note_on_labels(domain, progress)
     accuracy = {}
-    for name, each in predictors.items():
-        right = predicted_classes(each.logits(source)) == source.labels
-        accuracy[name] = 100 * float(right.mean())
+    source_model = _source_model_of_the_run(predictor)
+    if source_model is not None:
+        accuracy["before"] = _percent_right(source_model.logits(domain), domain.labels)
+    accuracy["after"] = _percent_right(outputs, domain.labels)
     return accuracy
 
 
+def _open_source_domain(predictor: Predictor, name: str) -> Domain:
+    config = predictor.config
+    classes = predictor.start.classes
+    if config.data in (None, ARRAYS):
+        return inputs.open_images(config.replace(root=name), (), "test", classes)
+    return inputs.open_images(config, (name,), "test", classes)
+
+
+def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
+    """The source model of the run that adapted the predictor's model; None where there is no run or no such model."""
+    start = predictor.start
+    if start.run is None:
+        return None
+    stored = RunDirectory(start.run).checkpoints / SOURCE
+    checkpoint = str(stored) if stored.is_file() else start.recorded.get("checkpoint")
+    if checkpoint is None:
+        return None
+    return Predictor(predictor.chosen, start=replace(start, checkpoint=checkpoint))
+
+
+def _percent_right(outputs: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+    return 100 * float((predicted_classes(outputs) == labels).mean())
+
+
 def source_line(accuracy: Mapping[str, float]) -> str:
-    before = f"{accuracy['before']:.2f} % before adaptation, " if "before" in accuracy else ""
-    return f"accuracy on the source: {before}{accuracy['after']:.2f} %{' after' if before else ''}"
+    if "before" in accuracy:
+        return f"accuracy on the source: {accuracy['before']:.2f} % before adaptation, {accuracy['after']:.2f} % after"
+    return f"accuracy on the source: {accuracy['after']:.2f} %"

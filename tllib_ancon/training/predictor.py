@@ -65,9 +65,13 @@ class Predictor:
     def preprocessing(self) -> Preprocessing | None:
         return preprocessing_by(dict(self.config), known_preprocessing(self.network, self._given))
 
-    def open(self, images: Any = None, labels: bool = False) -> Domain:
-        opened = inputs.images_of(self.config, images, None if labels else False, self.start.classes)
-        return opened if labels else opened.without_labels()
+    def open(self, images: Any = None) -> Domain:
+        """The images that are passed, or that the settings name, without labels."""
+        return self.open_labelled(images, False).without_labels()
+
+    def open_labelled(self, images: Any = None, labels: Any = None) -> Domain:
+        """The same with these labels, or with those that the data have."""
+        return inputs.images_of(self.config, images, labels, self.start.classes)
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
         inputs.refuse_without_effect(self.chosen, images, self._given)
