@@ -79,6 +79,14 @@ def test_predict(adapted: AdaptationResult) -> None:
     assert tllib_ancon.predict(adapted.model, PIXELS).probabilities.shape == (IMAGES, CLASSES)
 
 
+def test_evaluate(adapted: AdaptationResult) -> None:
+    scored = tllib_ancon.evaluate(adapted.model, PIXELS, labels=LABELS)
+    predicted = tllib_ancon.predict(adapted.model, PIXELS).labels
+    assert scored.accuracy == pytest.approx(100 * (predicted == LABELS).mean(), abs=1e-4)
+    assert "accuracy" in str(scored)
+    assert tllib_ancon.evaluate(adapted.model, PIXELS).accuracy is None
+
+
 def test_assess(adapted: AdaptationResult) -> None:
     assessment = tllib_ancon.assess(adapted.model, PIXELS, source=PIXELS, answers=LABELS)
     assert isinstance(assessment, Assessment)
@@ -180,7 +188,16 @@ def test_check(tmp_path: Path) -> None:
 
 
 def test_every_public_name_is_called_here() -> None:
-    results = {"AdaptationResult", "Assessment", "CheckResult", "Predictions", "Online", "UserError", "__version__"}
+    results = {
+        "AdaptationResult",
+        "Assessment",
+        "CheckResult",
+        "Evaluation",
+        "Predictions",
+        "Online",
+        "UserError",
+        "__version__",
+    }
     configurations = {"AdaptConfig", "PretrainConfig"}
-    functions = {"adapt", "assess", "certify", "check", "methods", "online", "predict", "pretrain"}
+    functions = {"adapt", "assess", "certify", "check", "evaluate", "methods", "online", "predict", "pretrain"}
     assert set(tllib_ancon.__all__) == results | configurations | functions | set(OWN_LOOP)
