@@ -19,8 +19,6 @@ from tllib_ancon.training.adapt import AdaptationResult as AdaptationResult
 from tllib_ancon.training.adapt import adapt as adapt
 from tllib_ancon.training.assess import Assessment as Assessment
 from tllib_ancon.training.assess import assess as assess
-from tllib_ancon.training.check import CheckResult as CheckResult
-from tllib_ancon.training.check import check as check
 from tllib_ancon.training.evaluate import Evaluation as Evaluation
 from tllib_ancon.training.evaluate import evaluate as evaluate
 from tllib_ancon.training.online import Online as Online
