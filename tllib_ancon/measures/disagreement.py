@@ -40,6 +40,8 @@ FIRST_LABELS = 256
 """Labels of each simulated stream that are looked at first; of the undecided ones then four times as many."""
 LABELS_AT_ONCE = 2**20
 """Labels of all simulated streams together that are computed at a time: 8 MiB an array."""
+ORDERS = 200
+"""Simulated orders of the disagreements in :func:`labels_needed`."""
 
 
 class Interval(NamedTuple):
@@ -47,6 +49,18 @@ class Interval(NamedTuple):
 
     lower: float
     upper: float
+
+
+class StoppingTimes(NamedTuple):
+    """How simulated streams ended.
+
+    Attributes:
+        labels: (S,) int64, labels after which nothing more was asked
+        verdicts: (S,) int8, 1 "better", -1 "worse", 0 "undecided"
+    """
+
+    labels: NDArray[np.int64]
+    verdicts: NDArray[np.int8]
 
 
 class DisagreementTest:
@@ -113,11 +127,18 @@ class DisagreementTest:
             raise UserError(f"`disagreements` must be between 1 and `images`, got {disagreements} of {images}")
         if side not in ("better", "both"):
             raise UserError(f"`side` must be 'better' or 'both', got {side!r}")
-        self.delta, self.margin, self.disagreements, self.side = delta, margin, disagreements, side
-        self._scale = images or STEPS  # what a difference of accuracy is multiplied with to give a whole total
-        self._rate = (disagreements or 1) / (images or 1)
-        self._bound = self._scale * margin if images is None else math.floor(images * margin + 1e-9)
+        self.delta = delta
+        self.margin = margin
+        self.disagreements = disagreements
+        self.side = side
         self._outcomes: list[int] = []
+        self._scale = STEPS  # what a difference of accuracy is multiplied with to give a whole total
+        self._bound: float = STEPS * margin  # the largest total within the margin
+        self._rate = 1.0  # of disagreements among the images
+        if disagreements is not None and images is not None:
+            self._scale = images
+            self._bound = math.floor(images * margin + 1e-9)
+            self._rate = disagreements / images
 
     def update(self, outcome: int) -> None:
         """One more label.
@@ -143,12 +164,16 @@ class DisagreementTest:
     @property
     def remaining(self) -> int | None:
         """Disagreements without a label; None if there is no end of them."""
-        return None if self.disagreements is None else self.disagreements - len(self._outcomes)
+        if self.disagreements is None:
+            return None
+        return self.disagreements - len(self._outcomes)
 
     @property
     def threshold(self) -> float:
         """The e-value at which a verdict falls: 2 / δ, or 1 / δ where ``side`` is "better"."""
-        return (2 if self.side == "both" else 1) / self.delta
+        if self.side == "both":
+            return 2 / self.delta
+        return 1 / self.delta
 
     @property
     def e_better(self) -> float:
@@ -163,17 +188,23 @@ class DisagreementTest:
     @cached_property
     def log_curves(self) -> tuple[Floats, Floats]:
         """log ``e_better`` and log ``e_worse`` after each label, two arrays (T,)."""
-        return self.log_e_values(self._array)
+        return self.log_e_values(self._outcomes_array)
 
     @property
     def verdict(self) -> Verdict:
         """What the labels have decided. It stays, unless later labels prove it false. With all M known it is exact, and
         "undecided" then means that the difference is within the margin."""
         never = len(self._outcomes)
-        better, worse = (int(_first_at(curve, math.log(self.threshold), never)) for curve in self.log_curves)
-        decided: list[tuple[int, Verdict]] = sorted([(better, "better"), (worse, "worse")])
+        curve_of_better, curve_of_worse = self.log_curves
+        times: list[tuple[int, Verdict]] = [
+            (int(self._first_verdict(curve_of_better, never)), "better"),
+            (int(self._first_verdict(curve_of_worse, never)), "worse"),
+        ]
         possible = self._possible
-        return next((verdict for time, verdict in decided if time < never and verdict in possible), "undecided")
+        for time, verdict in sorted(times):
+            if time < never and verdict in possible:
+                return verdict
+        return "undecided"
 
     @property
     def settled(self) -> bool:
@@ -183,7 +214,9 @@ class DisagreementTest:
     @property
     def estimate(self) -> float:
         """The mean outcome so far as a difference of accuracy; NaN before the first label."""
-        return self._rate * sum(self._outcomes) / len(self._outcomes) if self._outcomes else math.nan
+        if not self._outcomes:
+            return math.nan
+        return self._rate * sum(self._outcomes) / len(self._outcomes)
 
     @property
     def interval(self) -> Interval:
@@ -195,18 +228,43 @@ class DisagreementTest:
         all M labels the interval is one point.
         """
         least, most = self._attainable
-        lower = self._lowest_kept(self._array, least, most)
-        upper = -self._lowest_kept(-self._array, -most, -least)
+        lower = self._lowest_accepted(self._outcomes_array, least, most)
+        upper = -self._lowest_accepted(-self._outcomes_array, -most, -least)
         if lower > upper:  # of probability δ at most; nothing but the labels themselves is certain then
-            lower, upper = least, most
+            return Interval(least / self._scale, most / self._scale)
         return Interval(lower / self._scale, upper / self._scale)
 
     def log_e_values(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
         """log of both e-values after each of the outcomes (..., T)."""
         return self._against(outcomes, self._bound), self._against(-outcomes, self._bound)
 
+    def stopping_times(self, streams: Outcomes) -> StoppingTimes:
+        """When the first verdict falls in each stream (S, T). The first labels suffice for most streams; of the others
+        four times as many are looked at, and so on."""
+        total = streams.shape[1]
+        labels = np.full(len(streams), total)
+        verdicts = np.zeros(len(streams), dtype=np.int8)
+        undecided = np.arange(len(streams))
+        length = FIRST_LABELS
+        while len(undecided) and length < 4 * max(total, FIRST_LABELS):
+            curves_of_better, curves_of_worse = self.log_e_values(streams[undecided, :length])
+            better = self._first_verdict(curves_of_better, total)
+            worse = self._first_verdict(curves_of_worse, total)
+            verdicts[undecided] = np.sign(worse - better)
+            labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
+            undecided = undecided[better == worse]
+            length *= 4
+        return StoppingTimes(labels, verdicts)
+
+    def _first_verdict(self, curves: Floats, never: int) -> NDArray[np.int64]:
+        """The first index at which each curve (..., T) of log e-values reaches the threshold, or ``never``."""
+        if curves.shape[-1] == 0:
+            return np.full(curves.shape[:-1], never)
+        reached = curves >= math.log(self.threshold)
+        return np.where(reached.any(axis=-1), reached.argmax(axis=-1), never)
+
     @property
-    def _array(self) -> Outcomes:
+    def _outcomes_array(self) -> Outcomes:
         return np.asarray(self._outcomes, dtype=np.int8)
 
     @property
@@ -220,30 +278,39 @@ class DisagreementTest:
     def _possible(self) -> list[Verdict]:
         """The verdicts that the labels so far leave possible."""
         least, most = self._attainable
-        best: dict[Verdict, int] = {"better": most, "worse": -least}
-        return [verdict for verdict, total in best.items() if total > self._bound]
+        possible: list[Verdict] = []
+        if most > self._bound:
+            possible.append("better")
+        if -least > self._bound:
+            possible.append("worse")
+        return possible
 
     def _against(self, outcomes: Outcomes, bound: float) -> Floats:
         """log e-values against "the total is at most ``bound``" after each of the outcomes (..., T)."""
         if self.disagreements is None:
-            return log_wealth(_gains(outcomes, (1 + bound / self._scale) / 2))
-        after = outcomes.cumsum(axis=-1, dtype=np.int64)
-        left = self.disagreements - np.arange(outcomes.shape[-1])
-        prices = 0.5 + (bound - after + outcomes) / (2 * left)
-        log_e = log_wealth(_gains(outcomes, prices.clip(0, 1)))
-        log_e[after - (left - 1) > bound] = math.inf
-        return log_e
+            price = (1 + bound / self._scale) / 2
+            return log_wealth(_gains(outcomes, price))
+        totals = outcomes.cumsum(axis=-1, dtype=np.int64)
+        totals_before = totals - outcomes
+        remaining = self.disagreements - np.arange(outcomes.shape[-1])  # before each label
+        prices = 0.5 + (bound - totals_before) / (2 * remaining)
+        log_e_values = log_wealth(_gains(outcomes, prices.clip(0, 1)))
+        least_totals = totals - (remaining - 1)
+        log_e_values[least_totals > bound] = math.inf
+        return log_e_values
 
-    def _lowest_kept(self, outcomes: Outcomes, least: int, most: int) -> int:
+    def _lowest_accepted(self, outcomes: Outcomes, least: int, most: int) -> int:
         """The smallest total from ``least`` on that the outcomes never rejected, one above ``most`` if there is none;
         of independent draws the step below it."""
         level = math.log(self.threshold)
 
-        def is_kept(total: int) -> bool:
+        def is_accepted(total: int) -> bool:
             return bool((self._against(outcomes, total) < level).all())
 
-        first = least + bisect.bisect_left(range(least, most + 1), True, key=is_kept)
-        return max(first - 1, least) if self.disagreements is None else first
+        first = least + bisect.bisect_left(range(least, most + 1), True, key=is_accepted)
+        if self.disagreements is None:
+            return max(first - 1, least)
+        return first
 
 
 def log_wealth(gains: Floats) -> Floats:
@@ -257,31 +324,16 @@ def log_wealth(gains: Floats) -> Floats:
 def _gains(outcomes: Outcomes, prices: Floats | float) -> Floats:
     """What a stake of 1 gains by each outcome (..., T); prices broadcast to the outcomes."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(outcomes == -1, 0.0, (1 + outcomes) / 2 / prices) - 1
-
-
-def _first_at(curves: Floats, level: float, never: int) -> NDArray[np.int64]:
-    """The first index at which each curve (..., T) is at the level or above, or ``never``."""
-    reached = curves >= level
-    return np.where(reached.any(axis=-1), reached.argmax(axis=-1) if reached.shape[-1] else 0, never)
+        payments = (1 + outcomes) / 2 / prices
+    return np.where(outcomes == -1, 0.0, payments) - 1
 
 
 def _last_exp(curve: Floats) -> float:
     """The e-value after the last label; infinite where it exceeds what a float holds."""
+    if not len(curve):
+        return 1.0
     with np.errstate(over="ignore"):
-        return float(np.exp(curve[-1])) if len(curve) else 1.0
-
-
-class StoppingTimes(NamedTuple):
-    """How simulated streams ended.
-
-    Attributes:
-        labels: (S,) int64, labels after which nothing more was asked
-        verdicts: (S,) int8, 1 "better", -1 "worse", 0 "undecided"
-    """
-
-    labels: NDArray[np.int64]
-    verdicts: NDArray[np.int8]
+        return float(np.exp(curve[-1]))
 
 
 def stopping_times(
@@ -307,15 +359,11 @@ def stopping_times(
     """
     test = DisagreementTest(delta, margin, disagreements=disagreements, images=images, side=side)
     streams = np.asarray(outcomes, dtype=np.int8)
-    total, level = streams.shape[1], math.log(test.threshold)
-    labels, verdicts = np.full(len(streams), total), np.zeros(len(streams), dtype=np.int8)
-    for undecided in np.array_split(np.arange(len(streams)), math.ceil(streams.size / LABELS_AT_ONCE) or 1):
-        length = FIRST_LABELS
-        while len(undecided) and length < 4 * max(total, FIRST_LABELS):
-            better, worse = (_first_at(curve, level, total) for curve in test.log_e_values(streams[undecided, :length]))
-            verdicts[undecided] = np.sign(worse - better)
-            labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
-            undecided, length = undecided[better == worse], 4 * length
+    labels = np.zeros(len(streams), dtype=np.int64)
+    verdicts = np.zeros(len(streams), dtype=np.int8)
+    num_parts = max(math.ceil(streams.size / LABELS_AT_ONCE), 1)
+    for rows in np.array_split(np.arange(len(streams)), num_parts):
+        labels[rows], verdicts[rows] = test.stopping_times(streams[rows])
     return StoppingTimes(labels, verdicts)
 
 
@@ -344,14 +392,28 @@ def labels_needed(
 
     Outputs: the median over the orders and the 90th percentile, or None where "better" does not come.
     """
-    seen, left = np.array(outcomes, dtype=np.int8), disagreements - len(outcomes)
-    right, total = round(favouring * decisive * disagreements), round(decisive * disagreements)
-    right_left = min(max(right - int((seen == 1).sum()), 0), left)
-    wrong_left = min(max(total - right - int((seen == -1).sum()), 0), left - right_left)
-    rest = np.repeat(np.array([1, -1, 0], dtype=np.int8), [right_left, wrong_left, left - right_left - wrong_left])
-    orders = np.random.default_rng(0).permuted(np.tile(rest, (200, 1)), axis=1)
-    streams = np.hstack([np.tile(seen, (200, 1)), orders])
+    beginnings = np.tile(np.array(outcomes, dtype=np.int8), (ORDERS, 1))
+    rest = _open_outcomes(favouring, decisive, disagreements, outcomes)
+    orders = np.random.default_rng(0).permuted(np.tile(rest, (ORDERS, 1)), axis=1)
+    streams = np.hstack([beginnings, orders])
     ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images, side=side)
     labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
-    median, ninetieth = np.quantile(labels, (0.5, 0.9), method="inverted_cdf")
-    return None if math.isinf(median) else int(median), None if math.isinf(ninetieth) else int(ninetieth)
+    median, ninetieth_percentile = np.quantile(labels, (0.5, 0.9), method="inverted_cdf")
+    return _finite_count(median), _finite_count(ninetieth_percentile)
+
+
+def _open_outcomes(favouring: float, decisive: float, disagreements: int, outcomes: Sequence[int]) -> Outcomes:
+    """Outcomes of the disagreements without a label, so that with the others the shares are as in
+    :func:`labels_needed`."""
+    num_open = disagreements - len(outcomes)
+    num_decisive = round(decisive * disagreements)
+    num_right = round(favouring * decisive * disagreements)
+    num_wrong = num_decisive - num_right
+    open_right = min(max(num_right - outcomes.count(1), 0), num_open)
+    open_wrong = min(max(num_wrong - outcomes.count(-1), 0), num_open - open_right)
+    open_neither = num_open - open_right - open_wrong
+    return np.repeat(np.array([1, -1, 0], dtype=np.int8), [open_right, open_wrong, open_neither])
+
+
+def _finite_count(count: float) -> int | None:
+    return None if math.isinf(count) else int(count)

@@ -4,6 +4,7 @@ Accuracies are in percent. The expected calibration error (ECE) is in [0, 1]. Ev
 :class:`~tllib_ancon.UserError` for other shapes than it says, for no sample, and for labels out of range.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -51,8 +52,8 @@ def per_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) ->
     """
     _check_classes("predictions", predictions, num_classes, len(predictions))
     _check_classes("labels", labels, num_classes, len(predictions))
-    right = labels[predictions.eq(labels)].bincount(minlength=num_classes).double()
-    return 100 * right / labels.bincount(minlength=num_classes)
+    num_right = labels[predictions.eq(labels)].bincount(minlength=num_classes).double()
+    return 100 * num_right / labels.bincount(minlength=num_classes)
 
 
 def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> float:
@@ -97,16 +98,14 @@ class ReliabilityDiagram(NamedTuple):
 
 def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> ReliabilityDiagram:
     """What a reliability diagram shows, with the bins and the inputs of :func:`expected_calibration_error`."""
-    probabilities = _labelled_probabilities(probabilities, labels, num_bins)
-    confidences, predictions = probabilities.cpu().max(dim=1)
+    confidences, predictions = _labelled_probabilities(probabilities, labels, num_bins).cpu().max(dim=1)
+    is_right = predictions.eq(labels.cpu())
     edges = torch.linspace(0, 1, num_bins + 1)
     bins = torch.bucketize(confidences, edges, right=True) - 1
     counts = bins.bincount(minlength=num_bins)
-    right, sure = (
-        bins.bincount(weights=values.double(), minlength=num_bins) / counts
-        for values in (predictions.eq(labels.cpu()), confidences)
-    )
-    return ReliabilityDiagram(edges.double(), counts, right, sure)
+    accuracies = bins.bincount(weights=is_right.double(), minlength=num_bins) / counts
+    mean_confidences = bins.bincount(weights=confidences.double(), minlength=num_bins) / counts
+    return ReliabilityDiagram(edges.double(), counts, accuracies, mean_confidences)
 
 
 class AccuracyByVotes(NamedTuple):
@@ -136,10 +135,12 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor) -> AccuracyByVotes:
         raise UserError(
             "votes are whole numbers from 0; pass those of an ensemble that is neither weighted nor normalised"
         )
-    predictions = votes.argmax(dim=1).masked_fill(votes.sum(dim=1) == 0, -1)
-    num_votes, group, counts = torch.unique(votes.sum(dim=1).long(), return_inverse=True, return_counts=True)
-    right = group.bincount(weights=predictions.eq(labels).double(), minlength=len(counts))
-    return AccuracyByVotes(num_votes, counts, 100 * right / counts)
+    votes_of_samples = votes.sum(dim=1).long()
+    predictions = votes.argmax(dim=1).masked_fill(votes_of_samples == 0, -1)
+    is_right = predictions.eq(labels)
+    num_votes, groups, counts = torch.unique(votes_of_samples, return_inverse=True, return_counts=True)
+    num_right = groups.bincount(weights=is_right.double(), minlength=len(counts))
+    return AccuracyByVotes(num_votes, counts, 100 * num_right / counts)
 
 
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
@@ -154,17 +155,24 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     predictions = _predictions(logits)
     if logits.shape[1] != num_classes:
         raise UserError(f"logits have {logits.shape[1]} columns; expected one for each of {num_classes} classes")
-    by_class = per_class_accuracy(predictions, labels, num_classes)
-    right = predictions.eq(labels)
-    confidences = torch.empty(len(logits), device=logits.device)  # small parts between large ones would keep these
-    for part, rows in zip(torch.split(confidences, ROWS_AT_ONCE), torch.split(logits, ROWS_AT_ONCE), strict=True):
-        torch.amax(rows.float().softmax(dim=1), dim=1, out=part)
+    accuracies = per_class_accuracy(predictions, labels, num_classes)
+    is_right = predictions.eq(labels)
+    confidences = _confidences(logits).clamp(max=BELOW_ONE)
     return {
-        "accuracy": 100 * float(right.double().mean()),
-        "mean_class_accuracy": float(by_class.nanmean()),
-        "ece": _calibration_error(confidences.clamp(max=BELOW_ONE), right, NUM_BINS),
-        "per_class_accuracy": [None if value.isnan() else float(value) for value in by_class],
+        "accuracy": 100 * float(is_right.double().mean()),
+        "mean_class_accuracy": float(accuracies.nanmean()),
+        "ece": _calibration_error(confidences, is_right, NUM_BINS),
+        "per_class_accuracy": [None if math.isnan(value) else value for value in accuracies.tolist()],
     }
+
+
+def _confidences(logits: Tensor) -> Tensor:
+    """The largest probability of each row, (N,) float32."""
+    confidences = torch.empty(len(logits), device=logits.device)  # small parts between large ones would keep these
+    parts = torch.split(confidences, ROWS_AT_ONCE)
+    for part, rows in zip(parts, torch.split(logits, ROWS_AT_ONCE), strict=True):
+        torch.amax(rows.float().softmax(dim=1), dim=1, out=part)
+    return confidences
 
 
 def _predictions(outputs: Tensor) -> Tensor:
@@ -175,27 +183,28 @@ def _predictions(outputs: Tensor) -> Tensor:
     return outputs.argmax(dim=1)
 
 
-def _check_classes(what: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
+def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
     if classes.shape != (num_samples,) or num_samples == 0:
-        raise UserError(f"{what} have shape {tuple(classes.shape)}; give one for each of {num_samples} samples")
+        raise UserError(f"{name} have shape {tuple(classes.shape)}; give one for each of {num_samples} samples")
     if classes.is_floating_point() or classes.dtype == torch.bool:
-        raise UserError(f"{what} have dtype {classes.dtype}; give integer classes")
-    lowest, highest = int(classes.min()), int(classes.max())
+        raise UserError(f"{name} have dtype {classes.dtype}; give integer classes")
+    lowest = int(classes.min())
+    highest = int(classes.max())
     if lowest < 0 or highest >= num_classes:
-        raise UserError(f"{what} range from {lowest} to {highest}, and must be within 0 to {num_classes - 1}")
+        raise UserError(f"{name} range from {lowest} to {highest}, and must be within 0 to {num_classes - 1}")
 
 
 def _labelled_probabilities(probabilities: Tensor, labels: Tensor, num_bins: int) -> Tensor:
     """Checked probabilities in float32, lowered below 1 so that certain ones lie in the last bin."""
     if num_bins < 1:
         raise UserError(f"num_bins must be at least 1, got {num_bins}")
-    probabilities = checked_probabilities(probabilities).float()
-    _check_classes("labels", labels, probabilities.shape[1], len(probabilities))
-    return probabilities.clamp(max=BELOW_ONE)
+    checked = checked_probabilities(probabilities).float()
+    _check_classes("labels", labels, checked.shape[1], len(checked))
+    return checked.clamp(max=BELOW_ONE)
 
 
-def _calibration_error(confidences: Tensor, right: Tensor, num_bins: int) -> float:
-    """The ECE of confidences (N,) float32, given whether the predictions are right, (N,)."""
+def _calibration_error(confidences: Tensor, is_right: Tensor, num_bins: int) -> float:
+    """The ECE of confidences (N,) float32, where the predictions are right or wrong, (N,)."""
     from torchmetrics.functional.classification import binary_calibration_error
 
-    return float(binary_calibration_error(confidences, right.long(), num_bins, "l1", validate_args=False))
+    return float(binary_calibration_error(confidences, is_right.long(), num_bins, "l1", validate_args=False))

@@ -23,16 +23,20 @@ INDICATORS = ("agreement", "aetta", "class_frequencies", "drift_p")
 
 CONTRADICTION = 0.2
 """Difference between agreement and AETTA above which they contradict each other."""
-FEWEST_ANSWERS = FEWEST_IMAGES = 10
-"""Of labels that count, and of the source's images for the test of drift."""
-HALF_WIDTH, PRIOR_LABELS = 0.05, 10
-"""Of the interval that :func:`labels_needed` is about; labels that the control variate's slope is shrunk by."""
+FEWEST_ANSWERS = 10
+"""Of labels that count."""
+FEWEST_IMAGES = 10
+"""Of the source, for the test of drift."""
+HALF_WIDTH = 0.05
+"""Of the interval that :func:`labels_needed` is about."""
+PRIOR_LABELS = 10
+"""Labels that the control variate's slope is shrunk by."""
 UNRELIABLE = "no reliable estimate of the accuracy without labels"
 
 
 @dataclass(frozen=True)
 class SourceStatistics:
-    """Moments of a model's D features on N images of its source that it was not trained on.
+    """Moments of a model's D features on N images, such as those of its source that it was not trained on.
 
     Attributes:
         images: N
@@ -46,17 +50,17 @@ class SourceStatistics:
     @classmethod
     def of(cls, features: ArrayLike) -> SourceStatistics:
         """Those of features (N, D), N at least 2."""
-        inner = np.asarray(features, float)
-        return cls(len(inner), inner.mean(0).tolist(), inner.std(0, ddof=1).tolist())
+        rows = np.asarray(features, float)
+        return cls(len(rows), rows.mean(0).tolist(), rows.std(0, ddof=1).tolist())
 
 
-def agreement(classes: ArrayLike, others: ArrayLike) -> float:
+def agreement(classes: ArrayLike, second_classes: ArrayLike) -> float:
     """The agreement rate of two networks' predicted classes, (N,) each.
 
     Source: Jiang, Nagarajan, Baek and Kolter, "Assessing Generalization of SGD via Disagreement", ICLR 2022, for two
     trainings. Here the second is the model with half of these images' batch-norm statistics, which needs none.
     """
-    return float((np.asarray(classes) == np.asarray(others)).mean())
+    return float((np.asarray(classes) == np.asarray(second_classes)).mean())
 
 
 def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
@@ -70,18 +74,21 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
     """
     from scipy.special import stdtr  # in place of scipy.stats, whose import takes a second
 
-    given = np.asarray(features, float)
-    if given.shape[1] != len(source.feature_means):
+    target = SourceStatistics.of(features)
+    if len(target.feature_means) != len(source.feature_means):
         raise UserError(
-            f"the model has {given.shape[1]} features, and its `source` {len(source.feature_means)}; "
+            f"the model has {len(target.feature_means)} features, and its `source` {len(source.feature_means)}; "
             "pass the source of this model"
         )
-    here, there = len(given), source.images
-    squares = (here - 1) * given.var(0, ddof=1) + (there - 1) * np.square(source.feature_deviations)
+    degrees_of_freedom = target.images + source.images - 2
+    squares = (target.images - 1) * np.square(target.feature_deviations)
+    squares += (source.images - 1) * np.square(source.feature_deviations)
+    differences = np.subtract(target.feature_means, source.feature_means)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(squares / (here + there - 2) * (1 / here + 1 / there))
-        p_values = 2 * stdtr(here + there - 2, -np.abs(given.mean(0) - source.feature_means) / error)
-    return float(min(1.0, np.nan_to_num(p_values, nan=1.0).min() * p_values.size))  # NaN: constant on both
+        errors = np.sqrt(squares / degrees_of_freedom * (1 / target.images + 1 / source.images))
+        p_values = 2 * stdtr(degrees_of_freedom, -np.abs(differences) / errors)
+    smallest = np.nan_to_num(p_values, nan=1.0).min()  # NaN: constant on both
+    return float(min(1.0, smallest * p_values.size))
 
 
 def indicators(
@@ -89,31 +96,38 @@ def indicators(
 ) -> dict[str, Any]:
     """Frequencies of the K predicted classes, and :func:`drift_p` if there are a source, features and two images."""
     counts = np.bincount(np.asarray(classes), minlength=num_classes)
-    found: dict[str, Any] = {"class_frequencies": (counts / counts.sum()).tolist()}
+    values: dict[str, Any] = {"class_frequencies": (counts / counts.sum()).tolist()}
     if source is not None and np.size(np.asarray(features)[1:]):
-        found["drift_p"] = drift_p(features, source)
-    return found
+        values["drift_p"] = drift_p(features, source)
+    return values
 
 
 def in_words(indicators: Mapping[str, Any], labels_needed: int) -> list[str]:
     """Lines for a terminal, a report or a model card: the indicators, and the labels that an interval takes."""
-    frequencies = indicators["class_frequencies"]
-    rates = {name: indicators[name] for name in ("agreement", "aetta") if name in indicators}
-    listed = [f"{name} {100 * rate:.1f} %" for name, rate in rates.items()]
-    number, largest = np.count_nonzero(frequencies), 100 * max(frequencies)
-    listed.append(f"{number} of {len(frequencies)} classes predicted, the most frequent for {largest:.1f} % of images")
-    lines = [f"indicators: {', '.join(listed)}"]
-    if len(rates) > 1 and (apart := float(np.ptp([*rates.values()]))) > CONTRADICTION:
-        lines.append(f"contradiction: agreement and aetta differ by {100 * apart:.1f} points")
+    lines = [f"indicators: {', '.join([*_rates_in_words(indicators), _frequencies_in_words(indicators)])}"]
+    if "agreement" in indicators and "aetta" in indicators:
+        difference = abs(indicators["agreement"] - indicators["aetta"])
+        if difference > CONTRADICTION:
+            lines.append(f"contradiction: agreement and aetta differ by {100 * difference:.1f} points")
     if "drift_p" in indicators:
         lines.append(f"drift: p = {indicators['drift_p']:.2g} that features have the means of the source's hold-out")
-    return [*lines, f"to know the accuracy to ± 5 points, label about {labels_needed:,} random images"]
+    lines.append(f"to know the accuracy to ± 5 points, label about {labels_needed:,} random images")
+    return lines
+
+
+def _rates_in_words(indicators: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {100 * indicators[name]:.1f} %" for name in ("agreement", "aetta") if name in indicators]
+
+
+def _frequencies_in_words(indicators: Mapping[str, Any]) -> str:
+    frequencies = indicators["class_frequencies"]
+    num_predicted = np.count_nonzero(frequencies)
+    largest = 100 * max(frequencies)
+    return f"{num_predicted} of {len(frequencies)} classes predicted, the most frequent for {largest:.1f} % of images"
 
 
 def before_adapting(result: Mapping[str, Any]) -> list[str]:
-    """Lines about the source model of an adaptation, by its ``result.json``; none from version 0.1."""
-    if "assessment" not in result:
-        return []
+    """Lines about the source model of an adaptation, by its ``result.json``."""
     return [f"before adapting: {UNRELIABLE}", *in_words(**result["assessment"])]
 
 
@@ -142,13 +156,18 @@ def labelled_accuracy(right: ArrayLike, confidences: ArrayLike, delta: float = 0
     Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024, Section 5;
     Angelopoulos et al., "Prediction-powered inference", Science 2023, for predictions as control variate.
     """
-    seen, control = np.asarray(right, float), np.asarray(confidences, float)
-    count, total = len(seen), len(control)
-    lower, upper = _fewest_right(seen, control, delta), total - _fewest_right(1 - seen, 1 - control, delta)
+    labels = np.asarray(right, float)
+    control = np.asarray(confidences, float)
+    num_labels = len(labels)
+    num_images = len(control)
+    lower = _fewest_right(labels, control, delta)
+    upper = num_images - _fewest_right(1 - labels, 1 - control, delta)
     if lower > upper:  # of probability δ at most; nothing but the labels themselves is certain then
-        lower, upper = int(seen.sum()), total - count + int(seen.sum())
-    slope, interval = _slopes(seen, control)[-1], Interval(lower / total, upper / total)
-    estimate = slope * control.mean() + (seen - slope * control[:count]).mean()
+        lower = int(labels.sum())
+        upper = num_images - num_labels + lower
+    interval = Interval(lower / num_images, upper / num_images)
+    slope = _slopes(labels, control)[-1]
+    estimate = slope * control.mean() + (labels - slope * control[:num_labels]).mean()
     return float(np.clip(estimate, *interval)), interval
 
 
@@ -166,27 +185,41 @@ def labels_needed(accuracy: float, images: int, delta: float = 0.05) -> int:
 
 def _slopes(right: Floats, confidences: Floats) -> Floats:
     """The slope that the labels before each choose, and last the one that all choose: (n + 1,)."""
-    seen, count = confidences[: len(right)], np.arange(len(right) + 1).clip(1)
-    y, c, yc, cc = (np.append(0.0, values.cumsum()) for values in (right, seen, right * seen, seen**2))
-    spread = cc - c**2 / count + PRIOR_LABELS * confidences.var() + 1e-12
-    slopes: Floats = ((yc - y * c / count) / spread).clip(0, 1)
+    control = confidences[: len(right)]
+    counts = np.arange(len(right) + 1).clip(1)
+    sum_y = _sums_before(right)
+    sum_c = _sums_before(control)
+    sum_yc = _sums_before(right * control)
+    sum_cc = _sums_before(control**2)
+    covariance = sum_yc - sum_y * sum_c / counts
+    variance = sum_cc - sum_c**2 / counts + PRIOR_LABELS * confidences.var() + 1e-12
+    slopes: Floats = (covariance / variance).clip(0, 1)
     return slopes
+
+
+def _sums_before(values: Floats) -> Floats:
+    """Sums of the values before each, and last of all: (n + 1,)."""
+    return np.append(0.0, values.cumsum())
 
 
 def _fewest_right(right: Floats, confidences: Floats, delta: float) -> int:
     """The smallest number of right ones among all images that is not rejected."""
-    count, total = len(right), len(confidences)
-    left = total - np.arange(count)
-    mean = confidences[::-1].cumsum()[::-1][:count] / left
-    slopes, before = _slopes(right, confidences)[:-1], right.cumsum() - right
-    values = right - slopes * (confidences[:count] - mean)
-    least = -slopes * (confidences.max() - mean)
+    num_labels = len(right)
+    num_images = len(confidences)
+    remaining = num_images - np.arange(num_labels)  # before each label
+    right_before = right.cumsum() - right
+    mean_confidences = confidences[::-1].cumsum()[::-1][:num_labels] / remaining
+    slopes = _slopes(right, confidences)[:-1]
+    values = right - slopes * (confidences[:num_labels] - mean_confidences)
+    least_values = -slopes * (confidences.max() - mean_confidences)
 
-    def is_kept(number: int) -> bool:
-        price = (number - before) / left - least
+    def is_accepted(number: int) -> bool:
+        prices = (number - right_before) / remaining - least_values
         with np.errstate(divide="ignore", invalid="ignore"):
-            gains = np.where(price > 0, (values - least) / price - 1, 0.0)
+            gains = np.where(prices > 0, (values - least_values) / prices - 1, 0.0)
         return bool((log_wealth(gains) < math.log(2 / delta)).all())
 
-    first = int(right.sum())  # fewer are impossible
-    return first + bisect.bisect_left(range(first, total - count + first), True, key=is_kept)
+    fewest_possible = int(right.sum())
+    most_possible = num_images - num_labels + fewest_possible
+    numbers = range(fewest_possible, most_possible)
+    return fewest_possible + bisect.bisect_left(numbers, True, key=is_accepted)

@@ -25,8 +25,8 @@ def infomax(probabilities: Tensor) -> float:
 
     Source: the paper, appendix "Definitions of model selection criteria"; Shi and Sha, ICML 2012.
     """
-    probabilities = checked_probabilities(probabilities)
-    return float(_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean())
+    checked = checked_probabilities(probabilities)
+    return float(_entropy(checked.mean(dim=0)) - _entropy(checked).mean())
 
 
 def corr_c(probabilities: Tensor) -> float:
@@ -43,13 +43,13 @@ def corr_c(probabilities: Tensor) -> float:
     Source: Tu, Deng, Gedeon and Zheng, "Assessing Model Out-of-distribution Generalization with Softmax
     Prediction Probability Baselines and A Correlation Method", 2022.
     """
-    probabilities = checked_probabilities(probabilities)
-    num_samples, num_classes = probabilities.shape
+    checked = checked_probabilities(probabilities)
+    num_samples, num_classes = checked.shape
     if num_samples < num_classes:  # (N, N) in place of (K, K): both have one norm, and C is far from the identity
-        norm = (probabilities @ probabilities.T).norm()
-        cosine = probabilities.square().sum() / (norm * math.sqrt(num_classes))
+        norm = (checked @ checked.T).norm()
+        cosine = checked.square().sum() / (norm * math.sqrt(num_classes))
         return float((2 - 2 * cosine).sqrt())
-    correlation = probabilities.T @ probabilities
+    correlation = checked.T @ checked
     identity = torch.eye(num_classes, dtype=correlation.dtype, device=correlation.device)
     return float((correlation / correlation.norm() - identity / identity.norm()).norm())
 
@@ -88,19 +88,23 @@ def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
     """
     if not alpha >= 0:
         raise UserError(f"aetta: alpha is {alpha}; give at least 0 (Lee et al. use 3)")
-    probabilities = checked_probabilities(probabilities)
-    if dropout.ndim != 3 or not len(dropout) or dropout.shape[1:] != probabilities.shape:
+    checked = checked_probabilities(probabilities)
+    if dropout.ndim != 3 or not len(dropout) or dropout.shape[1:] != checked.shape:
         raise UserError(
-            f"dropout has shape {tuple(dropout.shape)}; give (T, N, K) for probabilities {tuple(probabilities.shape)}"
+            f"dropout has shape {tuple(dropout.shape)}; give (T, N, K) for probabilities {tuple(checked.shape)}"
         )
-    dropout = checked_probabilities(dropout.flatten(0, 1)).view(dropout.shape)
-    disagreement = float(dropout.argmax(dim=2).ne(probabilities.argmax(dim=1)).double().mean())
+    checked_dropout = checked_probabilities(dropout.flatten(0, 1)).view(dropout.shape)
+    num_classes = checked.shape[1]
+    disagreement = float(checked_dropout.argmax(dim=2).ne(checked.argmax(dim=1)).double().mean())
     if disagreement == 0:
         return 1.0
-    num_classes, mean = dropout.shape[2], dropout.mean(dim=(0, 1))
-    spread = max(-float((mean * (mean + 1e-6).log()).sum()) / math.log(num_classes), 0.0)
-    weight = spread**alpha
-    return 1 - min(1 - 1 / num_classes, disagreement / weight if weight else math.inf)
+    mean = checked_dropout.mean(dim=(0, 1))
+    entropy = -float((mean * (mean + 1e-6).log()).sum())
+    weight = max(entropy / math.log(num_classes), 0.0) ** alpha
+    largest_error = 1 - 1 / num_classes
+    if weight == 0:
+        return 1 - largest_error
+    return 1 - min(largest_error, disagreement / weight)
 
 
 class Criterion(NamedTuple):
@@ -123,8 +127,8 @@ def score_all(probabilities: Tensor) -> dict[str, float]:
 
     Shape: probabilities (N, K) float; output score by name, in the order of :data:`CRITERIA`.
     """
-    probabilities = checked_probabilities(probabilities)
-    return {name: scorer.function(probabilities) for name, scorer in CRITERIA.items()}
+    checked = checked_probabilities(probabilities)
+    return {name: criterion.function(checked) for name, criterion in CRITERIA.items()}
 
 
 def best_epoch(scores: Sequence[float], criterion: str) -> int:
@@ -165,7 +169,9 @@ def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
 def better_than_start(start: Mapping[str, Any], selected: Mapping[str, Any], choice: str) -> bool | None:
     """Whether the selected epoch scores better than the source model, whose metrics are ``start``; None where no score
     selects the epoch (see :func:`chosen`)."""
-    return None if choice not in CRITERIA else best_epoch([start[choice], selected[choice]], choice) == 1
+    if choice not in CRITERIA:
+        return None
+    return best_epoch([start[choice], selected[choice]], choice) == 1
 
 
 def checked_probabilities(probabilities: Tensor) -> Tensor:
@@ -180,24 +186,27 @@ def checked_probabilities(probabilities: Tensor) -> Tensor:
     if not probabilities.is_floating_point():
         raise UserError(f"probabilities have dtype {probabilities.dtype}; give a floating-point tensor")
     if probabilities.device.type == "mps":  # which has no float64
-        probabilities = probabilities.cpu()
-    probabilities = probabilities.detach().double()
-    for bad, problem in (
-        (
-            ~probabilities.isfinite().all(dim=1),
-            "is not finite; the model has probably diverged; try a lower learning rate",
-        ),
-        ((probabilities < 0).any(dim=1), "has a negative entry; apply softmax to logits first"),
-        (
-            (probabilities.sum(dim=1) - 1).abs() > ROW_SUM_TOLERANCE,
-            "does not sum to 1; apply softmax, in float32 or better, to logits first",
-        ),
-    ):
-        if bad.any():
-            first = int(bad.nonzero()[0])
-            kind = NotFinite if problem.startswith("is not finite") else UserError
-            raise kind(f"row {first} of the probabilities ({int(bad.sum())} of {len(bad)} rows) {problem}")
-    return probabilities
+        rows = probabilities.detach().cpu().double()
+    else:
+        rows = probabilities.detach().double()
+    _require(
+        rows.isfinite().all(dim=1),
+        "is not finite; the model has probably diverged; try a lower learning rate",
+        NotFinite,
+    )
+    _require((rows >= 0).all(dim=1), "has a negative entry; apply softmax to logits first")
+    _require(
+        (rows.sum(dim=1) - 1).abs() <= ROW_SUM_TOLERANCE,
+        "does not sum to 1; apply softmax, in float32 or better, to logits first",
+    )
+    return rows
+
+
+def _require(is_valid: Tensor, problem: str, error: type[UserError] = UserError) -> None:
+    """Raise an error about the first row that is not valid, of (N,)."""
+    invalid = (~is_valid).nonzero()
+    if len(invalid):
+        raise error(f"row {int(invalid[0])} of the probabilities ({len(invalid)} of {len(is_valid)} rows) {problem}")
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
