@@ -100,7 +100,7 @@ def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
         return 1.0
     mean = checked_dropout.mean(dim=(0, 1))
     entropy = -float((mean * (mean + 1e-6).log()).sum())
-    weight = max(entropy / math.log(num_classes), 0.0) ** alpha
+    weight: float = max(entropy / math.log(num_classes), 0.0) ** alpha
     largest_error = 1 - 1 / num_classes
     if weight == 0:
         return 1 - largest_error
@@ -189,11 +189,8 @@ def checked_probabilities(probabilities: Tensor) -> Tensor:
         rows = probabilities.detach().cpu().double()
     else:
         rows = probabilities.detach().double()
-    _require(
-        rows.isfinite().all(dim=1),
-        "is not finite; the model has probably diverged; try a lower learning rate",
-        NotFinite,
-    )
+    diverged = "is not finite; the model has probably diverged; try a lower learning rate"
+    _require(rows.isfinite().all(dim=1), diverged, NotFinite)
     _require((rows >= 0).all(dim=1), "has a negative entry; apply softmax to logits first")
     _require(
         (rows.sum(dim=1) - 1).abs() <= ROW_SUM_TOLERANCE,
