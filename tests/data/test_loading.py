@@ -143,7 +143,7 @@ def test_two_loaders_at_once() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: int) -> None:
-    with pytest.raises(UserError, match=r"mine; pass `skip_corrupt=True` to leave such images out"):
+    with pytest.raises(UserError, match=r"^mine; pass `skip_corrupt=True` to leave such images out$"):
         read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
     with pytest.raises(RuntimeError, match="yours") as error:
         read(ImageLoader(numbers(fail=RuntimeError("yours")), 4, workers))

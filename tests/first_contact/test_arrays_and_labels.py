@@ -210,6 +210,8 @@ def test_labels_that_count_from_one_are_told(capfd: Any) -> None:
     assert "no label is 0" not in capfd.readouterr().err
     with pytest.raises(UserError, match=r"labels range from 1 to 4; .* if they count from 1, subtract 1"):
         adapted(LABELS + 1)
+    with pytest.raises(UserError, match=r"labels range from -1 to 2; .* leave out the images whose label is unknown"):
+        adapted(LABELS - 1)
     adapted(None, answers=LABELS % 3 + 1, teach=0.5)
     assert line in capfd.readouterr().err
     tllib_ancon.certify(network(), another(), PIXELS, labels=LABELS % 3 + 1, **HOW)

@@ -52,6 +52,20 @@ def test_classes_that_a_mirror_exchanges_are_not_mirrored(
     assert "`no_hflip`" in line
 
 
+def test_a_mirror_that_exchanges_classes_is_found_although_a_shift_changes_many_predictions(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    net = network(sides=True)
+    left = torch.randn(3, SIDE, SIDE // 2, generator=torch.Generator().manual_seed(0))
+    pattern = torch.cat([left, -left.flip(2)], 2).flatten()
+    with torch.no_grad():
+        net[2].weight.copy_(torch.stack([pattern, -pattern]))
+    images = np.random.default_rng(0).integers(0, 256, (48, SIDE, SIDE, 3), dtype=np.uint8)
+    assert tllib_ancon.adapt(net, images, epochs=1, **LEVEL).config.no_hflip is True
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "mirror seems to change the class" in line)
+    assert "100 % of 48 mirrored images, and for 50 % of shifted ones" in line
+
+
 def test_other_classes_are_mirrored_without_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     result = adapt(sides=False)
     assert (result.config.no_hflip, result.config.views) == (False, 2)

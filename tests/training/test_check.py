@@ -150,6 +150,7 @@ def test_in_python_with_a_module_and_arrays_the_model_is_unchanged() -> None:
             "2 of 6 learn (20 % of 30 weights), norm.weight to",
             "",
         ),
+        ("parameters", nn.Sequential(nn.Flatten(), nn.Linear(3072, 3)), {}, "2 of 2 learn", ""),
         ("parameters", Colours(), {"method": "adabn"}, "none learns: adabn trains nothing", ""),
         ("batch_norm", Colours(), {}, "1 layer; the target's statistics, mixed with the source model's", ""),
         ("batch_norm", Colours(), {"batch_norm": "source"}, "1 layer; the source model's statistics stay", ""),

@@ -150,7 +150,11 @@ def checked_classes(
     if classes.shape != (count,) or classes.dtype.kind not in "iu":
         raise UserError(f"{what} are {classes.dtype} of shape {classes.shape}; {expected}")
     if ((classes >= num_classes) | ((classes < 0) & (not unknown))).any():
-        hint = "; if they count from 1, subtract 1" if classes.min() == 1 and classes.max() == num_classes else ""
+        hint = ""
+        if classes.min() == 1 and classes.max() == num_classes:
+            hint = "; if they count from 1, subtract 1"
+        elif classes.min() < 0:
+            hint = "; leave out the images whose label is unknown, or pass no labels"
         raise UserError(f"{what} range from {classes.min()} to {classes.max()}; {expected}{hint}")
     return classes.astype(np.int64)
 

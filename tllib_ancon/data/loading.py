@@ -247,6 +247,8 @@ class Workers:
             for batch in _batches_of(self._loader):
                 if self.requests.current is not requests:
                     raise RuntimeError("two loaders read through the same workers at once; give each its own")
+                if isinstance(batch, UserError):
+                    raise batch
                 yield batch
         except WorkersLost:
             self.close()
@@ -279,14 +281,20 @@ class _Requests:
 
 
 class _BatchesOfDatasets(Dataset[Any]):
-    """Item (n, keys) is the batch of these keys of dataset n."""
+    """Item (n, keys) is the batch of these keys of dataset n, or the error of bad input.
+
+    An error that a worker raises gets the text of its traceback as its message.
+    """
 
     def __init__(self, datasets: Sequence[DomainImages]):
         self.datasets = datasets
 
     def __getitem__(self, request: tuple[int, list[int]]) -> Any:
         number, keys = request
-        return self.datasets[number].batch(keys)
+        try:
+            return self.datasets[number].batch(keys)
+        except UserError as error:
+            return error
 
 
 def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:

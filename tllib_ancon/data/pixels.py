@@ -254,8 +254,7 @@ def require_size(width: int, height: int, max_megapixels: int) -> None:
 
 def require_finite_values(values: Values) -> None:
     if not np.isfinite(values).all():
-        least, most = values.min(), values.max()
-        raise ValueError(f"it holds values from {least:g} to {most:g}; fill them in, or save it with 8 bits a channel")
+        raise ValueError("it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel")
 
 
 def _is_tiff(file: BinaryIO) -> bool:

@@ -116,7 +116,9 @@ def rows_of(data: Any, name: str) -> Images | None:
     if kind in DEEP_KINDS and (data.ndim == 4 or (data.ndim == 3 and kind == "uint16")):
         return None  # images of more than 8 bits
     if kind.startswith(("int", "uint", "bool")) and (kind != "uint8" or data.ndim < 3):
-        raise UserError(f"{name}: features are integers ({kind}); convert them to float32")
+        raise UserError(
+            f"{name}: features are integers ({kind}); convert them to float32, or reshape pixels to (N, C, H, W)"
+        )
     first = np.asarray(data[0]) if len(data) and isinstance(data, np.ndarray) else np.empty(0)
     images = first.ndim == 3 and first.shape[-1] in (1, 3) and first.min() >= 0 and first.max() <= 1
     return Rows(data, name) if len(data) and "float" in kind and not images else None

@@ -295,9 +295,8 @@ def as_classifier(
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == count and logits.numel()
     if not (fits and logits.is_floating_point()):
         raise OtherOutput(
-            f"the model gives {described(logits)} for {count} images where logits ({count}, K) are "
-            "expected; wrap it in a module that returns these, of one logit (B, 1). In Python `method=adabn` takes any "
-            "output, and `method=tent` logits (B, K, H, W), without `log`"
+            f"{no_logits(logits, count)}. In Python `method=adabn` takes any output, and `method=tent` logits "
+            "(B, K, H, W), without `log`"
         )
     for name in names:
         if name not in observed.calls:
@@ -305,6 +304,14 @@ def as_classifier(
     heads = names or observed.heads(logits)
     widths = [observed.calls[name][0].shape[1] for name in heads]
     return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, reader)
+
+
+def no_logits(output: Any, count: int) -> str:
+    """The message about an output for this number of images that is no logits (B, K)."""
+    return (
+        f"the model gives {described(output)} for {count} images where logits ({count}, K) are expected; wrap it in a "
+        "module that returns these, of one logit (B, 1)"
+    )
 
 
 def require_network(model: object, learns: bool = False) -> nn.Module:

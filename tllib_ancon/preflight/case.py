@@ -18,6 +18,7 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import ModelClasses, in_the_models_order
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
+from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.resolve import (
     PassedTransforms,
@@ -111,6 +112,8 @@ def open_case(
     probe = to_device(probe_of(target, transforms.evaluation), devices.device())
     output = called(network, probe)
     classifier, output_error = _classifier_of(network, head, probe)
+    if classifier is not None and head_learns(config, requested, classifier):
+        config = config.replace(adapted="all")
     sample = target.subset(_spread(len(target), SAMPLE))
     case = Case(
         config=config,

@@ -1,5 +1,6 @@
 """Whether a mirror changes the class: predictions for images, for their mirrors and for small shifts of them."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,18 +34,34 @@ SHIFT = 1 / 16
 """Shift to the right and down, as a fraction of the side."""
 
 
+STANDARD_ERRORS = 3.0
+"""By which the disagreement under a mirror must exceed that of unrelated predictions."""
+
+
 class MirrorDisagreement(NamedTuple):
-    """Shares of ``images`` for which a model predicts another class after a change."""
+    """Shares of ``images`` for which a model predicts another class after a change.
+
+    Attributes:
+        unrelated: the share under a mirror if the predictions for images and for mirrors were independent
+    """
 
     mirror: float
     shift: float
     images: int
+    unrelated: float = 1.0
 
     @property
     def changes_class(self) -> bool:
         """Whether mirrors differ from images in their class, by the predictions: for more than 0.3 of the images, and
-        more than three times as often as shifted images."""
-        return self.mirror > max(LEAST_DISAGREEMENT, TIMES_SHIFT * self.shift)
+        more than three times as often as shifted images; or more often than unrelated predictions would differ, so
+        that a mirror exchanges classes. Errors of a model cannot cause the latter."""
+        far_above_shift = self.mirror > max(LEAST_DISAGREEMENT, TIMES_SHIFT * self.shift)
+        return far_above_shift or self.exchanges_classes
+
+    @property
+    def exchanges_classes(self) -> bool:
+        standard_error = math.sqrt(self.unrelated * (1 - self.unrelated) / self.images)
+        return self.mirror > self.unrelated + STANDARD_ERRORS * standard_error
 
 
 def mirror_disagreement(
@@ -61,16 +78,30 @@ def mirror_disagreement(
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))[:COMPARED]
     loader = ImageLoader(UnlabelledImages(target.subset(drawn), transform), batch_size, workers, range(len(drawn)))
     device = next(model.parameters(), torch.empty(0)).device
-    differing = torch.zeros(2, dtype=torch.float64, device=device)
+    batches: list[list[Tensor]] = [[], [], []]
     with evaluating(model), torch.no_grad():
         for _, batch in loader:
             images = batch.to(device)
-            classes = logits_of(model, images).argmax(1)
-            for number, view in enumerate((mirror, shifted)):
-                differing[number] += (logits_of(model, view(images)).argmax(1) != classes).sum()
-    processes.broadcast([differing])
-    mirrored, moved = (differing / len(drawn)).tolist()
-    return MirrorDisagreement(mirrored, moved, len(drawn))
+            batches[0].append(logits_of(model, images).argmax(1))
+            batches[1].append(logits_of(model, mirror(images)).argmax(1))
+            batches[2].append(logits_of(model, shifted(images)).argmax(1))
+    classes, mirrored, moved = map(torch.cat, batches)
+    shares = torch.stack(
+        [
+            (mirrored != classes).double().mean(),
+            (moved != classes).double().mean(),
+            1 - (_frequencies(classes, mirrored) * _frequencies(mirrored, classes)).sum(),
+        ]
+    )
+    processes.broadcast([shares])
+    mirror_share, shift_share, unrelated = shares.tolist()
+    return MirrorDisagreement(mirror_share, shift_share, len(drawn), unrelated)
+
+
+def _frequencies(classes: Tensor, other: Tensor) -> Tensor:
+    """Relative frequency of each class, as many as either of the two vectors (N,) has."""
+    num_classes = int(max(classes.max(), other.max())) + 1
+    return torch.bincount(classes, minlength=num_classes).double() / len(classes)
 
 
 def shifted(images: Tensor) -> Tensor:

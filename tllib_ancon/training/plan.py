@@ -146,14 +146,19 @@ def _classifier(
         return None
 
 
+def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) -> bool:
+    """Whether a model learns as a whole by default, because its head has all of its parameters."""
+    if requested.adapted is not None or config.adapted != "all-but-head" or model.head is None:
+        return False
+    in_head = {*model.head.parameters()}
+    return all(parameter in in_head for parameter in model.parameters())
+
+
 def _with_parameters_to_train(
     config: AdaptConfig, requested: AdaptConfig, model: Classifier, progress: Progress
 ) -> AdaptConfig:
     """The settings, with ``adapted=all`` by default for a model that is its head alone."""
-    if requested.adapted is not None or config.adapted != "all-but-head" or model.head is None:
-        return config
-    in_head = {*model.head.parameters()}
-    if any(parameter not in in_head for parameter in model.parameters()):
+    if not head_learns(config, requested, model):
         return config
     progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
     return config.replace(adapted="all")

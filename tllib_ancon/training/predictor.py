@@ -14,7 +14,7 @@ from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tr
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import Classifier, no_logits
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.foundation import is_processor
 from tllib_ancon.models.outputs import LogitsReader, evaluating, find_logits, observe, output_for
@@ -118,7 +118,7 @@ class Predictor:
             images = images.contiguous(memory_format=torch.channels_last)
         logits = self._read_logits(images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != num_rows(images):
-            raise UserError("the model must return one row of logits for each image, (B, K)")
+            raise UserError(no_logits(logits, num_rows(images)))
         return logits
 
     def _read_logits(self, images: Batch) -> Any:
