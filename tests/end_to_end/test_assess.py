@@ -233,8 +233,11 @@ def test_bad_answers_and_sources_are_refused(
     dark = open_domain(root, "ImageList", ["dark"])
     with pytest.raises(tllib_ancon.UserError, match="`source` has 6 images"):
         tllib_ancon.assess(trained, dark, source=dark.subset(range(6)), workers=0)
-    for wrong in (np.zeros(5, int), np.zeros(60)):
-        with pytest.raises(tllib_ancon.UserError, match="for each of 60 images a class from 0 to 2"):
+    for wrong, message in (
+        (np.zeros(5, int), "for each of 60 images a class from 0 to 2"),
+        (np.zeros(60), "pass whole numbers"),
+    ):
+        with pytest.raises(tllib_ancon.UserError, match=message):
             tllib_ancon.assess(trained, dark, answers=wrong, workers=0)
 
 

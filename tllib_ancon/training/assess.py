@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.measures import indicators as assessing
+from tllib_ancon.measures import indicators
 from tllib_ancon.measures.disagreement import Interval
 from tllib_ancon.measures.indicators import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
@@ -39,7 +39,7 @@ from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.source import Source
-from tllib_ancon.training.teaching import answers_of, certifying, names_of
+from tllib_ancon.training.teaching import Labels, answers_of, certifying, names_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,13 +73,20 @@ class Assessment(Shown):
     source_accuracy: Mapping[str, float] | None = None
 
     def __repr__(self) -> str:
-        first = f"{UNRELIABLE}, {self.images:,} images"
-        if self.accuracy is not None and self.interval is not None:
-            lower, upper = (100 * end for end in self.interval)
-            first = f"accuracy {100 * self.accuracy:.1f} %, between {lower:.1f} and {upper:.1f} %, "
-            first += f"from {self.labels:,} labels of {self.images:,} images"
-        lost = [] if self.source_accuracy is None else [source_line(self.source_accuracy)]
-        return "\n".join([first, *assessing.in_words(self.indicators, self.labels_needed), *lost])
+        lines = [self._first_line, *indicators.in_words(self.indicators, self.labels_needed)]
+        if self.source_accuracy is not None:
+            lines.append(source_line(self.source_accuracy))
+        return "\n".join(lines)
+
+    @property
+    def _first_line(self) -> str:
+        if self.accuracy is None or self.interval is None:
+            return f"{UNRELIABLE}, {self.images:,} images"
+        lower, upper = self.interval
+        return (
+            f"accuracy {100 * self.accuracy:.1f} %, between {100 * lower:.1f} and {100 * upper:.1f} %, from "
+            f"{self.labels:,} labels of {self.images:,} images"
+        )
 
 
 @recording_gradients()
@@ -116,40 +123,58 @@ def assess(
     """
     config = config or AssessConfig(**{"quiet": True, **settings})
     with devices.using_processor(config.threads):
-        passes, target, start = passes_of(config, model, images, head, evaluation_transform)
-        of_source = source if source is not None else start.statistics
-        if source is None and config.source:
-            source = inputs.open_images(config, config.source, classes=start.classes)
-        lost = None
-        if source is not None and not isinstance(source, SourceStatistics):
-            labelled = _labelled(source, start.classes)
-            if labelled is not None:
-                lost = source_accuracy(Predictor(config, model, evaluation_transform, head=head), labelled)
-            source = as_domain(source, labels=False)
-            if len(source) < FEWEST_IMAGES:
-                raise UserError(f"`source` has {len(source)} images. Pass {FEWEST_IMAGES} or more.")
-            of_source = SourceStatistics.of(passes.predictions(source).features.cpu())
-        names = names_of(target, str(images if isinstance(images, str | Path) else config.root))
-        given = config.answers if answers is None else answers
-        answered = None if given is None else answers_of(given, target, names)
-        unseen = certifying(start.recorded, len(target))  # no label of these has taught
-        unseen = np.arange(len(target)) if unseen is None else unseen
-        target = target.subset(unseen)
-        order = unseen[passes.order(target)]
+        passes, all_images, start = passes_of(config, model, images, head, evaluation_transform)
+        statistics = start.statistics
+        accuracy_on_source = None
+        if isinstance(source, SourceStatistics):
+            statistics = source
+        elif source is not None or config.source:
+            predictor = Predictor(config, model, evaluation_transform, head=head)
+            source_images, labelled = _open_source(predictor, source)
+            statistics = SourceStatistics.of(passes.predictions(source_images).features.cpu())
+            accuracy_on_source = None if labelled is None else source_accuracy(predictor, labelled)
+        names = names_of(all_images, str(images if isinstance(images, str | Path) else config.root))
+        labels = _labels(config.answers if answers is None else answers, all_images, names)
+        positions = certifying(start.recorded, len(all_images))  # no label of these has taught
+        if positions is None:
+            positions = np.arange(len(all_images))
+        target = all_images.subset(positions)
+        order = positions[passes.order(target)]
         if config.questions is not None:
-            rows = [COLUMNS, *([names[position], ""] for position in order)]
-            write_bytes(Path(config.questions), csv_text(rows).encode())
-        return replace(
-            _assessed(passes, target, of_source, None if answered is None else answered[order]), source_accuracy=lost
-        )
+            _write_questions(Path(config.questions), [names[position] for position in order])
+        assessment = _assessed(passes, target, statistics, None if labels is None else labels[order])
+        return replace(assessment, source_accuracy=accuracy_on_source)
 
 
-def _labelled(source: Any, classes: Sequence[str] | None) -> Domain | None:
-    """The images of a source if they have labels: a labelled domain, or a folder of the class folders."""
-    if isinstance(source, Domain):
-        return source if source.labels is not None else None
+def _open_source(predictor: Predictor, source: Any) -> tuple[Domain, Domain | None]:
+    """The images of the source without labels, and with labels where they have some."""
+    config = predictor.chosen
+    classes = predictor.start.classes
+    passed = source
+    if source is None:
+        passed = inputs.open_images(config, config.source, classes=classes)
+    images = as_domain(passed, labels=False)
+    if len(images) < FEWEST_IMAGES:
+        raise UserError(f"`source` has {len(images)} images. Pass {FEWEST_IMAGES} or more.")
+    if isinstance(passed, Domain):
+        return images, None if passed.labels is None else passed
+    if classes is not None and _holds_class_folders(passed, classes):
+        return images, as_domain(passed, classes=classes)
+    return images, None
+
+
+def _holds_class_folders(source: Any, classes: Sequence[str]) -> bool:
     is_folder = isinstance(source, str | os.PathLike) and os.path.isdir(source)
-    return as_domain(source, classes=classes) if is_folder and classes and {*classes} <= {*os.listdir(source)} else None
+    return is_folder and set(classes) <= set(os.listdir(source))
+
+
+def _labels(answers: Any, images: Domain, names: Sequence[str]) -> Labels | None:
+    return None if answers is None else answers_of(answers, images, names)
+
+
+def _write_questions(file: Path, names: Sequence[str]) -> None:
+    rows = [COLUMNS, *([name, ""] for name in names)]
+    write_bytes(file, csv_text(rows).encode())
 
 
 def passes_of(
@@ -157,17 +182,16 @@ def passes_of(
 ) -> tuple[Passes, Domain, Source]:
     """A copy of the model, ready to pass over domains; the images; and where the model comes from."""
     predictor = Predictor(config, model, transform)
-    target = predictor.open(images)
-    transform = predictor.prepare(target)[1]
+    opened = predictor.open(images)
+    prepared, evaluation_transform = predictor.prepare(opened)
     network = copy_of(predictor.network)
-    classifier = as_classifier(network, head, probe_of(target, transform)).to(devices.device())
-    show = Progress(config.quiet).line
+    classifier = as_classifier(network, head, probe_of(prepared, evaluation_transform)).to(devices.device())
+    progress = Progress(config.quiet)
     if isinstance(classifier, NetworkClassifier):
-        for note in classifier.reader.notes:
-            show(note)
-    target = in_the_models_order(target, network, classifier.num_classes, Source(), show)
-    other_view = shifted if predictor.config.no_hflip else mirror
-    return Passes(classifier, config, transform, other_view), target, predictor.start
+        progress.lines(classifier.reader.notes)
+    target = in_the_models_order(opened, network, classifier.num_classes, Source(), progress.line)
+    second_view = shifted if predictor.config.no_hflip else mirror
+    return Passes(classifier, config, evaluation_transform, second_view), target, predictor.start
 
 
 @dataclass(frozen=True)
@@ -177,56 +201,94 @@ class Passes:
     classifier: Classifier
     config: AssessConfig
     transform: Transform
-    other_view: View = mirror  # whose predictions are compared with those of the image, without batch-norm
+    second_view: View = mirror  # whose predictions are compared with those of the image, without batch-norm
 
     def order(self, domain: Domain) -> list[int]:
-        return [*map(int, np.random.default_rng(self.config.seed).permutation(len(domain)))]
+        order: list[int] = np.random.default_rng(self.config.seed).permutation(len(domain)).tolist()
+        return order
 
     def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Outputs:
         images = UnlabelledImages(domain, self.transform)
         loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
-        predictions = predict_domain(network or self.classifier, loader, devices.device(), len(domain), view)
-        is_bad = ~predictions.logits.isfinite().all(1).cpu()
-        if is_bad.any():
-            raise without_output(predictions.indices.cpu()[is_bad].numpy(), domain)
-        return predictions
+        model = self.classifier if network is None else network
+        outputs = predict_domain(model, loader, devices.device(), len(domain), view)
+        is_finite = outputs.logits.isfinite().all(1).cpu()
+        if not is_finite.all():
+            raise without_output(outputs.indices.cpu()[~is_finite].numpy(), domain)
+        return outputs
 
-    def mixed(self, domain: Domain) -> NDArray[np.int64]:
+    def mixed(self, domain: Domain) -> Labels:
+        """The classes that the model predicts with half of the images' batch-norm statistics."""
         network = copy_of(self.classifier).requires_grad_(True)
         with estimated_statistics(network, HALF):
-            return self.predictions(domain, network).logits.argmax(1).cpu().numpy()
+            return _classes(self.predictions(domain, network))
 
 
-def _assessed(
-    passes: Passes, target: Domain, source: SourceStatistics | None, answers: NDArray[np.int64] | None
-) -> Assessment:
+class _Estimates(NamedTuple):
+    """What labels tell, or without labels the fractions of the predicted classes: as in :class:`Assessment`."""
+
+    class_prior: NDArray[np.float64]
+    accuracy: float | None = None
+    interval: Interval | None = None
+    labels: int = 0
+    class_prior_interval: NDArray[np.float64] | None = None
+
+
+def _assessed(passes: Passes, target: Domain, source: SourceStatistics | None, answers: Labels | None) -> Assessment:
     """``answers``, (N,) in the order of the passes, count up to the first -1."""
-    predictions, classifier, delta = passes.predictions(target), passes.classifier, passes.config.delta
-    logits, features = predictions.logits.cpu().numpy(), predictions.features.cpu().numpy()
-    classes, count = logits.argmax(1), len(target)
-    found = assessing.indicators(classes, logits.shape[1], features, source)
-    found |= scores_under_dropout(predictions, classifier.head)
-    if has_statistics(classifier):
-        found["agreement"] = assessing.agreement(classes, passes.mixed(target))
-    elif not target.holds_tensors:  # without batch-norm by another view
-        other = passes.predictions(target, view=passes.other_view).logits.argmax(1).cpu().numpy()
-        found["agreement"] = assessing.agreement(classes, other)
-    labels, accuracy, interval = 0, None, None
-    prior, ends = np.bincount(classes, minlength=logits.shape[1]) / count, None
-    if answers is not None:
-        labels = int(np.argmax(np.append(answers, -1) < 0))
-        if labels < FEWEST_ANSWERS:
-            raise UserError(
-                f"`answers` has {labels} of the images that count, in their order; label {FEWEST_ANSWERS} or more. "
-                "Pass "
-                "`questions=FILE` to write the images to label, in that order"
-            )
-        right = (answers == classes)[:labels]
-        probabilities = softmax(logits, 1)
-        accuracy, interval = assessing.labelled_accuracy(right, probabilities.max(1), delta)
-        each = [
-            assessing.labelled_accuracy(answers[:labels] == k, probabilities[:, k], delta) for k in range(len(prior))
-        ]
-        prior, ends = (np.array(values) for values in zip(*each, strict=True))
-    needed = assessing.labels_needed(0.5 if accuracy is None else accuracy, count, delta)
-    return Assessment(accuracy, interval, found, needed, labels, count, source, prior, ends)
+    outputs = passes.predictions(target)
+    values = _indicators(passes, target, outputs, source)
+    if answers is None:
+        estimates = _Estimates(np.array(values["class_frequencies"]))
+    else:
+        estimates = _estimates_from_labels(_answers_that_count(answers), outputs, passes.config.delta)
+    accuracy = 0.5 if estimates.accuracy is None else estimates.accuracy
+    return Assessment(
+        indicators=values,
+        labels_needed=indicators.labels_needed(accuracy, len(target), passes.config.delta),
+        images=len(target),
+        source=source,
+        **estimates._asdict(),
+    )
+
+
+def _classes(outputs: Outputs) -> Labels:
+    classes: Labels = outputs.logits.argmax(1).cpu().numpy()
+    return classes
+
+
+def _indicators(passes: Passes, target: Domain, outputs: Outputs, source: SourceStatistics | None) -> dict[str, Any]:
+    classes = _classes(outputs)
+    values = indicators.indicators(classes, outputs.logits.shape[1], outputs.features.cpu().numpy(), source)
+    values |= scores_under_dropout(outputs, passes.classifier.head)
+    if has_statistics(passes.classifier):
+        values["agreement"] = indicators.agreement(classes, passes.mixed(target))
+    elif not target.holds_tensors:
+        second_outputs = passes.predictions(target, view=passes.second_view)
+        values["agreement"] = indicators.agreement(classes, _classes(second_outputs))
+    return values
+
+
+def _answers_that_count(answers: Labels) -> Labels:
+    """The answers before the first -1."""
+    count = int(np.argmax(np.append(answers, -1) < 0))
+    if count < FEWEST_ANSWERS:
+        raise UserError(
+            f"`answers` has {count} of the images that count, in their order; label {FEWEST_ANSWERS} or more. Pass "
+            "`questions=FILE` to write the images to label, in that order"
+        )
+    return answers[:count]
+
+
+def _estimates_from_labels(labels: Labels, outputs: Outputs, delta: float) -> _Estimates:
+    """The accuracy, and the class prior as the accuracy of "every image has this class"."""
+    probabilities = softmax(outputs.logits.cpu().numpy(), 1)
+    is_right = labels == _classes(outputs)[: len(labels)]
+    accuracy, interval = indicators.labelled_accuracy(is_right, probabilities.max(1), delta)
+    class_prior = []
+    class_prior_interval = []
+    for label, column in enumerate(probabilities.T):
+        frequency, ends = indicators.labelled_accuracy(labels == label, column, delta)
+        class_prior.append(frequency)
+        class_prior_interval.append(ends)
+    return _Estimates(np.array(class_prior), accuracy, interval, len(labels), np.array(class_prior_interval))
