@@ -11,7 +11,7 @@ from tllib_ancon.cli.parser import Parser
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.data.open import ARRAYS, FOLDER, IMAGE_FOLDER, IMAGE_LIST, LAYERED
+from tllib_ancon.data.layout import LAYOUTS
 
 PARSERS = {**{name: parser_of(name) for name in COMMANDS}, "script --method": second_stage_parser()}
 
@@ -47,7 +47,7 @@ def test_the_help_of_method_lists_every_method() -> None:
 
 def test_the_help_of_data_lists_every_layout() -> None:
     text = shown(PARSERS["adapt"])["--data"]
-    assert [layout for layout in (IMAGE_LIST, IMAGE_FOLDER, FOLDER, ARRAYS, *LAYERED) if layout not in text] == []
+    assert [name for name, layout in LAYOUTS.items() if not layout.classes and name not in text] == []
 
 
 def test_the_defaults_of_the_default_method_are_in_the_help() -> None:

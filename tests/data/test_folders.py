@@ -156,7 +156,7 @@ def test_corruptions_that_are_not_there(few_classes: Path) -> None:
     root.mkdir()
     refused(root, r"does not hold frost/5; the layout .* is corruption/severity/", "ImageNetC", "frost/5")
     refused(root, "outside the dataset root", "CorruptedImages", "../frost/5")
-    refused(few_classes, "`subset` is for ImageNetC and CorruptedImages", "OfficeHome", "Ar", subset="list.txt")
+    refused(few_classes, "`subset` is for CorruptedImages and ImageNetC", "OfficeHome", "Ar", subset="list.txt")
 
 
 def test_corruptions_behind_links_that_lead_outside_the_root(few_classes: Path, tmp_path: Path) -> None:

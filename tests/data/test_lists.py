@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
-from tllib_ancon.data.lists import TLLIB, read_image_list
-from tllib_ancon.data.open import default_resizing, missing_dataset, open_domain
+from tllib_ancon.data.layouts import default_resizing, missing_dataset
+from tllib_ancon.data.layouts.tllib import TABLES
+from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
@@ -215,7 +217,7 @@ def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Pa
         open_domain(tmp_path, "Digits", ["USPS"])
     write(tmp_path, photo_all="a/1.png 1\n")
     assert open_domain(tmp_path, "PACS", ["P"]).labels.tolist() == [0]
-    assert TLLIB["VisDA2017"].lists["Real"] == TLLIB["VisDA2017"].lists["V"]
+    assert TABLES["VisDA2017"].lists["Real"] == TABLES["VisDA2017"].lists["V"]
 
 
 @pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
@@ -229,7 +231,7 @@ def test_office31(code: str, images: int) -> None:
 def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:
     touch(tmp_path, "photos/a.png", "web/bike/a.png", "lists/image_list/x.txt")
     for path, guess in {"photos": "Folder", "web": "ImageFolder", "lists": "ImageList"}.items():
-        assert f"looks like {guess}: pass `data` {guess}. Names: ImageList, ImageFolder, Folder, Arrays" in str(
+        assert f"looks like {guess}: pass `data` {guess}. Names: Arrays, CorruptedImages, ImageNetC, Folder" in str(
             missing_dataset(tmp_path / path)
         )
     assert "looks like" not in str(missing_dataset(tmp_path / "none"))

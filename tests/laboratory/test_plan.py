@@ -9,8 +9,8 @@ from tllib_ancon.cli.main import parse
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.data.folders import LAYERED
-from tllib_ancon.data.lists import TLLIB
+from tllib_ancon.data.layouts.corrupted_images import ImageNetC
+from tllib_ancon.data.layouts.tllib import TABLES
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory import published as numbers
 from tllib_ancon.runtime.errors import UserError
@@ -29,7 +29,7 @@ def test_every_command_of_a_plan_parses_and_its_names_are_known(table: str) -> N
         assert configured_by(run.words).to_dict() == config.to_dict()
     assert set(loaded.methods) <= set(methods.names())
     every_pair = loaded.replace(pairs=loaded.known_pairs)
-    assert loaded.dataset in LAYERED or set(every_pair.all_domains) <= set(TLLIB[loaded.dataset].lists)
+    assert loaded.dataset == ImageNetC.name or set(every_pair.all_domains) <= set(TABLES[loaded.dataset].lists)
     adapt = {**loaded.common, **loaded.adapt, **dict.fromkeys(loaded.varied, 0)}
     assert set(adapt) <= {*settings_of(AdaptConfig), *methods.settings()}
     for source in loaded.source.values():

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from tllib_ancon.data.lists import TLLIB
+from tllib_ancon.data.layouts.tllib import TABLES
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import toolkit as toolkits
 from tllib_ancon.toolkit.toolkit import find
@@ -45,7 +45,7 @@ def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content) -> N
 def test_the_tables_of_datasets_are_the_toolkits(toolkit) -> None:
     theirs = import_module(f"{toolkit.name}.vision.datasets")
     for name in {"DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017"} & vars(theirs).keys():
-        table, dataset = TLLIB[name], getattr(theirs, name)
+        table, dataset = TABLES[name], getattr(theirs, name)
         assert table.classes == list(dataset.CLASSES)
         assert set(dataset.image_list) <= set(table.lists)
         for code, pattern in dataset.image_list.items():

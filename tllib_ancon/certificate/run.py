@@ -19,9 +19,9 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
-from tllib_ancon.data.hugging_face import HUGGING_FACE
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.labels import counted_from_one
+from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.measures.disagreement import Side

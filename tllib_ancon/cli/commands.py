@@ -190,7 +190,7 @@ def check(config: CheckConfig) -> int:
 
 def check_dataset(config: CheckConfig) -> int:
     from tllib_ancon.data.check import check
-    from tllib_ancon.data.open import missing_dataset
+    from tllib_ancon.data.layouts import missing_dataset
 
     usual = CheckConfig()
     of_models = [name for name in settings_of(CheckConfig) if name not in OF_DATASETS]

@@ -1,4 +1,4 @@
-"""Images in folders: class folders, any tree of images, corruptions in ImageNet-C's layout."""
+"""Folders and images below a root, and the domains of the images in them."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,18 +6,9 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.runtime.errors import MOST_SHOWN, UserError, reading, unknown_name
-from tllib_ancon.runtime.text import showable
-
-IMAGE_FOLDER, FOLDER = "ImageFolder", "Folder"
-"""``ROOT/<domain>/<class>/*``; any tree."""
-
-IMAGENET_C, CORRUPTED_IMAGES = LAYERED = ("ImageNetC", "CorruptedImages")
-"""``ROOT/<corruption>/<severity>/<class>/*``. ``CorruptedImages`` has any classes, ``ImageNetC`` ImageNet's."""
+from tllib_ancon.runtime.errors import UserError, reading, unknown_name
 
 ROOT = "."
 """The domain that is the dataset's root itself."""
@@ -48,6 +39,15 @@ class Tree:
             raise UserError(f"{path} leads outside the dataset root; pass `allow_outside_root=True` to accept it")
         return str(path)
 
+    @property
+    def ignored_files(self) -> str:
+        """How many files beside the images were ignored, in words; empty for none."""
+        if not self.ignored:
+            return ""
+        suffixes = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in self.ignored})
+        files = "file" if len(self.ignored) == 1 else "files"
+        return f"{len(self.ignored):,} {files} ignored ({', '.join(suffixes)})"
+
     def folders(self, folder: str | Path) -> list[str]:
         return [os.path.basename(path) for path, is_folder in _entries(folder) if is_folder]
 
@@ -77,20 +77,12 @@ class Tree:
             places += filter(self._taken, (os.path.join(place, name) for name in self.folders(place)))
         return chain.from_iterable(map(self.images, sorted(places)))
 
-    def layers(self) -> list[str]:
-        found = (path for path in self.root.glob("*/[1-5]") if path.is_dir())
-        return sorted(path.relative_to(self.root).as_posix() for path in found)
-
-    def domain(self, code: str, layered: bool = False) -> Path:
-        """The folder of a domain; of a ``layered`` one, of a severity of a corruption."""
+    def domain(self, code: str, names: Sequence[str] | None = None) -> Path:
+        """The folder of a domain, of these names. Default: the root and the folders in it."""
         folder = self.root / code
         if folder.is_dir():
             return Path(self.require(folder))
-        known = self.layers() if layered else [ROOT, *self.folders(self.root)]
-        if not known:
-            layout = "the layout of corrupted images is corruption/severity/class/*"
-            raise UserError(f"{self.root} does not hold {code}; {layout}. Name a domain that is there")
-        raise unknown_name(f"domain of {self.root}:", code, known)
+        raise unknown_name(f"domain of {self.root}:", code, names or [ROOT, *self.folders(self.root)])
 
 
 def _entries(folder: str | Path) -> list[tuple[str, bool]]:
@@ -102,112 +94,32 @@ def _entries(folder: str | Path) -> list[tuple[str, bool]]:
         )
 
 
-def _domain_of(
-    tree: Tree, codes: Sequence[str], classes: Sequence[str] | None, parts: Iterable[tuple[str | None, Iterable[str]]]
+def domain_of_files(
+    tree: Tree, codes: Sequence[str], paths: Sequence[str], classes: Sequence[str], labels: Sequence[int] | None = None
 ) -> Domain:
-    order = {name: label for label, name in enumerate(classes or ())}
-    paths: list[str] = []
-    labels: list[int] = []
-    for name, images in parts:
-        paths += images
-        labels += [] if name is None else [order[name]] * (len(paths) - len(labels))
-    endings = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in tree.ignored})
-    number = len(tree.ignored)
-    ignored = f"{number:,} {'file' if number == 1 else 'files'} ignored ({', '.join(endings)})" * bool(number)
+    """The domain of the images in folders, with what the tree left out."""
     if not paths:
-        folders = ", ".join(str(tree.domain(code)) for code in codes)
+        folders = ", ".join(str(tree.root / code) for code in codes)
+        ignored = f"; {tree.ignored_files}" if tree.ignored else ""
         raise UserError(
-            f"{folders}: no image here{ignored and f'; {ignored}'}. Give a folder with files of these suffixes: "
-            f"{', '.join(SUFFIXES)}"
+            f"{folders}: no image here{ignored}. Give a folder with files of these suffixes: {', '.join(SUFFIXES)}"
         )
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
-    domain = Domain.of_files(name, paths, list(classes or ()), labels or None, str(tree.root))
-    return replace(domain, ignored=ignored, skipped=[*tree.skipped])
+    domain = Domain.of_files(name, paths, list(classes), labels, str(tree.root))
+    return replace(domain, ignored=tree.ignored_files, skipped=[*tree.skipped])
 
 
-def open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
-    """Every image below these folders, without labels."""
-    return _domain_of(tree, codes, classes, ((None, tree.images_below(tree.domain(code))) for code in codes))
-
-
-def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
-    """``root/domain/class/*``. Of given classes some may have no folder; else all domains have the same folders."""
-    folders = [(folder, _class_folders_in(tree, folder, classes is not None)) for folder in map(tree.domain, codes)]
-    others, expected = folders[0] if classes is None else ("the classes", classes)
-    names = [showable(name) for name in expected]
-    places: list[Path] = []
-    for folder, inside in folders:
-        here = [showable(name) for name in inside]
-        strange = sorted({*here} - {*labels_by_name(here, [[name] for name in names])})
-        missing = sorted({*names} - {*here}) if classes is None else []
-        if strange or missing:
-            raise UserError(
-                f"{folder} has other class folders than {others}, {(strange or missing)[0]!r} first: {_shown(here)} "
-                f"instead of {_shown(names)}; rename or remove the folders that differ"
-            )
-        places += [folder / name for name in inside]
-    labels = labels_by_name((showable(place.name) for place in places), [[name] for name in names])
-
-    def images(folder: Path) -> list[str]:
-        inside = list(tree.images_below(folder))
-        if not inside and classes is None:
-            raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
-        return inside
-
-    return _domain_of(tree, codes, names, ((names[labels[showable(place.name)]], images(place)) for place in places))
-
-
-def _class_folders_in(tree: Tree, folder: Path, given: bool) -> list[str]:
-    names = tree.folders(folder)
-    if not names and tree.images(folder):
-        raise UserError(
-            f"{folder} holds images and no folder a class; to read images without labels, pass `data={FOLDER}`"
-        )
-    if not given and not any(tree.images(folder / name) for name in names):
-        inner = next((name for name in names if tree.folders(folder / name)), None)
-        hint = f"; if {inner!r} is a domain, name it in the place of the root" if inner else ""
-        raise UserError(f"{folder}: no folder in it holds an image; expected a folder a class{hint}")
-    return names
-
-
-def _shown(names: list[str]) -> str:
-    return ", ".join(names[:MOST_SHOWN]) + f", ... ({len(names)})" * (len(names) > MOST_SHOWN)
-
-
-def open_corrupted(tree: Tree, dataset: str, codes: Sequence[str], subset: str | None) -> Domain:
-    """``root/corruption/severity/class/*``; of a ``subset`` the same images of every corruption."""
-    from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly, and each spawned worker reads this file
-
-    folders = [tree.domain(code, layered=True) for code in codes]
-    names = {name for folder in folders for name in tree.folders(folder)}
-    imagenet: Any = ImageNetInfo("imagenet-1k")
-    classes = sorted(imagenet.label_names() if dataset == IMAGENET_C else names)  # the order of ImageNet classifiers
-    strange, missing = sorted(names - set(classes)), sorted(set(classes) - names)
-    if strange:
-        raise UserError(
-            f"{tree.root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; for other classes pass `data` "
-            f"{CORRUPTED_IMAGES}"
-        )
-    if missing and subset is None:
-        raise UserError(
-            f"{tree.root} is incomplete: {len(missing)} of {len(classes)} class folders are missing, {missing[0]} "
-            "first; name the images you have in a file and pass it as `subset`"
-        )
-    if subset is None:
-        parts = ((name, tree.images(folder / name)) for folder in folders for name in tree.folders(folder))
-    else:
-        parts = (part for folder in folders for part in _subset(tree, folder, Path(subset)))
-    return _domain_of(tree, codes, classes, parts)
-
-
-def _subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[str]]]:
-    for number, line in lines_of(subset):
-        name = Path(line)
-        if len(name.parts) != 2 or ".." in name.parts or name.is_absolute():
-            raise UserError(f"{subset}, line {number}: expected class/name of an image, got {line!r}")
-        if not (folder / name).is_file():
-            raise UserError(f"{subset}, line {number}: {folder / name} does not exist; remove the line")
-        yield name.parts[0], [tree.require(folder / name)]
+def labelled_domain(
+    tree: Tree, codes: Sequence[str], classes: Sequence[str], images: Iterable[tuple[int, Iterable[str]]]
+) -> Domain:
+    """The domain of images in class folders: the label of each folder and the paths in it."""
+    paths: list[str] = []
+    labels: list[int] = []
+    for label, paths_of_class in images:
+        number_before = len(paths)
+        paths.extend(paths_of_class)
+        labels.extend([label] * (len(paths) - number_before))
+    return domain_of_files(tree, codes, paths, classes, labels)
 
 
 def lines_of(file: Path) -> Iterator[tuple[int, str]]:

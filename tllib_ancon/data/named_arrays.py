@@ -44,14 +44,15 @@ def separated(images: Any) -> Separated:
         return _of_content(_read(path), path) if is_file else Separated(images)
     if isinstance(images, np.lib.npyio.NpzFile):
         return _of_content(images, "the .npz file")
-    if hasattr(images, "keys") and not hasattr(images, "features") and not _is_of_datasets(images):
+    if hasattr(images, "keys") and not hasattr(images, "features") and not is_dataset_of_hugging_face(images):
         return _of_mapping(dict(images.items()))
     if isinstance(images, tuple) and len(images) == 2 and _is_labels_of(images[1], images[0]):
         return Separated(*images)
     return Separated(images)
 
 
-def _is_of_datasets(images: Any) -> bool:
+def is_dataset_of_hugging_face(images: Any) -> bool:
+    """Whether the library ``datasets`` has made an object."""
     return type(images).__module__.partition(".")[0] == "datasets"
 
 

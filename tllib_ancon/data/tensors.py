@@ -12,9 +12,6 @@ from tllib_ancon.data.batches import tree_map
 from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
 from tllib_ancon.runtime.errors import UserError, reading
 
-ARRAYS = "Arrays"
-"""Name of the dataset whose root is a file ``x.npy`` (N, ...); labels may lie beside it in ``y.npy`` (N,)."""
-
 CHECKED = 2**27
 """Largest array, in bytes, that is checked before anything is written. A larger one is checked while it is read."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tllib_ancon.data.folders import IMAGENET_C
+from tllib_ancon.data.layouts.corrupted_images import ImageNetC
 from tllib_ancon.laboratory import published
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import (
@@ -96,7 +96,7 @@ def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None, varied: Sequence[str
         yield paired_table(labelled)
         if not varied:
             yield selection_table(labelled)
-        if labelled.dataset.iloc[0] == IMAGENET_C:
+        if labelled.dataset.iloc[0] == ImageNetC.name:
             yield mce_table(labelled)
     for quantity in WITHOUT_LABELS:
         yield table(quantity, runs[~runs.labelled])

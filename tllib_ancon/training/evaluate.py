@@ -12,7 +12,8 @@ from torch import nn
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.tensors import ARRAYS, on_cpu
+from tllib_ancon.data.layouts.arrays import Arrays
+from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
@@ -146,7 +147,7 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
 def _open_source_domain(predictor: Predictor, name: str) -> Domain:
     config = predictor.config
     classes = predictor.start.classes
-    if config.data in (None, ARRAYS):
+    if config.data in (None, Arrays.name):
         return inputs.open_images(config.replace(root=name), (), "test", classes)
     return inputs.open_images(config, (name,), "test", classes)
 

@@ -13,10 +13,11 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.folders import FOLDER, IMAGE_FOLDER, ROOT, SUFFIXES
+from tllib_ancon.data.folders import SUFFIXES
+from tllib_ancon.data.layouts import default_domains, missing_dataset
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
-from tllib_ancon.data.open import as_domain, missing_dataset, open_domain
+from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import (
     ImageTransform,
     evaluation_transform,
@@ -58,7 +59,7 @@ def images_of(
         raise UserError("`labels` belong to `images`; pass both, or neither")
     elif isinstance(config, AdaptConfig) or in_layout:
         split = "train" if isinstance(config, AdaptConfig) else "test"
-        codes = config.target or ((ROOT,) if config.data in (FOLDER, IMAGE_FOLDER) else ())
+        codes = config.target or default_domains(config.data)
         named = config if images is None else config.replace(root=str(images))
         opened = open_images(named, codes, split, classes, labels)
     else:

@@ -22,8 +22,8 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.data.open import default_resizing
 from tllib_ancon.data.pixels import PixelValues, chosen_range
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.models.classifier import normalises_by_layer_alone, preprocessing_of

@@ -12,9 +12,8 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, form_of, zeros_of
+from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
 from tllib_ancon.data.lists import read_class_names
-from tllib_ancon.data.open import open_arrays
-from tllib_ancon.data.tensors import ARRAYS
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
@@ -92,7 +91,7 @@ class Source:
     def _probe(self, config: AdaptConfig | PredictConfig) -> Batch | None:
         """Two inputs of zeros of the recorded form; None where it is unknown."""
         form = self.record.get("images")
-        if form is None and config.data == ARRAYS:
+        if form is None and config.data == Arrays.name:
             rows: Any = open_arrays(str(config.root))
             form = form_of(rows.image(0)[None])
         return None if form is None else zeros_of(form, 2)

@@ -1,0 +1,135 @@
+"""A layout: how the domains and classes of a dataset lie in a folder. Each is one file in ``layouts/``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.transforms import KEEP_RATIO
+
+SQUARE = "default"
+"""TLLib's resizing to a square, whatever the aspect ratio."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Which images of a dataset are opened, and how.
+
+    Attributes:
+        root: folder of the dataset
+        dataset: its name, as ``data`` takes it
+        codes: names of the domains
+        split: ``train`` or ``test`` if the dataset has two lists a domain
+        classes: names of the classes in the order of the labels; None: those of the dataset
+        num_classes, subset, image_column, label_column, allow_download: settings of
+            :class:`~tllib_ancon.config.data.DataConfig`
+        allow_outside: whether images may lie outside the root
+        skip_corrupt: whether images that cannot be read are left out
+    """
+
+    root: Path
+    dataset: str
+    codes: Sequence[str]
+    split: str = "train"
+    classes: Sequence[str] | None = None
+    num_classes: int | None = None
+    subset: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    allow_outside: bool = False
+    allow_download: bool = False
+    skip_corrupt: bool = False
+
+    @cached_property
+    def tree(self) -> Tree:
+        return Tree(self.root, self.allow_outside, self.skip_corrupt)
+
+
+@dataclass
+class Part:
+    """A domain of a dataset, or one split of it, as ``check`` reports it."""
+
+    domain: str  # with the split, if there are several
+    place: str  # the list or folder, below the root
+    expected: int | None = None  # images that the dataset's paper counts
+    images: int | None = None  # that are listed; None where the domain cannot be opened
+    labelled: bool = False
+
+
+class Layout(ABC):
+    """A layout of data. A subclass with :func:`layout` above it is all that a new one needs."""
+
+    name: str = ""
+    """As ``data`` takes it. One that ends in a colon is the beginning of names, such as ``hf:``."""
+    placeholder: str = ""
+    """What follows a name that ends in a colon, in words."""
+    resizing: str = SQUARE
+    """Default resizing of its images: :data:`SQUARE`, or ``keep-ratio`` for images of any origin."""
+    needs_domain: bool = True
+    """Whether the name of a domain is needed."""
+    root_is_domain: bool = False
+    """Whether the root is the domain where none is named."""
+    takes_subset: bool = False
+    """Whether the setting ``subset`` has an effect."""
+    place: str = "{}"
+    """Where a domain lies below the root."""
+    classes: Sequence[str] = ()
+    """Classes in the order of the labels, if the layout is that of one dataset."""
+
+    @abstractmethod
+    def open(self, opening: Opening) -> Domain:
+        """The domains of these codes as one."""
+
+    def domains(self, tree: Tree) -> Sequence[str]:
+        """The domains in a root; one that is not there if there is none, so that its error tells what is missing."""
+        return [ROOT]
+
+    def named_domains(self, root: Path) -> set[str]:
+        """The domains that lists or a table name; empty if any folder may be a domain."""
+        return set()
+
+    def fits(self, root: Path) -> bool:
+        """Whether a root looks as if it had this layout."""
+        return False
+
+    def parts(self, tree: Tree, codes: Sequence[str]) -> list[Part]:
+        """What ``check`` opens, of these domains or of all."""
+        return [Part(code, self.place.format(code)) for code in codes or self.domains(tree)]
+
+    def needed(self, codes: Sequence[str]) -> Sequence[str]:
+        """Files and folders of these domains below the root, where the layout is that of one dataset."""
+        return ()
+
+
+class FolderLayout(Layout):
+    """Folders of images of any origin; without the name of a domain the root is one."""
+
+    resizing = KEEP_RATIO
+    root_is_domain = True
+
+    def domains(self, tree: Tree) -> Sequence[str]:
+        if tree.images(tree.root):
+            return [ROOT]
+        return tree.folders(tree.root) or [ROOT]
+
+
+LAYOUTS: dict[str, Layout] = {}
+"""Every layout by its name. :mod:`tllib_ancon.data.layouts` fills it."""
+
+LayoutClass = TypeVar("LayoutClass", bound=type[Layout])
+
+
+def layout(layout_class: LayoutClass) -> LayoutClass:
+    """Register a layout, as a decorator of its class."""
+    register(layout_class())
+    return layout_class
+
+
+def register(instance: Layout) -> None:
+    LAYOUTS[instance.name] = instance

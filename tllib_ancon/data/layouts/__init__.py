@@ -1,0 +1,62 @@
+"""The layouts of data: each module of this folder registers its own, and nothing else names it."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from tllib_ancon.data.folders import ROOT
+from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Layout
+from tllib_ancon.data.transforms import KEEP_RATIO
+from tllib_ancon.runtime.errors import UserError, unknown_name
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+
+def layout_of(dataset: str) -> Layout:
+    """The layout of a dataset.
+
+    Raises:
+        UserError: an unknown name
+    """
+    prefix, colon, _ = dataset.partition(":")
+    registered = LAYOUTS.get(dataset) or LAYOUTS.get(prefix + colon)
+    if registered is None:
+        raise unknown_name("dataset", dataset, layout_names())
+    return registered
+
+
+def layout_names() -> list[str]:
+    """Names as ``data`` takes them, the general layouts before TLLib's datasets."""
+    return [name + registered.placeholder for name, registered in LAYOUTS.items()]
+
+
+def named_domains(root: str | Path, dataset: str) -> set[str]:
+    """The domains that a dataset has, where its lists or TLLib's table name them; else an empty set."""
+    return layout_of(dataset).named_domains(Path(root))
+
+
+def default_domains(dataset: str | None) -> Sequence[str]:
+    """The domains that are opened where none is named."""
+    if dataset is not None and layout_of(dataset).root_is_domain:
+        return [ROOT]
+    return []
+
+
+def default_resizing(dataset: str | None) -> str:
+    """TLLib's square for its lists and layouts; folders, ``hf:NAME`` and Python objects keep the aspect ratio."""
+    if not dataset:
+        return KEEP_RATIO
+    return layout_of(dataset).resizing
+
+
+def missing_dataset(root: str | Path) -> UserError:
+    """The error for a root without the name of its dataset, with a guess."""
+    fitting = [registered for registered in LAYOUTS.values() if registered.fits(Path(root))]
+    fitting.sort(key=lambda registered: isinstance(registered, FolderLayout))  # any folder fits those
+    guess = ""
+    if fitting:
+        guess = f"{root} looks like {fitting[0].name}: pass `data` {fitting[0].name}. "
+    names = ", ".join(layout_names())
+    return UserError(f"`data` is missing: which dataset lies in {root}? {guess}Names: {names}")

@@ -1,0 +1,32 @@
+"""Arrays: a file ``x.npy`` (N, ...) of features, series or pixels, with labels in a ``y.npy`` (N,) beside it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.objects import domain_of_object, with_labels
+from tllib_ancon.runtime.errors import reading
+
+
+@layout
+class Arrays(Layout):
+    name = "Arrays"
+    needs_domain = False
+
+    def open(self, opening: Opening) -> Domain:
+        return open_arrays(opening.root)
+
+
+def open_arrays(file: str | Path) -> Domain:
+    """The rows of a file, mapped from disk, with the labels beside it."""
+    with reading(file, "an array", "; save an array of float32 with numpy.save"):
+        rows = np.lib.format.open_memmap(file, mode="r")
+    domain = domain_of_object(rows, Path(file).stem)
+    label_file = Path(file).with_name("y.npy")
+    if not label_file.is_file():
+        return domain
+    with reading(label_file, "labels"):
+        labels = np.load(label_file, allow_pickle=False)
+    return with_labels(domain, labels)

@@ -1,0 +1,27 @@
+"""Folder: any tree of images, without labels."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.folders import Tree, domain_of_files
+from tllib_ancon.data.layout import FolderLayout, Opening, layout
+
+
+@layout
+class Folder(FolderLayout):
+    name = "Folder"
+
+    def open(self, opening: Opening) -> Domain:
+        classes = opening.classes or numbered(opening.num_classes or 0)
+        return open_any(opening.tree, opening.codes, classes)
+
+    def fits(self, root: Path) -> bool:
+        return root.is_dir() and bool(Tree(root).images(root))
+
+
+def open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
+    """Every image below these folders, without labels."""
+    paths = chain.from_iterable(tree.images_below(tree.domain(code)) for code in codes)
+    return domain_of_files(tree, codes, list(paths), classes or ())

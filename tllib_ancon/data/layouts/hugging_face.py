@@ -1,0 +1,189 @@
+"""Images in a dataset of Hugging Face: splits on disk, in the cache or on the hub, and their columns."""
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.folders import ROOT
+from tllib_ancon.data.images import IMAGE_NAMES, Encoded, open_file
+from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.transforms import KEEP_RATIO
+from tllib_ancon.runtime.errors import UserError, one_line, reading, unknown_name
+
+HUGGING_FACE = "hf:"
+"""How names of Hugging Face begin."""
+
+LABEL_NAMES = ("label", "labels")
+
+SAVED_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
+"""Files of which ``save_to_disk`` writes one."""
+
+
+@layout
+class HuggingFace(Layout):
+    """``hf:NAME`` on the hub or in the cache, or ``hf:PATH`` of a folder, from the root or the working directory."""
+
+    name = HUGGING_FACE
+    placeholder = "NAME_OR_PATH"
+    resizing = KEEP_RATIO
+
+    def open(self, opening: Opening) -> Domain:
+        place = opening.dataset.removeprefix(self.name)
+        if not os.path.isdir(place) and (opening.root / place).is_dir():
+            place = str(opening.root / place)
+        splits = _open_splits(place, opening.codes, opening.allow_download)
+        name = f"{self.name}{place} {'+'.join(opening.codes)}"
+        return domain_of_dataset(splits, name, opening.classes, opening.image_column, opening.label_column)
+
+
+class Column(Encoded):
+    """One column of images of a Hugging Face dataset. It follows the rules of files."""
+
+    def __init__(self, dataset: Any, column: str, name: str):
+        from datasets import Image as ImageFeature
+
+        if not isinstance(dataset.features[column], ImageFeature):
+            raise UserError(
+                f"{name}: column {column!r} holds no images but {dataset.features[column]}; name another as "
+                "`image_column`"
+            )
+        self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
+        self.fingerprint, self.column, self.name = dataset._fingerprint, column, name
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @contextmanager
+    def opened(self, position: int) -> Iterator[tuple[BinaryIO, str]]:
+        where = f"{self.name}, image {position}"
+        entry = self.dataset[position][self.column]
+        if not isinstance(entry, dict):
+            raise UserError(f"{where}: {entry!r:.80} is no image; expected one")
+        if entry.get("bytes") is not None:
+            yield io.BytesIO(entry["bytes"]), where
+            return
+        with open_file(str(entry.get("path"))) as opened:
+            yield opened
+
+    def content(self) -> bytes:
+        return f"{self.fingerprint} {self.column}".encode()
+
+
+def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
+    """Splits of a dataset on disk, in the cache of the library ``datasets`` (the extra ``huggingface``) or its hub."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            f"datasets of Hugging Face need the library datasets ({one_line(error)}): pip install datasets"
+        ) from error
+    name = HUGGING_FACE + place
+    offline = datasets.config.HF_HUB_OFFLINE or not allow_download
+    advice = "" if allow_download or os.path.isdir(place) else "; `allow_download=True` asks the hub for it"
+    splits = []
+    for code in codes:
+        configuration, _, split = code.rpartition("/")
+        with reading(name, "a dataset", advice), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
+            loaded = _load(place, configuration)
+        splits.append(_split_of(loaded, split, name))
+    if any(part.features != splits[0].features for part in splits):
+        raise UserError(f"{name}: the splits {', '.join(codes)} have other columns or classes; name splits that fit")
+    if len(splits) == 1:
+        return splits[0]
+    return datasets.concatenate_datasets(splits)
+
+
+def _load(place: str, configuration: str) -> Any:
+    """A dataset or its splits by name, from a folder or the hub."""
+    import datasets
+
+    if any(Path(place, file).is_file() for file in SAVED_FILES):
+        return datasets.load_from_disk(place)
+    return datasets.load_dataset(place, configuration or None, trust_remote_code=False)
+
+
+def _split_of(loaded: Any, split: str, name: str) -> Any:
+    """One split of what was loaded; a dataset without splits is returned as it is."""
+    if not hasattr(loaded, "keys"):
+        return loaded
+    splits = list(loaded)
+    if split == ROOT and len(splits) == 1:
+        return loaded[splits[0]]
+    if split not in splits:
+        raise unknown_name(f"split of {name}:", split, splits)
+    return loaded[split]
+
+
+def domain_of_dataset(
+    dataset: Any,
+    name: str,
+    classes: Sequence[str] | None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+) -> Domain:
+    """The images and labels in the columns of a dataset."""
+    if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
+        raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
+    if not hasattr(dataset, "__len__"):
+        raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
+    if not len(dataset):
+        raise UserError(f"{name}: the dataset is empty; give one with images")
+    of_images = image_column or _find_column(dataset, "Image", IMAGE_NAMES, "`image_column`", name)
+    if of_images is None:
+        raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; name it by `image_column`")
+    _require_column(dataset, of_images, "`image_column`", name)
+    images = Column(dataset, of_images, name)
+    of_labels = label_column or _find_column(dataset, "ClassLabel", LABEL_NAMES, "`label_column`", name)
+    if of_labels is None:
+        return Domain(name, images, list(classes or ()))
+    _require_column(dataset, of_labels, "`label_column`", name)
+    label_names, labels = _labels(dataset, of_labels, classes, name)
+    return Domain(name, images, label_names, labels)
+
+
+def _require_column(dataset: Any, column: str, setting: str, name: str) -> None:
+    if column not in dataset.features:
+        raise unknown_name(f"column ({setting}) of {name}:", column, dataset.features)
+
+
+def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], setting: str, name: str) -> str | None:
+    """The only column of this kind of feature, or the one with a usual name."""
+    of_kind = [column for column, feature in dataset.features.items() if type(feature).__name__ == kind]
+    for column in usual_names:
+        if column in (of_kind or dataset.features):
+            return column
+    if len(of_kind) > 1:
+        raise UserError(f"{name}: several columns could be meant, {', '.join(of_kind)}; choose one by {setting}")
+    return of_kind[0] if of_kind else None
+
+
+def _labels(
+    dataset: Any, column: str, classes: Sequence[str] | None, name: str
+) -> tuple[Sequence[str], NDArray[np.int64] | None]:
+    """Names of the classes, and the labels unless some are missing, which is -1 or None."""
+    values = np.asarray(dataset.with_format("numpy")[column][:])
+    names = getattr(dataset.features[column], "names", None)
+    if values.dtype.kind == "U":
+        names, values = np.unique(values, return_inverse=True)
+    if values.dtype.kind not in "iu" or values.min() < 0:
+        return classes or names or (), None
+    if names is None:  # numbers alone: they count the classes
+        return classes or numbered(int(values.max()) + 1), values
+    label_names = [str(label_name) for label_name in names]
+    expected = list(classes or label_names)
+    strange = [label_name for label_name in label_names if label_name not in expected]
+    if strange:
+        raise UserError(
+            f"{name} has other classes, {strange[0]!r} first: {', '.join(label_names)} instead of "
+            f"{', '.join(expected)}; name a split with the same classes"
+        )
+    positions = np.array([expected.index(label_name) for label_name in label_names])
+    return expected, positions[values]

@@ -1,0 +1,107 @@
+"""ImageFolder: ``ROOT/<domain>/<class>/*``, the layout of torchvision's datasets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tllib_ancon.data.class_folders import labels_by_name
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.folders import ROOT, SUFFIXES, Tree, labelled_domain
+from tllib_ancon.data.layout import FolderLayout, Opening, layout
+from tllib_ancon.runtime.errors import MOST_SHOWN, UserError
+from tllib_ancon.runtime.text import showable
+
+
+@layout
+class ImageFolder(FolderLayout):
+    name = "ImageFolder"
+
+    def open(self, opening: Opening) -> Domain:
+        return open_class_folders(opening.tree, opening.codes, opening.classes)
+
+    def domains(self, tree: Tree) -> Sequence[str]:
+        domains = super().domains(tree)
+        holds_images = any(tree.images(tree.root / name) for name in domains)
+        return [ROOT] if holds_images else domains  # then the folders are classes
+
+    def fits(self, root: Path) -> bool:
+        if not root.is_dir():
+            return False
+        tree = Tree(root)
+        return bool(tree.folders(root)) and not tree.images(root)
+
+
+def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
+    """``root/domain/class/*``. Of the names in ``classes`` some may have no folder; without them all domains have the
+    same folders."""
+    domain_folders = [tree.domain(code) for code in codes]
+    if classes is None:
+        names_of = {folder: _class_folders_in(tree, folder) for folder in domain_folders}
+        first = domain_folders[0]
+        expected = [showable(name) for name in names_of[first]]
+        for folder in domain_folders:
+            _require_same_folders(folder, names_of[folder], expected, str(first))
+    else:
+        names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
+        expected = [showable(name) for name in classes]
+        for folder in domain_folders:
+            _require_known_folders(folder, names_of[folder], expected, "the classes")
+    class_folders = [folder / name for folder in domain_folders for name in names_of[folder]]
+    labels = labels_by_name((showable(folder.name) for folder in class_folders), [[name] for name in expected])
+    images = []
+    for folder in class_folders:
+        paths = list(tree.images_below(folder))
+        if not paths and classes is None:
+            raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
+        images.append((labels[showable(folder.name)], paths))
+    return labelled_domain(tree, codes, expected, images)
+
+
+def _subfolders_in(tree: Tree, folder: Path) -> list[str]:
+    names = tree.folders(folder)
+    if not names and tree.images(folder):
+        raise UserError(
+            f"{folder} holds images and no folder a class; to read images without labels, pass `data=Folder`"
+        )
+    return names
+
+
+def _class_folders_in(tree: Tree, folder: Path) -> list[str]:
+    """The folders in a domain, of which one must hold images."""
+    names = _subfolders_in(tree, folder)
+    if any(tree.images(folder / name) for name in names):
+        return names
+    nested = [name for name in names if tree.folders(folder / name)]
+    hint = f"; if {nested[0]!r} is a domain, name it in the place of the root" if nested else ""
+    raise UserError(f"{folder}: no folder in it holds an image; expected a folder a class{hint}")
+
+
+def _require_known_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
+    """Raise an error for a class folder whose name is none of the expected ones."""
+    shown_names = [showable(name) for name in names]
+    recognized = labels_by_name(shown_names, [[name] for name in expected])
+    strange = sorted(set(shown_names) - set(recognized))
+    if strange:
+        raise _other_folders(folder, strange[0], shown_names, expected, reference)
+
+
+def _require_same_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
+    """Raise an error for a domain that has not exactly the expected class folders."""
+    _require_known_folders(folder, names, expected, reference)
+    shown_names = [showable(name) for name in names]
+    missing = sorted(set(expected) - set(shown_names))
+    if missing:
+        raise _other_folders(folder, missing[0], shown_names, expected, reference)
+
+
+def _other_folders(folder: Path, first: str, names: list[str], expected: list[str], reference: str) -> UserError:
+    return UserError(
+        f"{folder} has other class folders than {reference}, {first!r} first: {_shown(names)} "
+        f"instead of {_shown(expected)}; rename or remove the folders that differ"
+    )
+
+
+def _shown(names: list[str]) -> str:
+    listed = ", ".join(names[:MOST_SHOWN])
+    if len(names) > MOST_SHOWN:
+        return f"{listed}, ... ({len(names)})"
+    return listed

@@ -1,0 +1,84 @@
+"""ImageList: ``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``; TLLib's layout."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
+from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.lists import ListedImages, joined_lists, read_class_names, read_image_list
+from tllib_ancon.runtime.errors import UserError, unknown_name
+
+FOLDER = "image_list"
+CLASSES = "classes.txt"
+
+
+@layout
+class ImageList(Layout):
+    name = "ImageList"
+    place = "image_list/{}.txt"
+
+    def open(self, opening: Opening) -> Domain:
+        tree = opening.tree
+        files = self._files(tree, opening.codes)
+        class_file = tree.root / FOLDER / CLASSES
+        classes = _classes_in(class_file, opening.num_classes)
+        count = len(classes) or opening.num_classes
+        lists = [read_image_list(file, tree.root, count, tree.allow_outside) for file in files]
+        if classes:
+            order = {name: label for label, name in enumerate(classes)}
+            for code, images in zip(opening.codes, lists, strict=True):
+                require_same_order(class_folders(*images), order, code, str(class_file))
+        else:
+            classes = numbered(count or _count_classes(class_file, files, lists))
+        return joined_lists(tree, opening.codes, lists, classes)
+
+    def _files(self, tree: Tree, codes: Sequence[str]) -> list[Path]:
+        """The list of each domain."""
+        names = sorted(self.named_domains(tree.root))
+        if not names:
+            raise UserError(
+                f"{tree.root}: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. "
+                "For class folders pass `data=ImageFolder`, for images without labels `data=Folder`"
+            )
+        files = [tree.root / self.place.format(code) for code in codes]
+        for code, file in zip(codes, files, strict=True):
+            if not file.is_file():
+                raise unknown_name(f"domain of {tree.root}:", code, names)
+        return files
+
+    def named_domains(self, root: Path) -> set[str]:
+        return {path.stem for path in (root / FOLDER).glob("*.txt")} - {"classes"}
+
+    def domains(self, tree: Tree) -> Sequence[str]:
+        return sorted(self.named_domains(tree.root)) or [ROOT]
+
+    def fits(self, root: Path) -> bool:
+        return any((root / FOLDER).glob("*.txt"))
+
+
+def _classes_in(class_file: Path, num_classes: int | None) -> list[str]:
+    """The names in a file of classes; none without the file."""
+    if not class_file.is_file():
+        return []
+    classes = read_class_names(class_file)
+    if num_classes not in (None, len(classes)):
+        raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
+    return classes
+
+
+def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[ListedImages]) -> int:
+    """One more than the largest label. More classes than images are an error."""
+    advice = f"pass `num_classes`, or name the classes in {class_file}"
+    largest_labels = {}
+    for file, images in zip(files, lists, strict=True):
+        if images.labels is not None:
+            largest_labels[file] = int(images.labels.max())
+    if not largest_labels:
+        raise UserError(f"image_list/classes.txt is missing and the lists have no labels: {advice}")
+    file = max(largest_labels, key=largest_labels.__getitem__)
+    largest = largest_labels[file]
+    num_images = sum(len(images.paths) for images in lists)
+    if largest >= num_images:
+        raise UserError(f"{file}: label {largest}, but the lists have only {num_images} images; {advice}")
+    return largest + 1

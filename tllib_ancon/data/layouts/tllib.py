@@ -1,0 +1,99 @@
+"""TLLib's datasets: Office31, OfficeHome, VisDA2017 and others, by the tables of its lists."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.folders import Tree
+from tllib_ancon.data.layout import Layout, Opening, Part, register
+from tllib_ancon.data.lists import joined_lists, read_image_list
+from tllib_ancon.runtime.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where TLLib lists the images of a dataset. ``tllib.json`` has its tables, so that they need no toolkit."""
+
+    classes: list[str]  # in the order of the labels
+    # Code of a domain -> split -> path of the image list, relative to the domain's root. The splits are ``train`` and
+    # ``test``, or ``all`` for one list a domain.
+    lists: dict[str, dict[str, str]]
+    folders: dict[str, list[str]]  # code -> what TLLib would download where it is not in the dataset's root
+    root_of: dict[str, str] = field(default_factory=dict)  # code -> its root below the dataset's, where that is another
+    first_label: int = 0  # the number of the first class in the lists
+    images: dict[str, int] = field(default_factory=dict)  # name of a list -> images that the dataset's paper counts
+
+
+ENTRIES = json.loads(Path(__file__).with_name("tllib.json").read_text())
+TABLES = {name: Table(**entry) for name, entry in ENTRIES.items()}
+
+
+class TLLibDataset(Layout):
+    """One dataset of TLLib."""
+
+    def __init__(self, name: str, table: Table):
+        self.name = name
+        self.table = table
+        self.classes = table.classes
+
+    def open(self, opening: Opening) -> Domain:
+        tree = opening.tree
+        lists = []
+        for code in opening.codes:
+            base = tree.root / self.table.root_of.get(code, "")
+            file = base / self._list_of(code, opening.split)
+            if not file.is_file():
+                raise self._missing_list(opening, file)
+            images = read_image_list(
+                file, base, len(self.classes), opening.allow_outside, first_label=self.table.first_label
+            )
+            lists.append(images)
+        return joined_lists(tree, opening.codes, lists, self.classes)
+
+    def _list_of(self, code: str, split: str) -> str:
+        self._require_domain(code)
+        by_split = self.table.lists[code]
+        return by_split.get(split) or by_split["all"]
+
+    def _require_domain(self, code: str) -> None:
+        if code not in self.table.lists:
+            raise unknown_name(f"domain of {self.name}:", code, self.table.lists)
+
+    def _missing_list(self, opening: Opening, file: Path) -> UserError:
+        root = opening.root
+        missing = [folder for folder in self._folders(opening.codes) if not (root / folder).exists()]
+        hint = f"; missing folders: {', '.join(missing)}" if missing else ""
+        return UserError(
+            f"{root} does not hold {self.name}: {file.relative_to(root)} not found{hint}. Give the folder that holds it"
+        )
+
+    def _folders(self, codes: Sequence[str]) -> list[str]:
+        """The folders of these domains, each once."""
+        return list(dict.fromkeys(folder for code in codes for folder in self.table.folders[code]))
+
+    def named_domains(self, root: Path) -> set[str]:
+        return set(self.table.lists)
+
+    def parts(self, tree: Tree, codes: Sequence[str]) -> list[Part]:
+        by_place: dict[str, Part] = {}
+        for part in self._parts(codes):
+            by_place.setdefault(part.place, part)  # VisDA-2017's domains have two names
+        return list(by_place.values())
+
+    def _parts(self, codes: Sequence[str]) -> Iterator[Part]:
+        for code in codes or sorted(self.table.lists):
+            self._require_domain(code)
+            for split, file in self.table.lists[code].items():
+                place = Path(self.table.root_of.get(code, ""), file)
+                name = f"{code} {split}".removesuffix(" all")
+                yield Part(name, str(place), self.table.images.get(place.stem))
+
+    def needed(self, codes: Sequence[str]) -> Sequence[str]:
+        places = dict.fromkeys(part.place for part in self._parts(codes))
+        return [*places, *self._folders(codes or sorted(self.table.lists))]
+
+
+for _name, _table in TABLES.items():
+    register(TLLibDataset(_name, _table))

@@ -1,0 +1,35 @@
+"""Domains of Python objects: arrays, tensors, mappings of arrays, and map-style datasets."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.images import Items
+from tllib_ancon.data.labels import as_numbers
+from tllib_ancon.data.tensors import on_cpu, rows_of
+
+
+def domain_of_object(data: Any, name: str, classes: Sequence[str] | None = None) -> Domain:
+    """The rows of arrays, or the items of a dataset, without labels."""
+    on_host = on_cpu(data)
+    images = rows_of(on_host, name) or Items(on_host, name)
+    return Domain(name, images, list(classes or ()))
+
+
+def with_labels(domain: Domain, labels: ArrayLike, classes: Sequence[str] | None = None) -> Domain:
+    """The domain with these labels. Classes without names are named by numbers."""
+    names = list(classes or domain.classes)
+    numbers = as_numbers(f"domain {domain.name}: labels", on_cpu(labels), names)
+    if not names:
+        names = numbered(_number_of_classes(numbers))
+    return replace(domain, classes=names, labels=numbers)
+
+
+def _number_of_classes(labels: Any) -> int:
+    """One more than the largest label; 1 for what the domain refuses, as it is no whole number."""
+    if labels.dtype.kind not in "iu":
+        return 1
+    return int(labels.max(initial=0)) + 1
